@@ -1,0 +1,21 @@
+"""Measurements: one row for each thing a person measured."""
+
+from alembic import op
+
+revision = "health_001"
+down_revision = None
+
+
+def upgrade() -> None:
+    op.execute("""
+    CREATE TABLE measurements (
+        id           uuid PRIMARY KEY,
+        type         text NOT NULL,
+        value        numeric NOT NULL,
+        unit         text,
+        notes        text,
+        measured_at  timestamptz NOT NULL,
+        created_at   timestamptz NOT NULL DEFAULT now()
+    )
+    """)
+    op.execute("CREATE INDEX measurements_latest ON measurements (type, measured_at DESC)")

@@ -1,0 +1,1 @@
+"""The Health butler's tools."""

@@ -1,0 +1,1 @@
+"""Butlers: a self-hosted personal assistant made of long-lived daemons."""

@@ -1,0 +1,17 @@
+"""Clients that speak as the owner to the butlers of this home."""
+
+from __future__ import annotations
+
+from butlers.config.settings import Settings
+from butlers.domain.caller import CallerKind
+from butlers.wire import directory
+from butlers.wire.client import McpClient
+from butlers.wire.tokens import FleetKey
+
+OWNER = "owner"
+
+
+def owner_client(settings: Settings, butler: str) -> McpClient:
+    entry = directory.find(settings.home, butler)
+    key = FleetKey.load(settings.home)
+    return McpClient(butler, entry.url, lambda: key.mint(CallerKind.OWNER, OWNER, butler))

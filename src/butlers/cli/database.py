@@ -1,0 +1,69 @@
+"""``butlers db``: where the data is, and bringing its tables up to date."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from butlers.config.settings import Settings
+
+if TYPE_CHECKING:
+    from butlers.config.butler import ButlerConfig
+
+app = typer.Typer(help="The database behind the butlers.", no_args_is_help=True)
+
+
+@app.command()
+def url() -> None:
+    """Print the administrator's address of the database server, for psql and the like.
+
+    It contains the password: mind your screen and your shell history.
+    """
+    settings = Settings.from_environ()
+    if settings.database_url:
+        typer.echo(settings.database_url)
+        return
+    from butlers.store.embedded import EmbeddedPostgres
+
+    typer.echo(EmbeddedPostgres(settings.home).dsn("butlers"))
+
+
+@app.command()
+def migrate(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Prepare the database and apply pending migrations of every butler, without starting any."""
+    from butlers.cli.output import print_json
+    from butlers.cli.roster import load_roster
+
+    settings = Settings.from_environ()
+    fleet, configs = load_roster(settings)
+    applied = asyncio.run(_migrate(settings, configs, walls=fleet.isolation == "roles"))
+    if as_json:
+        print_json(applied)
+        return
+    for name, revisions in applied.items():
+        typer.echo(f"{name}: {', '.join(revisions) if revisions else 'up to date'}")
+
+
+async def _migrate(
+    settings: Settings, configs: list[ButlerConfig], *, walls: bool
+) -> dict[str, list[str]]:
+    from butlers.store.migrations import butler_chains, migrate, shipped_versions
+    from butlers.store.provision import Place, Provisioner
+    from butlers.store.server import database_server
+    from butlers.wire.tokens import FleetKey
+
+    applied: dict[str, list[str]] = {}
+    async with database_server(settings) as admin:
+        provisioner = Provisioner(admin, FleetKey.load(settings.home), walls=walls)
+        for config in configs:
+            login = await provisioner.provision(
+                Place(config.name, config.db.name, config.db.schema)
+            )
+            applied[config.name] = await migrate(
+                login, butler_chains(config.name, shipped_versions())
+            )
+    return applied

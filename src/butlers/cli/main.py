@@ -1,0 +1,54 @@
+"""The ``butlers`` command. Data goes to stdout, everything else to stderr, every error with a hint."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from butlers.cli import database, inspect, send, serve, tools
+from butlers.domain.errors import ButlersError
+
+app = typer.Typer(
+    name="butlers",
+    help="A self-hosted personal assistant made of long-lived daemons.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(serve.up)
+app.command()(serve.run)
+app.command(name="list")(inspect.list_butlers)
+app.command()(inspect.status)
+app.command()(send.send)
+app.command()(tools.tool)
+app.command()(tools.trigger)
+app.add_typer(database.app, name="db")
+
+
+def main() -> int:
+    try:
+        code = app(standalone_mode=False)
+    except ButlersError as error:
+        return fail(error)
+    except KeyboardInterrupt:
+        return 130
+    except typer.Abort:
+        return 130
+    except Exception as error:
+        if (show := getattr(error, "show", None)) is not None:  # click's own usage errors
+            show()
+            return int(getattr(error, "exit_code", 2))
+        raise
+    return code if isinstance(code, int) else 0
+
+
+def fail(error: ButlersError) -> int:
+    typer.echo(f"error: {error.message}", err=True)
+    if error.hint:
+        typer.echo(f"hint: {error.hint}", err=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""The configurations that a command is about: the fleet's roster and the person's own butlers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from butlers.config.butler import ButlerConfig, load_butler_config
+from butlers.config.fleet import FleetConfig, load_fleet_config
+from butlers.config.roster import find_butlers, shipped_roster
+from butlers.config.settings import Settings
+
+OWN = Path("butlers")
+
+
+def load_roster(settings: Settings) -> tuple[FleetConfig, list[ButlerConfig]]:
+    fleet = load_fleet_config(settings)
+    own = OWN if OWN.is_dir() else None
+    folders = find_butlers(fleet, settings, shipped=shipped_roster(), own=own)
+    return fleet, [load_butler_config(folder, settings) for folder in folders]

@@ -1,0 +1,1 @@
+"""butler.toml -> ButlerConfig, environment -> Settings; the only readers of both."""

@@ -1,0 +1,92 @@
+"""What the environment says, read once at the rim of the process.
+
+Standard library only: every command line call imports this file before it does anything else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from butlers.domain.errors import ConfigInvalid
+
+LogFormat = Literal["text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    home: Path
+    database_url: str | None = field(default=None, repr=False)
+    master_key: str | None = field(default=None, repr=False)
+    port_offset: int = 0
+    log_format: LogFormat = "text"
+    otlp_endpoint: str | None = None
+    # Only tests set it: the point at which this process kills itself (butlers.domain.faults).
+    kill_point: str | None = None
+    # Read-only. For ${VAR} in butler.toml and for the credentials that a config names.
+    environ: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """Settings from this process's environment, or from the mapping a test hands in."""
+        snapshot = MappingProxyType(dict(os.environ if environ is None else environ))
+        return cls(
+            home=_home(snapshot),
+            database_url=_value(snapshot, "DATABASE_URL"),
+            master_key=_value(snapshot, "BUTLERS_MASTER_KEY"),
+            port_offset=_port_offset(snapshot),
+            log_format=_log_format(snapshot),
+            otlp_endpoint=_value(snapshot, "OTEL_EXPORTER_OTLP_ENDPOINT"),
+            kill_point=_value(snapshot, "BUTLERS_KILL_POINT"),
+            environ=snapshot,
+        )
+
+
+def _value(environ: Mapping[str, str], name: str) -> str | None:
+    # To the one who wrote it, an empty line in an env file means "not set".
+    return environ.get(name) or None
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    written = _value(environ, "BUTLERS_HOME") or "~/.butlers"
+    user_home = _value(environ, "HOME")
+    if user_home and (written == "~" or written.startswith("~/")):
+        return Path(user_home, written[2:]).absolute()
+    try:
+        return Path(written).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigInvalid(
+            f"BUTLERS_HOME: {written!r} has no home directory to stand for",
+            key="BUTLERS_HOME",
+            hint="set BUTLERS_HOME to an absolute path",
+        ) from error
+
+
+def _port_offset(environ: Mapping[str, str]) -> int:
+    written = _value(environ, "BUTLERS_PORT_OFFSET") or "0"
+    try:
+        return int(written)
+    except ValueError as error:
+        raise ConfigInvalid(
+            f"BUTLERS_PORT_OFFSET: {written!r} is not an integer",
+            key="BUTLERS_PORT_OFFSET",
+            hint="it is added to every port: BUTLERS_PORT_OFFSET=1000, or leave it unset",
+        ) from error
+
+
+def _log_format(environ: Mapping[str, str]) -> LogFormat:
+    match _value(environ, "BUTLERS_LOG"):
+        case None | "text":
+            return "text"
+        case "json":
+            return "json"
+        case written:
+            raise ConfigInvalid(
+                f"BUTLERS_LOG: {written!r} is neither 'text' nor 'json'",
+                key="BUTLERS_LOG",
+                hint="set BUTLERS_LOG=text or BUTLERS_LOG=json, or leave it unset",
+            )

@@ -1,0 +1,136 @@
+"""The kinds of value that configuration files share, each with a refusal a person understands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import SplitResult, urlsplit
+from zoneinfo import ZoneInfo
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+)
+
+from butlers.config.frozen import freeze
+from butlers.config.problems import refuse
+
+_BUTLER_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_LAST_PORT = 65535
+_YEAR_S = 366 * 24 * 3600
+
+
+class Section(BaseModel):
+    """One table of a configuration file."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+
+def _not_a_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise refuse("must be a number")  # to Python, true is 1
+    return value
+
+
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise refuse("must not be empty")
+    return value
+
+
+def _butler_name(value: str) -> str:
+    if not _BUTLER_NAME.fullmatch(value):
+        raise refuse(
+            f"{value!r} is not a butler's name: lower-case letters, digits and '-', "
+            "a letter first, at most 40"
+        )
+    return value
+
+
+def _identifier(value: str) -> str:
+    if not _IDENTIFIER.fullmatch(value):
+        raise refuse(
+            f"{value!r} is not a name for a database or schema: lower-case letters, digits and "
+            "'_', no digit first, at most 63"
+        )
+    return value
+
+
+def _schema_name(value: str) -> str:
+    if value in ("shared", "public", "information_schema") or value.startswith("pg_"):
+        raise refuse(f"{value!r} can not be a butler's schema", hint="use the butler's own name")
+    return value
+
+
+def _variable(value: str) -> str:
+    if not _VARIABLE.fullmatch(value):
+        raise refuse(f"{value!r} is not the name of an environment variable")
+    return value
+
+
+def _timezone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    # zoneinfo looks names up as files: a folder, a path or a NUL each fail in their own way.
+    except (KeyError, ValueError, OSError):
+        raise refuse(
+            f"{value!r} is not a time zone", hint="use an IANA name such as 'Europe/Berlin'"
+        ) from None
+    return value
+
+
+def shifted_port(port: int, info: ValidationInfo) -> int:
+    """The port with BUTLERS_PORT_OFFSET added. 0 asks for any free port and stays 0."""
+    offset = (info.context or {}).get("port_offset", 0)
+    if port == 0 or not offset:
+        return port
+    if not 1 <= port + offset <= _LAST_PORT:
+        raise refuse(
+            f"{port} plus BUTLERS_PORT_OFFSET ({offset}) is {port + offset}, "
+            f"which is not a port (1 to {_LAST_PORT})",
+            hint="choose a smaller BUTLERS_PORT_OFFSET",
+        )
+    return port + int(offset)
+
+
+def _url(value: str, info: ValidationInfo) -> str:
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError as error:
+        raise refuse(f"is not a URL: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise refuse("is not a URL of the form http://host:port/path")
+    if port is None or parts.hostname not in _LOOPBACK:
+        return value
+    # What listens on this machine is another butler of the same fleet, which is shifted as well.
+    return _with_port(parts, shifted_port(port, info))
+
+
+def _with_port(parts: SplitResult, port: int) -> str:
+    return parts._replace(netloc=f"{parts.netloc.rpartition(':')[0]}:{port}").geturl()
+
+
+Integer = Annotated[int, BeforeValidator(_not_a_bool)]
+Count = Annotated[Integer, Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(_not_a_bool), Field(gt=0, le=_YEAR_S)]
+Port = Annotated[Integer, Field(ge=0, le=_LAST_PORT)]
+Text = Annotated[str, AfterValidator(_not_blank)]
+ButlerName = Annotated[str, AfterValidator(_butler_name)]
+DatabaseName = Annotated[str, AfterValidator(_identifier)]
+SchemaName = Annotated[str, AfterValidator(_identifier), AfterValidator(_schema_name)]
+VariableName = Annotated[str, AfterValidator(_variable)]
+Timezone = Annotated[str, AfterValidator(_timezone)]
+ShiftedPort = Annotated[Port, AfterValidator(shifted_port)]
+ShiftedUrl = Annotated[str, AfterValidator(_url)]
+FrozenTable = Annotated[Mapping[str, Any], AfterValidator(freeze)]

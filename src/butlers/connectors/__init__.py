@@ -1,0 +1,1 @@
+"""Ingress loops: each carries one outside channel's messages to the Switchboard."""

@@ -1,0 +1,73 @@
+"""The console connector: sends what a person types, and shows the replies, each once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from butlers.channels import console
+from butlers.domain.clock import Clock, SystemClock
+from butlers.domain.errors import ButlersError
+from butlers.wire.client import McpClient
+from butlers.wire.codec import encode
+
+POLL_S = 20.0
+RETRY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    delivery_id: UUID
+    origin: str
+    message: str
+
+
+class ConsoleConnector:
+    def __init__(
+        self, switchboard: McpClient, messenger: McpClient, clock: Clock | None = None
+    ) -> None:
+        self._switchboard = switchboard
+        self._messenger = messenger
+        self._clock = clock or SystemClock()
+        self._shown: set[UUID] = set()
+
+    async def send(self, text: str, *, event_id: str | None = None) -> UUID:
+        """Hand a message to the Switchboard; it is stored when this returns."""
+        envelope = console.parse(text, self._clock, event_id=event_id)
+        envelope.check()
+        accepted = await self._switchboard.call("ingest", encode(envelope))
+        return UUID(accepted["request_id"])
+
+    async def replies(self, request_id: UUID, timeout_s: float) -> AsyncIterator[Reply]:
+        """Replies to one request as they come, for up to ``timeout_s``; each is yielded once."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while (left := deadline - loop.time()) > 0:
+            try:
+                fresh = await self._receive(request_id, min(POLL_S, left))
+            except ButlersError as error:
+                if not error.retryable:
+                    raise
+                await asyncio.sleep(RETRY_S)
+                continue
+            for reply in fresh:
+                yield reply
+                await self._acknowledge(reply)
+
+    async def _receive(self, request_id: UUID, wait_s: float) -> list[Reply]:
+        answer = await self._messenger.call(
+            "console_receive",
+            {"request_id": str(request_id), "wait_s": wait_s},
+            timeout_s=wait_s + 10,
+        )
+        found = [
+            Reply(UUID(mail["delivery_id"]), mail["origin"], mail["message"])
+            for mail in answer["mail"]
+        ]
+        return [reply for reply in found if reply.delivery_id not in self._shown]
+
+    async def _acknowledge(self, reply: Reply) -> None:
+        self._shown.add(reply.delivery_id)
+        await self._messenger.call("console_shown", {"delivery_ids": [str(reply.delivery_id)]})

@@ -1,0 +1,1 @@
+"""The daemon: a Butler is put together here, phase by phase, and served."""

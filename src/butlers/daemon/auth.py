@@ -1,0 +1,41 @@
+"""Who a bearer token speaks for: the owner, another butler, or a session of this one."""
+
+from __future__ import annotations
+
+from fastmcp.server.auth import AccessToken, TokenVerifier
+from fastmcp.server.dependencies import get_access_token
+
+from butlers.domain.caller import Caller
+from butlers.domain.errors import NotAuthenticated
+from butlers.sessions.guard import LiveSession, SessionGuard
+from butlers.wire.tokens import FleetKey
+
+
+class ButlerTokens(TokenVerifier):
+    def __init__(self, butler: str, key: FleetKey, guard: SessionGuard) -> None:
+        super().__init__()
+        self._butler = butler
+        self._key = key
+        self._guard = guard
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        try:
+            caller = self.identify(token)[0]
+        except NotAuthenticated:
+            return None
+        # client_id and subject are the principal to which the protocol library ties its own sessions.
+        principal = f"{caller.kind}:{caller.name}:{caller.session_id or ''}"
+        return AccessToken(token=token, client_id=principal, subject=principal, scopes=[])
+
+    def identify(self, token: str) -> tuple[Caller, LiveSession | None]:
+        session = self._guard.find(token)
+        if session is not None:
+            return session.caller, session
+        return self._key.verify(token, self._butler), None
+
+    def current(self) -> tuple[Caller, LiveSession | None]:
+        """The caller of the request that is being served."""
+        access = get_access_token()
+        if access is None:
+            raise NotAuthenticated
+        return self.identify(access.token)

@@ -1,0 +1,70 @@
+"""Puts a butler's declared tools on a FastMCP server: each function's context is injected, never exposed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any, get_type_hints
+
+import mcp_types as mt
+from fastmcp import FastMCP
+from fastmcp.tools import FunctionTool
+
+from butlers.daemon.auth import ButlerTokens
+from butlers.daemon.calls import bound_error, current_call
+from butlers.domain.errors import ButlersError, ConfigInvalid
+from butlers.tools.base import Effect, ToolSpec
+
+
+def build_server(name: str, description: str, tokens: ButlerTokens) -> FastMCP:
+    return FastMCP(name, instructions=description or None, auth=tokens)
+
+
+def name_tools(specs: Iterable[tuple[str, ToolSpec]]) -> dict[str, ToolSpec]:
+    """Tools by name and alias. Two owners of one name are found here, and named."""
+    named: dict[str, ToolSpec] = {}
+    owners: dict[str, str] = {}
+    for owner, spec in specs:
+        for name in (spec.name, *spec.aliases):
+            if name in named:
+                raise ConfigInvalid(
+                    f"the tool {name!r} is declared by {owners[name]} and by {owner}",
+                    hint="rename one of them",
+                )
+            named[name], owners[name] = spec, owner
+    return named
+
+
+def register(mcp: FastMCP, named: dict[str, ToolSpec]) -> None:
+    for name, spec in named.items():
+        mcp.add_tool(
+            FunctionTool.from_function(
+                _without_context(spec, name),
+                name=name,
+                description=spec.description,
+                annotations=mt.ToolAnnotations(read_only_hint=spec.effect is Effect.READ),
+                output_schema=None,
+            )
+        )
+
+
+def _without_context(spec: ToolSpec, name: str) -> Any:
+    """The tool as the protocol sees it: its own signature less the first parameter, the context."""
+    signature = inspect.signature(spec.function)
+    first, *rest = signature.parameters.values()
+    hints = get_type_hints(spec.function, include_extras=True)
+
+    async def call(**arguments: Any) -> Any:
+        try:
+            return await spec.function(current_call.get(), **arguments)
+        except ButlersError as error:
+            raise bound_error(error) from error
+
+    call.__name__ = name.replace(".", "_")
+    call.__doc__ = spec.function.__doc__
+    call.__annotations__ = {key: hint for key, hint in hints.items() if key != first.name}
+    call.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[parameter.replace(annotation=hints[parameter.name]) for parameter in rest],
+        return_annotation=hints.get("return", Any),
+    )
+    return call

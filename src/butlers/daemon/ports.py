@@ -1,0 +1,69 @@
+"""Binds a butler's port early, and says who holds it when that fails."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+
+import psutil
+
+from butlers.domain.errors import PortTaken
+
+LOOPBACK = "127.0.0.1"
+PATIENCE_S = (
+    1.0  # the 401xx range is ephemeral: an outgoing connection may hold a port for a moment
+)
+
+
+def bind_port(port: int, *, patience_s: float = PATIENCE_S) -> socket.socket:
+    deadline = time.monotonic() + patience_s
+    while True:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, port))
+        except OSError as error:
+            listener.close()
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            holder = find_holder(port)
+            if holder is not None or time.monotonic() > deadline:
+                raise PortTaken(
+                    f"port {port} can not be bound: {_describe(holder, error)}",
+                    hint="end that process, change the port in butler.toml, or shift all ports with"
+                    " BUTLERS_PORT_OFFSET",
+                ) from error
+            time.sleep(0.05)
+        else:
+            return listener
+
+
+def find_holder(port: int) -> psutil.Process | None:
+    """The process that listens on a loopback port, where the system lets us see it."""
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except psutil.AccessDenied:
+        return None
+    for connection in connections:
+        if (
+            connection.status == psutil.CONN_LISTEN
+            and connection.laddr
+            and connection.laddr.port == port
+            and connection.pid
+        ):
+            try:
+                return psutil.Process(connection.pid)
+            except psutil.NoSuchProcess:
+                return None
+    return None
+
+
+def _describe(holder: psutil.Process | None, error: OSError) -> str:
+    if holder is None:
+        return error.strerror or str(error)
+    try:
+        command = " ".join(holder.cmdline()) or holder.name()
+    except psutil.Error:
+        command = "a process of another user"
+    return f"process {holder.pid} ({command[:120]}) listens there"

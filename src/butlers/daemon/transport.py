@@ -1,0 +1,73 @@
+"""One URL, two transports: streamable HTTP and the older SSE handshake both live at ``/mcp``.
+
+    POST, DELETE, and GET with a session id or a protocol version    streamable HTTP
+    GET with neither                                                 the SSE handshake
+    /messages/                                                       where SSE clients post
+
+At shutdown each standing stream is told that its client went away, so that it ends in order instead of
+holding the server open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastmcp import FastMCP
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+PATH = "/mcp"
+
+
+class DualTransport:
+    def __init__(self, mcp: FastMCP) -> None:
+        self._http: ASGIApp = mcp.http_app(transport="http", path=PATH, host_origin_protection=True)
+        # Its lifespan is not run: the server's own is reference-counted and shared with the other.
+        self._sse: ASGIApp = mcp.http_app(transport="sse", path=PATH, host_origin_protection=True)
+        self._closing = asyncio.Event()
+
+    def end_streams(self) -> None:
+        self._closing.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._http(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        opens_stream = scope["method"] == "GET" and scope["path"] == PATH
+        app = self._sse if _is_legacy(scope, headers, opens_stream) else self._http
+        if opens_stream or headers.get(b"mcp-method") == b"subscriptions/listen":
+            await self._stand(app, scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    async def _stand(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a standing stream, and finish its body when it was ended by our shutdown."""
+        unfinished = False
+
+        async def watched(message: Message) -> None:
+            nonlocal unfinished
+            unfinished = message["type"] == "http.response.start" or bool(message.get("more_body"))
+            await send(message)
+
+        await app(scope, self._until_closing(receive), watched)
+        if unfinished and self._closing.is_set():
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _until_closing(self, receive: Receive) -> Receive:
+        async def next_message() -> Message:
+            message = asyncio.ensure_future(receive())
+            closing = asyncio.ensure_future(self._closing.wait())
+            try:
+                await asyncio.wait({message, closing}, return_when=asyncio.FIRST_COMPLETED)
+                return message.result() if message.done() else {"type": "http.disconnect"}
+            finally:
+                message.cancel()
+                closing.cancel()
+
+        return next_message
+
+
+def _is_legacy(scope: Scope, headers: dict[bytes, bytes], opens_stream: bool) -> bool:
+    # Gemini never sends a protocol version, so its absence alone would be the wrong test.
+    without_session = b"mcp-session-id" not in headers and b"mcp-protocol-version" not in headers
+    return (opens_stream and without_session) or scope["path"].startswith("/messages")

@@ -1,0 +1,1 @@
+"""The vocabulary every other package speaks: frozen types, errors, ids, the clock."""

@@ -1,0 +1,20 @@
+"""What a butler says of itself to the Switchboard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from butlers.domain.message import STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    name: str
+    url: str
+    description: str
+    infrastructure: bool = False  # never a target for what users say
+    triggers: tuple[str, ...] = ()  # patterns of whole messages this butler answers
+    contract_min: int = 1
+    contract_max: int = 1
+    liveness_ttl_s: float = 300
+    __pydantic_config__ = STRICT

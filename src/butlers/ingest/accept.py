@@ -1,0 +1,46 @@
+"""Accepting a message: checked, deduplicated, stored and queued in one transaction."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from uuid import UUID
+
+from butlers.domain.clock import Clock
+from butlers.domain.ids import uuid7
+from butlers.domain.message import InboundEnvelope, InboxItem
+from butlers.domain.request import RequestContext
+from butlers.store import inbox, queue
+from butlers.store.database import Connection
+from butlers.wire.codec import encode
+
+INBOX = "inbox"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    request_id: UUID
+    duplicate: bool
+    status: str = "accepted"
+
+
+async def accept(connection: Connection, envelope: InboundEnvelope, clock: Clock) -> Accepted:
+    envelope.check()
+    request = RequestContext(
+        request_id=uuid7(),
+        received_at=clock.now(),
+        source_channel=envelope.source.channel,
+        source_endpoint_identity=envelope.source.endpoint_identity,
+        source_sender_identity=envelope.sender.identity,
+        source_thread_identity=envelope.event.external_thread_id,
+        trace_id=envelope.control.trace_id or secrets.token_hex(16),
+    )
+    known = await inbox.store_message(connection, request, envelope)
+    if known is not None:
+        return Accepted(known, duplicate=True)
+    tier = envelope.control.policy_tier
+    item = InboxItem(request, envelope.payload.normalized_text, tier)
+    await queue.enqueue(
+        connection, INBOX, str(request.request_id), encode(item), priority=tier.rank
+    )
+    return Accepted(request.request_id, duplicate=False)

@@ -1,0 +1,1 @@
+"""Pluggable units that give a butler tools and tables of its own."""

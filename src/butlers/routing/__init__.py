@@ -1,0 +1,1 @@
+"""The roads between butlers: registration, routes in, notifications out."""

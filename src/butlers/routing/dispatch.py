@@ -1,0 +1,68 @@
+"""The Switchboard's two roads: messages in to the butler that answers, deliveries out to the Messenger.
+
+Each handler works on a leased item. The other side stores under the request's or delivery's own key before
+it acknowledges, so asking it twice is the same as asking once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from butlers.domain.clock import Clock
+from butlers.domain.delivery import DeliveryRequest
+from butlers.domain.errors import PeerUnavailable
+from butlers.domain.message import InboxItem
+from butlers.domain.registration import Registration
+from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.routing.peers import Peers
+from butlers.store import inbox, registry
+from butlers.store.database import Database
+from butlers.store.queue import Lease
+from butlers.wire.codec import decode, encode
+
+MESSENGER = "messenger"
+
+Triage = Callable[[str, Iterable[Registration]], RouteDecision]
+
+
+class Dispatch:
+    def __init__(self, database: Database, peers: Peers, clock: Clock, triage: Triage) -> None:
+        self._database = database
+        self._peers = peers
+        self._clock = clock
+        self._triage = triage
+
+    async def route_message(self, lease: Lease) -> Any:
+        """Decide where a message goes, once, and hand it over."""
+        item = decode(InboxItem, lease.payload)
+        decision = await self._decide(item)
+        target = await self._find(decision.target)
+        route = RouteRequest(item.request, decision.target, item.text, decision)
+        await self._peers.call(target.name, target.url, "route.execute", {"route": encode(route)})
+        async with self._database.transaction() as connection:
+            await inbox.mark_routed(connection, item.request.request_id, self._clock.now())
+        return {"target": decision.target}
+
+    async def forward_delivery(self, lease: Lease) -> Any:
+        """Hand a delivery to the Messenger, the only way out."""
+        messenger = await self._find(MESSENGER)
+        delivery = decode(DeliveryRequest, lease.payload)
+        return await self._peers.call(
+            messenger.name, messenger.url, "deliver", {"delivery": encode(delivery)}
+        )
+
+    async def _decide(self, item: InboxItem) -> RouteDecision:
+        request_id = item.request.request_id
+        async with self._database.transaction() as connection:
+            if known := await inbox.read_decision(connection, request_id):
+                return known
+            decision = self._triage(item.text, await registry.list_registrations(connection))
+            return await inbox.store_decision(connection, request_id, decision)
+
+    async def _find(self, name: str) -> Registration:
+        async with self._database.transaction() as connection:
+            found = await registry.find_registration(connection, name)
+        if found is None:
+            raise PeerUnavailable(f"{name} has not registered with the Switchboard")
+        return found

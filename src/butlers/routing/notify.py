@@ -1,0 +1,56 @@
+"""The way out of every butler: a notification is queued with its cause and handed to the Switchboard."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from butlers.domain.delivery import DeliveryRequest, Intent
+from butlers.domain.ids import uuid7
+from butlers.domain.request import RequestContext
+from butlers.routing.peers import Peers
+from butlers.store import queue
+from butlers.store.database import Connection
+from butlers.store.queue import Lease
+from butlers.wire.codec import decode, encode
+
+NOTIFY = "notify"
+SWITCHBOARD = "switchboard"
+
+
+async def queue_delivery(connection: Connection, delivery: DeliveryRequest) -> UUID:
+    """Put a notification on its way, in the transaction of what caused it."""
+    await queue.enqueue(connection, NOTIFY, delivery.idempotency_key, encode(delivery))
+    return delivery.delivery_id
+
+
+async def queue_reply(
+    connection: Connection, origin: str, request: RequestContext, message: str, ordinal: int = 0
+) -> UUID:
+    """Answer a request where it came from."""
+    return await queue_delivery(
+        connection,
+        DeliveryRequest(
+            delivery_id=uuid7(),
+            origin=origin,
+            intent=Intent.REPLY,
+            channel=request.source_channel,
+            target=request.source_endpoint_identity,
+            message=message,
+            request_id=request.request_id,
+            thread=request.source_thread_identity,
+            ordinal=ordinal,
+        ),
+    )
+
+
+class Outbox:
+    def __init__(self, peers: Peers, switchboard_url: str) -> None:
+        self._peers = peers
+        self._url = switchboard_url
+
+    async def hand_over(self, lease: Lease) -> Any:
+        delivery = decode(DeliveryRequest, lease.payload)
+        return await self._peers.call(
+            SWITCHBOARD, self._url, "deliver", {"delivery": encode(delivery)}
+        )

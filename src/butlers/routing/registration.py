@@ -1,0 +1,56 @@
+"""Keeps a butler known to the Switchboard: registers at start and again within each time to live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from butlers.domain.errors import ButlersError
+from butlers.domain.registration import Registration
+from butlers.routing.notify import SWITCHBOARD
+from butlers.routing.peers import Peers
+from butlers.wire.codec import encode
+
+log = structlog.get_logger()
+
+FIRST_RETRY_S = 0.1
+LAST_RETRY_S = 5.0
+
+
+class Registrar:
+    def __init__(
+        self, peers: Peers, switchboard_url: str, describe: Callable[[], Registration]
+    ) -> None:
+        self._peers = peers
+        self._url = switchboard_url
+        self._describe = describe
+        self.connected = False
+
+    async def run(self) -> None:
+        delay = FIRST_RETRY_S
+        while True:
+            registration = self._describe()
+            try:
+                await self._peers.call(
+                    SWITCHBOARD, self._url, "register", {"registration": encode(registration)}
+                )
+            except ButlersError as error:
+                self._lost(error)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, LAST_RETRY_S)
+            else:
+                self._found()
+                delay = FIRST_RETRY_S
+                await asyncio.sleep(registration.liveness_ttl_s / 3)
+
+    def _found(self) -> None:
+        if not self.connected:
+            log.info("registered with the switchboard", url=self._url)
+        self.connected = True
+
+    def _lost(self, error: ButlersError) -> None:
+        if self.connected:
+            log.warning("the switchboard is away", error=str(error))
+        self.connected = False

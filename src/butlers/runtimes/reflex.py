@@ -1,0 +1,87 @@
+"""The runtime that needs no model: a message that a skill's reflex knows becomes one tool call and a reply.
+
+It reaches its butler as any other session does: over MCP, with a session token, through the guard and the
+call journal. So a reflex that is run again after a crash finds what it already did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from butlers.domain.errors import ButlersError
+from butlers.domain.request import RequestContext
+from butlers.domain.session import Outcome, SessionResult, ToolCall
+from butlers.runtimes.base import McpServer
+from butlers.wire.client import McpClient
+
+NO_MODEL = (
+    "I have no reflex for that, and no language model is set up to think about it."
+    " Your message is kept."
+)
+
+
+class Plan(Protocol):
+    """What a reflex wants done. Implemented by ``skills.reflexes.ReflexMatch``."""
+
+    @property
+    def tool(self) -> str | None: ...
+    @property
+    def arguments(self) -> dict[str, Any]: ...
+    def reply(self, result: Any) -> str: ...
+
+
+class ReflexRuntime:
+    name = "reflex"
+
+    def __init__(self, match: Callable[[str], Plan | None]) -> None:
+        self._match = match
+
+    async def invoke(
+        self,
+        prompt: str,
+        system_prompt: str,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        *,
+        request: RequestContext | None,
+    ) -> SessionResult:
+        plan = self._match(prompt)
+        if plan is None:
+            return SessionResult(Outcome.NO_MATCH, NO_MODEL)
+        ((name, server),) = mcp_servers.items()
+        async with McpClient(name, server.url, lambda: server.token) as butler:
+            return await self._carry_out(butler, plan, answers=request is not None)
+
+    async def _carry_out(self, butler: McpClient, plan: Plan, *, answers: bool) -> SessionResult:
+        calls: list[ToolCall] = []
+        try:
+            result = await _call(butler, plan, calls)
+        except ButlersError as error:
+            if error.retryable:
+                raise  # nothing happened; the whole request is tried again
+            hint = f"\n{error.hint}" if error.hint else ""
+            ended = SessionResult(
+                Outcome.TOOL_FAILED, f"That did not work: {error}{hint}", error=str(error)
+            )
+        else:
+            ended = SessionResult(Outcome.OK, plan.reply(result))
+        if answers:
+            arguments = {"message": ended.text, "intent": "reply"}
+            calls.append(
+                ToolCall("notify", arguments, True, await butler.call("notify", arguments))
+            )
+        return replace(ended, tool_calls=tuple(calls))
+
+
+async def _call(butler: McpClient, plan: Plan, calls: list[ToolCall]) -> Any:
+    if plan.tool is None:
+        return None
+    try:
+        result = await butler.call(plan.tool, plan.arguments)
+    except ButlersError:
+        calls.append(ToolCall(plan.tool, plan.arguments, False))
+        raise
+    calls.append(ToolCall(plan.tool, plan.arguments, True, result))
+    return result

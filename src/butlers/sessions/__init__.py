@@ -1,0 +1,1 @@
+"""Ephemeral sessions: spawned for one request, wired to one butler, gone when it is done."""

@@ -1,0 +1,1 @@
+"""The one skills system, usable without a database."""

@@ -1,0 +1,58 @@
+"""A reflex's examples, held against the reflexes themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from butlers.domain.diagnostic import Diagnostic, Severity
+from butlers.skills.reflexes.conversions import convert
+from butlers.skills.reflexes.group_rules import TRIAL
+from butlers.skills.reflexes.reflex import Reflex
+from butlers.skills.reflexes.report import Spot
+
+
+def check_examples(reflex: Reflex, spot: Spot) -> None:
+    """Each example must be taken by its own reflex."""
+    for example in reflex.examples:
+        if reflex.match(example, TRIAL) is None:
+            spot.error("reflex-example", f"{example[:80]!r} {_why(reflex, example)}")
+
+
+def ambiguities(reflexes: Sequence[Reflex]) -> Iterator[Diagnostic]:
+    """A warning for each pair that takes the same example, at the one that comes second."""
+    for first, second in combinations(reflexes, 2):
+        example = _shared_example(first, second)
+        if example is not None:
+            yield _ambiguous(first, second, example)
+
+
+def _shared_example(first: Reflex, second: Reflex) -> str | None:
+    for owner, other in ((first, second), (second, first)):
+        for example in owner.examples:
+            if other.match(example, TRIAL) is not None:
+                return example
+    return None
+
+
+def _ambiguous(first: Reflex, second: Reflex, example: str) -> Diagnostic:
+    message = f"{example[:80]!r} is also taken by {first.skill}/{first.name}, which comes first"
+    return Diagnostic(
+        "reflex-ambiguous",
+        Severity.WARNING,
+        message,
+        second.file,
+        entry=second.name,
+        hint="make one of the two patterns narrower",
+    )
+
+
+def _why(reflex: Reflex, example: str) -> str:
+    captured = reflex.trigger.match(example)
+    if captured is None:
+        return "does not match the pattern"
+    for name, rule in reflex.groups.items():
+        written = captured[name]
+        if written and convert(written, rule, TRIAL) is None:
+            return f"matches, but its {name} {written[:40]!r} is not a {rule.type}"
+    return "matches, but a required group takes no part"

@@ -1,0 +1,121 @@
+"""Where in a TOML file a value stands, which tomllib does not say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+KeyPath = tuple[str | int, ...]
+
+_KEY = r"""(?:[A-Za-z0-9_-]+|"(?:\\.|[^"\\\n])*"|'[^'\n]*')"""
+_KEYS = rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*"
+_HEADER = re.compile(rf"[ \t]*(?P<open>\[\[?)[ \t]*(?P<keys>{_KEYS})[ \t]*\]\]?")
+_ASSIGNMENT = re.compile(rf"[ \t]*(?P<keys>{_KEYS})[ \t]*=[ \t]*")
+_ONE_KEY = re.compile(_KEY)
+# What a value is made of, as far as finding its end needs to know.
+_TOKEN = re.compile(
+    r""""{3}(?:\\.|[^\\])*?"{3,5}|'{3}.*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*"""
+    r"""|[\[\]{}\n]|[^"'\#\[\]{}\n]+|.""",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    values: Mapping[KeyPath, Place] = field(default_factory=dict)
+    keys: Mapping[KeyPath, Place] = field(default_factory=dict)
+
+    def of(self, path: KeyPath) -> Place | None:
+        """The place of the value, else of the nearest thing around it."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.values:
+                return self.values[path[:length]]
+        return None
+
+    def of_key(self, path: KeyPath) -> Place | None:
+        return self.keys.get(path) or self.of(path)
+
+
+def place_of(source: str, offset: int) -> Place:
+    return Place(source.count("\n", 0, offset) + 1, offset - source.rfind("\n", 0, offset))
+
+
+def locate(source: str) -> Places:
+    """The places of all headers and values of a valid TOML document."""
+    values: dict[KeyPath, Place] = {}
+    keys: dict[KeyPath, Place] = {}
+    lines = _LineCounter(source)
+    for path, key, value in _statements(source):
+        key_place, value_place = lines.place(key), lines.place(value)
+        for length in range(1, len(path)):  # "a.b = 1" and [a.b] are also where a begins
+            values.setdefault(path[:length], key_place)
+            keys.setdefault(path[:length], key_place)
+        values.setdefault(path, value_place)
+        keys.setdefault(path, key_place)
+    return Places(values, keys)
+
+
+def _statements(source: str) -> Iterator[tuple[KeyPath, int, int]]:
+    table: KeyPath = ()
+    counts: dict[KeyPath, int] = {}
+    position = 0
+    while position < len(source):
+        if header := _HEADER.match(source, position):
+            table = _table_path(header, counts)
+            yield table, header.start("open"), header.start("open")
+            position = header.end()
+        elif assignment := _ASSIGNMENT.match(source, position):
+            path = table + _split(assignment["keys"])
+            yield path, assignment.start("keys"), assignment.end()
+            position = assignment.end()
+        position = _next_line(source, position)
+
+
+def _table_path(header: re.Match[str], counts: dict[KeyPath, int]) -> KeyPath:
+    """The path with list positions: the second [[a]] is (a, 1), and [a.b] after it (a, 1, b)."""
+    keys = _split(header["keys"])
+    path: KeyPath = ()
+    for key in keys[:-1]:
+        path = (*path, key)
+        path = (*path, counts[path]) if path in counts else path
+    path = (*path, keys[-1])
+    if header["open"] == "[[":
+        counts[path] = counts.get(path, -1) + 1
+        return (*path, counts[path])
+    return path
+
+
+def _split(keys: str) -> tuple[str, ...]:
+    return tuple(key.strip("\"'") for key in _ONE_KEY.findall(keys))
+
+
+def _next_line(source: str, position: int) -> int:
+    """Where the next statement starts: line ends inside brackets and strings do not count."""
+    depth = 0
+    for token in _TOKEN.finditer(source, position):
+        if token[0] in ("[", "{"):
+            depth += 1
+        elif token[0] in ("]", "}"):
+            depth -= 1
+        elif token[0] == "\n" and depth <= 0:
+            return token.end()
+    return len(source)
+
+
+class _LineCounter:
+    """Places of rising offsets, in one pass over the text."""
+
+    def __init__(self, source: str) -> None:
+        self._source, self._seen, self._line = source, 0, 1
+
+    def place(self, offset: int) -> Place:
+        self._line += self._source.count("\n", self._seen, offset)
+        self._seen = offset
+        return Place(self._line, offset - self._source.rfind("\n", 0, offset))

@@ -1,0 +1,61 @@
+"""How a value is said to a person."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, time
+from decimal import Decimal
+from typing import Any
+
+UNKNOWN = "?"
+
+_MAX_DEPTH = 4
+_MAX_ITEMS = 50
+_SHORT = 24
+_MAX_BITS = 200  # sixty digits: more is not a number for a person
+
+
+def say(value: Any, depth: int = 0) -> str:
+    if depth > _MAX_DEPTH:
+        return "…"
+    match value:
+        case str():
+            return value
+        case bool():
+            return "yes" if value else "no"
+        case int() | float() | Decimal():
+            return say_number(value)
+        case list() | tuple():
+            return _say_list([say(item, depth + 1) for item in value[:_MAX_ITEMS]], len(value))
+        case dict():
+            return _say_table(value, depth)
+        case date() | time():
+            return value.isoformat()
+    return UNKNOWN
+
+
+def say_number(value: int | float | Decimal) -> str:
+    """Digits without an exponent, without noise: 80.4, 80, 0.3."""
+    if isinstance(value, int):
+        return str(value) if value.bit_length() <= _MAX_BITS else UNKNOWN
+    if not math.isfinite(value):
+        return UNKNOWN
+    exact = Decimal(f"{value:.12g}") if isinstance(value, float) else value
+    if abs(exact.adjusted()) > 60:
+        return str(exact)
+    text = f"{exact:f}"
+    return text.rstrip("0").rstrip(".") if isinstance(value, float) and "." in text else text
+
+
+def _say_list(items: list[str], total: int) -> str:
+    shown = items if total <= _MAX_ITEMS else [*items, f"… {total - _MAX_ITEMS} more"]
+    if len(shown) == 1 or all(len(item) <= _SHORT and "\n" not in item for item in shown):
+        return ", ".join(shown)
+    return "\n".join(f"- {item}" for item in shown)
+
+
+def _say_table(table: dict[Any, Any], depth: int) -> str:
+    if table.keys() == {"amount", "currency"}:
+        return f"{say(table['amount'], depth + 1)} {say(table['currency'], depth + 1)}"
+    said = [f"{key}: {say(value, depth + 1)}" for key, value in table.items() if value is not None]
+    return ", ".join(said[:_MAX_ITEMS])

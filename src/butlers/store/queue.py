@@ -1,0 +1,250 @@
+"""The leased queue: one primitive that carries inbox, routes, notifications and deliveries.
+
+An item is claimed under a lease. Each claim raises the item's fence; completing, failing or extending
+needs the fence of the claim, so a worker that was frozen past its lease can not finish what another has
+taken over. Races are settled in the statements, and every time in them is the database's.
+
+    ready -> leased -> done
+       ^        |----> dead          (attempts used up, or a permanent failure)
+       '--------'                    (retry after a delay; a planned restart gives the attempt back)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from butlers.domain.errors import LeaseLost
+from butlers.domain.ids import uuid7
+from butlers.store.database import Connection
+
+LEASE = timedelta(seconds=30)
+MAX_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One claim of one item. ``fence`` is what makes it the current one."""
+
+    item_id: UUID
+    queue: str
+    key: str
+    payload: Any
+    attempt: int
+    max_attempts: int
+    fence: int
+
+    @classmethod
+    def from_row(cls, row: asyncpg.Record) -> Lease:
+        return cls(
+            item_id=row["id"],
+            queue=row["queue"],
+            key=row["key"],
+            payload=row["payload"],
+            attempt=row["attempts"],
+            max_attempts=row["max_attempts"],
+            fence=row["fence"],
+        )
+
+    @property
+    def is_last_attempt(self) -> bool:
+        return self.attempt >= self.max_attempts
+
+
+async def enqueue(
+    connection: Connection,
+    queue: str,
+    key: str,
+    payload: Any,
+    *,
+    priority: int = 0,
+    delay: timedelta = timedelta(0),
+    max_attempts: int = MAX_ATTEMPTS,
+) -> bool:
+    """Put an item in, once per key. Workers wake when the caller's transaction commits."""
+    created = await connection.fetchval(
+        """
+        INSERT INTO queue_items (id, queue, key, payload, priority, run_after, max_attempts)
+        VALUES ($1, $2, $3, $4, $5, now() + $6, $7)
+        ON CONFLICT (queue, key) DO NOTHING
+        RETURNING true
+        """,
+        uuid7(),
+        queue,
+        key,
+        payload,
+        priority,
+        delay,
+        max_attempts,
+    )
+    if created:
+        await notify(connection, queue)
+    return bool(created)
+
+
+async def notify(connection: Connection, queue: str) -> None:
+    """Wake this schema's workers. NOTIFY has no permissions, so it carries the queue's name only."""
+    await connection.execute("SELECT pg_notify('butlers:' || current_schema(), $1)", queue)
+
+
+async def claim(
+    connection: Connection,
+    queue: str,
+    holder: int,
+    *,
+    limit: int = 1,
+    lease: timedelta = LEASE,
+) -> list[Lease]:
+    """Take up to ``limit`` due items, the most urgent first, each for one holder."""
+    rows = await connection.fetch(
+        """
+        WITH due AS (
+            SELECT id FROM queue_items
+            WHERE queue = $1 AND state = 'ready' AND run_after <= now()
+            ORDER BY priority, run_after, id
+            LIMIT $2
+            FOR UPDATE SKIP LOCKED
+        )
+        UPDATE queue_items AS item
+        SET state = 'leased', holder = $3, lease_until = now() + $4,
+            attempts = attempts + 1, fence = fence + 1
+        FROM due WHERE item.id = due.id
+        RETURNING item.*
+        """,
+        queue,
+        limit,
+        holder,
+        lease,
+    )
+    return sorted((Lease.from_row(row) for row in rows), key=lambda taken: taken.item_id)
+
+
+async def complete(connection: Connection, lease: Lease, result: Any = None) -> None:
+    """Finish an item, in the transaction of its effect. LeaseLost rolls that effect back."""
+    await _settle(
+        connection,
+        lease,
+        "UPDATE queue_items SET state = 'done', finished_at = now(), result = $3, error = NULL,"
+        " holder = NULL, lease_until = NULL",
+        result,
+    )
+
+
+async def retry(connection: Connection, lease: Lease, error: str, delay: timedelta) -> None:
+    """Give an item back for another attempt, or to the dead letter when there is none left."""
+    if lease.is_last_attempt:
+        await bury(connection, lease, error)
+        return
+    await _settle(
+        connection,
+        lease,
+        "UPDATE queue_items SET state = 'ready', run_after = now() + $3, error = $4,"
+        " holder = NULL, lease_until = NULL",
+        delay,
+        error,
+    )
+
+
+async def bury(connection: Connection, lease: Lease, error: str) -> None:
+    """A permanent failure: to the dead letter, at once and visibly."""
+    await _settle(
+        connection,
+        lease,
+        "UPDATE queue_items SET state = 'dead', finished_at = now(), error = $3,"
+        " holder = NULL, lease_until = NULL",
+        error,
+    )
+
+
+async def release(connection: Connection, lease: Lease) -> None:
+    """Put an item back untouched. A planned restart is not an attempt."""
+    await _settle(
+        connection,
+        lease,
+        "UPDATE queue_items SET state = 'ready', attempts = attempts - 1, run_after = now(),"
+        " holder = NULL, lease_until = NULL",
+    )
+    await notify(connection, lease.queue)
+
+
+async def extend(
+    connection: Connection, leases: Sequence[Lease], duration: timedelta = LEASE
+) -> set[UUID]:
+    """Keep leases alive; returns the ids of those that are still ours."""
+    rows = await connection.fetch(
+        """
+        UPDATE queue_items AS item SET lease_until = now() + $3
+        FROM unnest($1::uuid[], $2::bigint[]) AS held(id, fence)
+        WHERE item.id = held.id AND item.fence = held.fence AND item.state = 'leased'
+        RETURNING item.id
+        """,
+        [lease.item_id for lease in leases],
+        [lease.fence for lease in leases],
+        duration,
+    )
+    return {row["id"] for row in rows}
+
+
+async def recover(connection: Connection) -> int:
+    """Make items claimable again whose lease has run out or whose holder is dead.
+
+    A living holder keeps an advisory lock on its own number (``store.listener``), which the server drops
+    the moment the process dies. So a crash costs no waiting; the lease's end is for a holder that is
+    frozen or cut off. Items whose attempts are used up go to the dead letter instead.
+    """
+    rows = await connection.fetch(
+        """
+        UPDATE queue_items
+        SET state = CASE WHEN attempts >= max_attempts THEN 'dead' ELSE 'ready' END,
+            finished_at = CASE WHEN attempts >= max_attempts THEN now() END,
+            error = coalesce(error, 'the worker died or lost its lease'),
+            holder = NULL, lease_until = NULL, run_after = now()
+        WHERE state = 'leased' AND (
+            lease_until < now()
+            OR NOT EXISTS (
+                SELECT FROM pg_locks
+                WHERE locktype = 'advisory' AND granted
+                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                  AND objsubid = 1
+                  AND ((classid::bigint << 32) | objid::bigint) = holder
+            )
+        )
+        RETURNING queue
+        """
+    )
+    for queue in {row["queue"] for row in rows}:
+        await notify(connection, queue)
+    return len(rows)
+
+
+async def depths(connection: Connection) -> dict[str, dict[str, int]]:
+    """How many items wait, run or lie dead, by queue."""
+    rows = await connection.fetch(
+        """
+        SELECT queue, state, count(*) AS items FROM queue_items
+        WHERE state <> 'done' GROUP BY queue, state
+        """
+    )
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        found.setdefault(row["queue"], {})[row["state"]] = row["items"]
+    return found
+
+
+async def _settle(connection: Connection, lease: Lease, update: str, *arguments: Any) -> None:
+    """Apply a final statement to the item if, and only if, this claim is still the current one."""
+    settled = await connection.fetchval(
+        f"{update} WHERE id = $1 AND fence = $2 AND state = 'leased' RETURNING true",
+        lease.item_id,
+        lease.fence,
+        *arguments,
+    )
+    if not settled:
+        raise LeaseLost(
+            f"{lease.queue} item {lease.key} was taken over after attempt {lease.attempt}"
+        )

@@ -1,0 +1,54 @@
+"""The Switchboard's registry: which butlers there are, where, and what they answer to."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from butlers.domain.registration import Registration
+from butlers.store.database import Connection
+
+
+def _from_row(row: asyncpg.Record) -> Registration:
+    return Registration(
+        name=row["name"],
+        url=row["url"],
+        description=row["description"],
+        infrastructure=row["infrastructure"],
+        triggers=tuple(row["triggers"]),
+        contract_min=row["contract_min"],
+        contract_max=row["contract_max"],
+        liveness_ttl_s=row["liveness_ttl_s"],
+    )
+
+
+async def register(connection: Connection, registration: Registration) -> None:
+    await connection.execute(
+        """
+        INSERT INTO butler_registry (name, url, description, infrastructure, triggers,
+                                     contract_min, contract_max, liveness_ttl_s)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+        ON CONFLICT (name) DO UPDATE
+        SET url = excluded.url, description = excluded.description,
+            infrastructure = excluded.infrastructure, triggers = excluded.triggers,
+            contract_min = excluded.contract_min, contract_max = excluded.contract_max,
+            liveness_ttl_s = excluded.liveness_ttl_s, last_seen_at = now()
+        """,
+        registration.name,
+        registration.url,
+        registration.description,
+        registration.infrastructure,
+        list(registration.triggers),
+        registration.contract_min,
+        registration.contract_max,
+        registration.liveness_ttl_s,
+    )
+
+
+async def list_registrations(connection: Connection) -> list[Registration]:
+    rows = await connection.fetch("SELECT * FROM butler_registry ORDER BY name")
+    return [_from_row(row) for row in rows]
+
+
+async def find_registration(connection: Connection, name: str) -> Registration | None:
+    row = await connection.fetchrow("SELECT * FROM butler_registry WHERE name = $1", name)
+    return _from_row(row) if row else None

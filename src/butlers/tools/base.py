@@ -1,0 +1,56 @@
+"""What a tool is: a module-level async function, and what its declaration says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from butlers.domain.caller import CallerKind
+
+ToolFunction = Callable[..., Awaitable[Any]]
+F = TypeVar("F", bound=ToolFunction)
+
+
+class Effect(StrEnum):
+    READ = "read"  # changes nothing; gets a connection
+    WRITE = "write"  # one transaction: effect, journal and audit commit together
+    LONG = "long"  # may take long, so it holds no connection; it opens transactions of its own
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    name: str
+    function: ToolFunction
+    callers: frozenset[CallerKind]
+    effect: Effect
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        return (self.function.__doc__ or "").strip()
+
+
+def tool(
+    *,
+    callers: frozenset[CallerKind],
+    effect: Effect = Effect.WRITE,
+    name: str | None = None,
+    aliases: tuple[str, ...] = (),
+) -> Callable[[F], F]:
+    """Declare a function a tool. It stays an ordinary function; the declaration rides on it."""
+
+    def declare(function: F) -> F:
+        spec = ToolSpec(name or function.__name__, function, callers, effect, aliases)
+        function.__tool__ = spec  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def spec_of(function: ToolFunction) -> ToolSpec:
+    spec = getattr(function, "__tool__", None)
+    if not isinstance(spec, ToolSpec):
+        raise TypeError(f"{function!r} is not declared with @tool")
+    return spec

@@ -1,0 +1,14 @@
+"""Which core tools a butler offers: the families all have, and those of its role."""
+
+from __future__ import annotations
+
+from butlers.config.butler import Role
+from butlers.tools import messenger, routing, sessions, status, switchboard
+from butlers.tools.base import ToolSpec, spec_of
+
+COMMON = (*status.TOOLS, *sessions.TOOLS, *routing.TOOLS)
+BY_ROLE = {Role.SWITCHBOARD: switchboard.TOOLS, Role.MESSENGER: messenger.TOOLS}
+
+
+def core_tools(role: Role) -> tuple[ToolSpec, ...]:
+    return tuple(spec_of(function) for function in (*COMMON, *BY_ROLE.get(role, ())))

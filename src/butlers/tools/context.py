@@ -1,0 +1,57 @@
+"""What a tool is handed: who calls, for which request, and the connection of its transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from butlers.config.butler import ButlerConfig
+from butlers.domain.caller import Caller
+from butlers.domain.clock import Clock
+from butlers.domain.request import RequestContext
+from butlers.sessions.spawner import Spawner
+from butlers.store.database import Connection, Database
+from butlers.store.journal import CallKey
+from butlers.store.listener import Listener
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts of a butler that core tools work with."""
+
+    config: ButlerConfig
+    database: Database
+    clock: Clock
+    listener: Listener
+    spawner: Spawner
+    status: Callable[[], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    services: Services
+    caller: Caller
+    request: RequestContext | None = None
+    key: CallKey | None = None
+    _connection: Connection | None = None
+
+    @property
+    def butler(self) -> str:
+        return self.services.config.name
+
+    @property
+    def clock(self) -> Clock:
+        return self.services.clock
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.services.config.timezone)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection of this call's transaction."""
+        if self._connection is None:
+            raise RuntimeError("a LONG tool has no connection; open a transaction of its own")
+        return self._connection

@@ -1,0 +1,55 @@
+"""Starting sessions by hand, and reading what sessions did."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import Field
+
+from butlers.domain.caller import EVERYONE, OWNER_ONLY
+from butlers.domain.ids import uuid7
+from butlers.domain.message import check_text
+from butlers.domain.session import SessionRequest
+from butlers.store.sessions import list_sessions
+from butlers.tools.base import Effect, tool
+from butlers.tools.context import CallContext
+
+
+@tool(callers=OWNER_ONLY, effect=Effect.LONG)
+async def trigger(ctx: CallContext, prompt: str, context: str | None = None) -> dict[str, Any]:
+    """Start a session with this prompt and wait for what it says. Context is put before the prompt."""
+    check_text(prompt)
+    session_id: UUID = uuid7()
+    result = await ctx.services.spawner.run(
+        SessionRequest(
+            session_id=session_id,
+            prompt=f"{context}\n\n{prompt}" if context else prompt,
+            trigger_source="trigger",
+            request_id=session_id,
+        )
+    )
+    return {
+        "session_id": str(session_id),
+        "outcome": str(result.outcome),
+        "success": result.ok,
+        "output": result.text,
+        "error": result.error,
+        "tool_calls": [
+            {"tool": call.tool, "arguments": call.arguments, "ok": call.ok}
+            for call in result.tool_calls
+        ],
+    }
+
+
+@tool(callers=EVERYONE, effect=Effect.READ)
+async def sessions_list(
+    ctx: CallContext,
+    limit: Annotated[int, Field(ge=1, le=500)] = 20,
+    offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
+) -> dict[str, Any]:
+    """Recent sessions, newest first."""
+    return {"sessions": await list_sessions(ctx.connection, limit, offset)}
+
+
+TOOLS = (trigger, sessions_list)

@@ -1,0 +1,61 @@
+"""The Switchboard's own tools: the one door in, the registry, and the way to the Messenger."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from butlers.domain.caller import PEERS, CallerKind
+from butlers.domain.delivery import DeliveryRequest
+from butlers.domain.errors import NotAllowed
+from butlers.domain.message import Control, Event, InboundEnvelope, Payload, Sender, Source
+from butlers.domain.registration import Registration
+from butlers.ingest.accept import accept
+from butlers.routing.deliver import DELIVERIES
+from butlers.store import queue
+from butlers.store.registry import register as store_registration
+from butlers.tools.base import tool
+from butlers.tools.context import CallContext
+from butlers.wire.codec import encode
+
+
+@tool(callers=frozenset({CallerKind.OWNER}))
+async def ingest(
+    ctx: CallContext,
+    schema_version: Literal["ingest.v1"],
+    source: Source,
+    event: Event,
+    sender: Sender,
+    payload: Payload,
+    control: Control | None = None,
+) -> dict[str, Any]:
+    """Take one message in. It is stored and committed before this answers; a repeat is a duplicate."""
+    envelope = InboundEnvelope(source, event, sender, payload, control or Control(), schema_version)
+    accepted = await accept(ctx.connection, envelope, ctx.clock)
+    return {
+        "request_id": str(accepted.request_id),
+        "status": accepted.status,
+        "duplicate": accepted.duplicate,
+    }
+
+
+@tool(callers=PEERS)
+async def register(ctx: CallContext, registration: Registration) -> dict[str, Any]:
+    """Make a butler known, or say that it is still there."""
+    if registration.name != ctx.caller.name:
+        raise NotAllowed(f"{ctx.caller.name} can not register {registration.name}")
+    await store_registration(ctx.connection, registration)
+    return {"status": "registered"}
+
+
+@tool(callers=PEERS)
+async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]:
+    """Take a delivery for the Messenger. It is stored before this answers."""
+    if delivery.origin != ctx.caller.name:
+        raise NotAllowed(f"{ctx.caller.name} can not deliver in the name of {delivery.origin}")
+    created = await queue.enqueue(
+        ctx.connection, DELIVERIES, delivery.idempotency_key, encode(delivery)
+    )
+    return {"status": "accepted", "duplicate": not created}
+
+
+TOOLS = (ingest, register, deliver)

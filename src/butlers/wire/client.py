@@ -1,0 +1,147 @@
+"""The MCP client that daemons, reflexes and commands use to call a butler's tool.
+
+One stateless POST of protocol 2026-07-28 per call: no handshake, no session, a JSON answer. The full
+client library takes over a second to import, which a command that must answer within one can not pay
+(docs/adr/0003-light-mcp-client.md).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from butlers.domain.errors import (
+    ButlersError,
+    InvalidArguments,
+    NotAuthenticated,
+    PeerFailed,
+    PeerUnavailable,
+    error_from_wire,
+)
+
+PROTOCOL = "2026-07-28"
+META = "io.modelcontextprotocol"
+
+
+class McpClient:
+    def __init__(
+        self, name: str, url: str, token: Callable[[], str], *, timeout_s: float = 30
+    ) -> None:
+        self.name = name
+        self.url = url
+        self._token = token
+        self._ids = itertools.count(1)
+        self._http = httpx.AsyncClient(timeout=timeout_s, trust_env=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """The tool's structured result; the typed error it raised, raised here again."""
+        params = {"name": tool, "arguments": dict(arguments or {})}
+        result = await self._request("tools/call", params, tool, timeout_s)
+        content = result.get("structuredContent")
+        if result.get("isError"):
+            raise _tool_error(self.name, tool, content, result)
+        if isinstance(content, dict) and _is_wrapped(result, content):
+            return content["result"]
+        return content
+
+    async def list_tools(self) -> list[dict[str, Any]]:
+        tools: list[dict[str, Any]] = (await self._request("tools/list", {}, None, None))["tools"]
+        return tools
+
+    async def _request(
+        self, method: str, params: dict[str, Any], subject: str | None, timeout_s: float | None
+    ) -> dict[str, Any]:
+        meta = {
+            f"{META}/protocolVersion": PROTOCOL,
+            f"{META}/clientInfo": {"name": "butlers", "version": "1"},
+            f"{META}/clientCapabilities": {},
+        }
+        headers = {
+            "Authorization": f"Bearer {self._token()}",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": PROTOCOL,
+            "Mcp-Method": method,
+        }
+        if subject is not None:
+            headers["Mcp-Name"] = subject
+        body = {
+            "jsonrpc": "2.0",
+            "id": next(self._ids),
+            "method": method,
+            "params": {**params, "_meta": meta},
+        }
+        timeout = httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
+        try:
+            answer = await self._http.post(self.url, json=body, headers=headers, timeout=timeout)
+        except (httpx.HTTPError, OSError) as error:
+            raise PeerUnavailable(
+                f"{self.name} does not answer at {self.url} ({type(error).__name__})"
+            ) from error
+        return self._read(answer)
+
+    def _read(self, answer: httpx.Response) -> dict[str, Any]:
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            raise NotAuthenticated(
+                f"{self.name} refused the token",
+                hint="do both sides run with the same BUTLERS_HOME?",
+            )
+        try:
+            body = answer.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise PeerFailed(f"{self.name} answered {answer.status_code} without JSON-RPC")
+        if failure := body.get("error"):
+            raise _protocol_error(self.name, failure)
+        result = body.get("result")
+        if not isinstance(result, dict):
+            raise PeerFailed(f"{self.name} answered {answer.status_code} without a result")
+        return result
+
+
+def _is_wrapped(result: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+    meta = result.get("_meta") or {}
+    return bool((meta.get("fastmcp") or {}).get("wrap_result")) and set(content) == {"result"}
+
+
+def _protocol_error(name: str, failure: Mapping[str, Any]) -> ButlersError:
+    message = str(failure.get("message", failure))
+    kind = InvalidArguments if failure.get("code") in (-32602, -32601) else PeerFailed
+    return kind(f"{name}: {message}")
+
+
+def _tool_error(name: str, tool: str, content: Any, result: Mapping[str, Any]) -> ButlersError:
+    if isinstance(content, dict) and isinstance(content.get("error"), dict):
+        error = content["error"]
+        return error_from_wire(
+            str(error.get("code", "error")),
+            str(error.get("message", "")),
+            error.get("hint"),
+            bool(error.get("retryable")),
+        )
+    texts = [str(part.get("text", "")) for part in result.get("content", [])]
+    return PeerFailed(f"{name}.{tool}: {' '.join(texts) or 'failed without saying why'}")

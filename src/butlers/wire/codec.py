@@ -1,0 +1,39 @@
+"""Domain types to JSON and back, strictly, for what travels between processes or rests in a JSONB column."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from butlers.domain.errors import InvalidArguments
+
+T = TypeVar("T")
+
+
+_adapters: dict[type[Any], TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
+
+
+def encode(value: Any) -> Any:
+    return _adapter(type(value)).dump_python(value, mode="json")
+
+
+def decode(kind: type[T], data: Any) -> T:
+    try:
+        return _adapter(kind).validate_python(data)
+    except ValidationError as error:
+        raise InvalidArguments(describe(error)) from None
+
+
+def describe(error: ValidationError) -> str:
+    """pydantic's findings on one line, without echoing the values back."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in found['loc']) or 'value'}: {found['msg']}"
+        for found in error.errors(include_url=False, include_input=False)
+    )

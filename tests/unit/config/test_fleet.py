@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from butlers.config.fleet import FleetConfig, load_fleet_config
+from butlers.config.settings import Settings
+from butlers.domain.errors import ConfigInvalid, ConfigSyntaxError
+
+
+def _settings(home: Path, **environ: str) -> Settings:
+    return Settings.from_environ({"BUTLERS_HOME": str(home), **environ})
+
+
+def _write(home: Path, text: str) -> Settings:
+    (home / "fleet.toml").write_text(text)
+    return _settings(home)
+
+
+def test_the_first_call_writes_the_defaults_with_comments(tmp_path: Path) -> None:
+    home = tmp_path / "new" / "home"
+    assert load_fleet_config(_settings(home)) == FleetConfig()
+    file = home / "fleet.toml"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert [path.name for path in home.iterdir()] == ["fleet.toml"]
+    text = file.read_text()
+    for key in FleetConfig.model_fields:
+        before, _, _ = text.partition(f"\n{key} = ")
+        assert before.splitlines()[-1].startswith("# "), key
+
+
+def test_defaults() -> None:
+    fleet = FleetConfig()
+    assert (fleet.owner, fleet.timezone, fleet.isolation) == ("owner", "UTC", "roles")
+    assert fleet.roster == ("switchboard", "messenger", "general", "health")
+
+
+def test_what_is_there_is_read_and_left_alone(tmp_path: Path) -> None:
+    text = 'owner = "${WHO}"\ntimezone = "Europe/Rome"\nroster = ["health"]\nisolation = "none"\n'
+    (tmp_path / "fleet.toml").write_text(text)
+    fleet = load_fleet_config(_settings(tmp_path, WHO="Ada"))
+    assert (fleet.owner, fleet.timezone) == ("Ada", "Europe/Rome")
+    assert (fleet.roster, fleet.isolation) == (("health",), "none")
+    assert (tmp_path / "fleet.toml").read_text() == text
+
+
+def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
+    assert load_fleet_config(_write(tmp_path, "")) == FleetConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('\nownr = "x"', r"fleet\.toml:2: unknown key 'ownr'; did you mean 'owner'\?"),
+        ('timezone = "Nowhere"', "timezone: 'Nowhere' is not a time zone"),
+        ('isolation = "some"', "isolation: must be 'roles' or 'none'"),
+        ('roster = ["../x"]', r"roster\[0\]: '../x' is not a butler's name"),
+        ('roster = ["a", "a"]', r"roster\[1\]: 'a' is named twice"),
+        ('owner = " "', "owner: must not be empty"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigInvalid, match=said):
+        load_fleet_config(_write(tmp_path, text))
+
+
+def test_broken_toml(tmp_path: Path) -> None:
+    with pytest.raises(ConfigSyntaxError, match=r"fleet\.toml:1: column"):
+        load_fleet_config(_write(tmp_path, "owner = "))
+
+
+def test_a_home_that_can_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigInvalid, match="can not be written") as caught:
+        load_fleet_config(_settings(tmp_path / "file" / "home"))
+    assert "BUTLERS_HOME" in (caught.value.hint or "")

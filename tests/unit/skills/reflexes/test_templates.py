@@ -1,0 +1,68 @@
+"""A template engine that knows names and nothing else."""
+
+import pytest
+
+from butlers.skills.reflexes.speech import say
+from butlers.skills.reflexes.templates import TemplateError, parse_template
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("{a}", "<a>"),
+        ("x {a} y {b.c.0} z", "x <a> y <b.c.0> z"),
+        ("{ a }", "<a>"),
+        ("{{a}}", "{a}"),
+        ("{{{a}}}", "{<a>}"),
+        ("", ""),
+    ],
+)
+def test_rendering(text, expected):
+    assert parse_template(text).render(lambda path: f"<{'.'.join(path)}>") == expected
+
+
+def test_an_empty_value_takes_the_space_before_it_along():
+    assert parse_template("80 {unit}.").render(lambda path: "") == "80."
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "}", "{a", "a}", "{}", "{a!r}", "{a:>9}", "{a[0]}", "{a..b}", "{{}"]
+)
+def test_what_is_no_template(text):
+    with pytest.raises(TemplateError):
+        parse_template(text)
+
+
+def test_a_value_is_never_read_as_a_template():
+    assert parse_template("{a}").render(lambda path: "{a.__class__}") == "{a.__class__}"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (80.0, "80"),
+        (0.1 + 0.2, "0.3"),
+        (1e20, "100000000000000000000"),
+        (float("nan"), "?"),
+        (10**500, "?"),
+        (True, "yes"),
+        (None, "?"),
+        (object(), "?"),
+        (["tea", "milk"], "tea, milk"),
+        (["one"], "one"),
+        (["She likes tea with a little milk.", "b"], "- She likes tea with a little milk.\n- b"),
+        ({"amount": "12.50", "currency": "EUR"}, "12.50 EUR"),
+        ({"a": 1, "b": None}, "a: 1"),
+        (list(range(60)), ", ".join(map(str, range(50))) + ", … 10 more"),
+    ],
+)
+def test_speech(value, expected):
+    assert say(value) == expected
+
+
+def test_speech_is_bounded_in_depth():
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert say(deep) == "…"
