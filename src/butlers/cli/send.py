@@ -30,40 +30,36 @@ def send(
 ) -> None:
     """Say something to your butlers."""
     message = _read_stdin() if text == "-" else text
-    request_id, replies = asyncio.run(_send(Settings.from_environ(), message, wait, timeout))
-    if as_json:
-        print_json(
-            {
-                "request_id": str(request_id),
-                "replies": [{"origin": r.origin, "message": r.message} for r in replies],
-            }
-        )
-    elif wait:
-        for reply in replies:
-            typer.echo(reply.message)
-    else:
-        typer.echo(str(request_id))
-    if wait and not replies:
-        raise NoReply(
-            f"no reply within {timeout:g} s; the message is kept as {request_id}",
-            hint="`butlers status` shows what is waiting",
-        )
+    asyncio.run(_send(Settings.from_environ(), message, timeout if wait else None, as_json))
 
 
-async def _send(
-    settings: Settings, text: str, wait: bool, timeout_s: float
-) -> tuple[UUID, list[Reply]]:
+async def _send(settings: Settings, text: str, wait_s: float | None, as_json: bool) -> None:
     async with (
         owner_client(settings, "switchboard") as switchboard,
         owner_client(settings, "messenger") as messenger,
     ):
         console = ConsoleConnector(switchboard, messenger)
         request_id = await console.send(text)
-        if not wait:
-            return request_id, []
-        async for reply in console.replies(request_id, timeout_s):
-            return request_id, [reply]
-        return request_id, []
+        replies = [] if wait_s is None else await console.receive(request_id, wait_s)
+        _show(request_id, replies, as_json=as_json, waited=wait_s is not None)
+        if replies:
+            await console.shown(replies)
+    if wait_s is not None and not replies:
+        raise NoReply(
+            f"no reply within {wait_s:g} s; the message is kept as {request_id}",
+            hint="`butlers status` shows what is waiting",
+        )
+
+
+def _show(request_id: UUID, replies: list[Reply], *, as_json: bool, waited: bool) -> None:
+    if as_json:
+        said = [{"origin": reply.origin, "message": reply.message} for reply in replies]
+        print_json({"request_id": str(request_id), "replies": said})
+    elif waited:
+        for reply in replies:
+            typer.echo(reply.message)
+    else:
+        typer.echo(str(request_id))
 
 
 def _read_stdin() -> str:

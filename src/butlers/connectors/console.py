@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -40,21 +40,27 @@ class ConsoleConnector:
         accepted = await self._switchboard.call("ingest", encode(envelope))
         return UUID(accepted["request_id"])
 
-    async def replies(self, request_id: UUID, timeout_s: float) -> AsyncIterator[Reply]:
-        """Replies to one request as they come, for up to ``timeout_s``; each is yielded once."""
+    async def receive(self, request_id: UUID, timeout_s: float) -> list[Reply]:
+        """Replies to one request that were not shown yet; waits for the first, up to ``timeout_s``."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        while (left := deadline - loop.time()) > 0:
+        while True:
+            left = max(0.0, deadline - loop.time())
             try:
                 fresh = await self._receive(request_id, min(POLL_S, left))
             except ButlersError as error:
                 if not error.retryable:
                     raise
+                fresh = []
                 await asyncio.sleep(RETRY_S)
-                continue
-            for reply in fresh:
-                yield reply
-                await self._acknowledge(reply)
+            if fresh or loop.time() >= deadline:
+                return fresh
+
+    async def shown(self, replies: Sequence[Reply]) -> None:
+        """Say that these were shown. Before that they come again, so that none is lost on the way."""
+        self._shown.update(reply.delivery_id for reply in replies)
+        ids = [str(reply.delivery_id) for reply in replies]
+        await self._messenger.call("console_shown", {"delivery_ids": ids})
 
     async def _receive(self, request_id: UUID, wait_s: float) -> list[Reply]:
         answer = await self._messenger.call(
@@ -67,7 +73,3 @@ class ConsoleConnector:
             for mail in answer["mail"]
         ]
         return [reply for reply in found if reply.delivery_id not in self._shown]
-
-    async def _acknowledge(self, reply: Reply) -> None:
-        self._shown.add(reply.delivery_id)
-        await self._messenger.call("console_shown", {"delivery_ids": [str(reply.delivery_id)]})

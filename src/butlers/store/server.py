@@ -55,9 +55,8 @@ async def _keep_running(server: EmbeddedPostgres) -> None:
     """Bring the embedded server back when it dies; every process that uses it may do that."""
     while True:
         await asyncio.sleep(WATCH_S)
-        if server.is_running():
-            continue
         try:
-            await asyncio.to_thread(server.ensure_running)
+            if not await asyncio.to_thread(server.is_running):
+                await asyncio.to_thread(server.ensure_running)
         except ButlersError as error:
             log.error("the embedded database does not come back", error=str(error))

@@ -1,0 +1,115 @@
+"""Real parts for every test: one PostgreSQL server per run, a database of its own per test."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from butlers.store.database import Database, Login
+from butlers.store.embedded import EmbeddedPostgres
+from butlers.store.migrations import butler_chains, migrate, shipped_versions
+from butlers.store.provision import Place, Provisioner
+from butlers.wire.tokens import FleetKey
+
+
+@pytest.fixture(scope="session")
+def run_id(request: pytest.FixtureRequest) -> str:
+    """The same for every worker of one run."""
+    worker = getattr(request.config, "workerinput", None)
+    return str(worker["testrunuid"])[:12] if worker else secrets.token_hex(6)
+
+
+@pytest.fixture(scope="session")
+def postgres(run_id: str) -> Iterator[EmbeddedPostgres]:
+    """One server for all workers of the run; the last of them stops it."""
+    home = Path(tempfile.gettempdir()) / f"butlers-test-{run_id}"
+    server = EmbeddedPostgres(home, durable=False)
+    server.acquire()
+    yield server
+    server.release()
+    if not server.is_running():
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def admin(postgres: EmbeddedPostgres) -> Login:
+    return Login(postgres.dsn(), "postgres", None, "postgres")
+
+
+@pytest.fixture(scope="session")
+def session_key() -> FleetKey:
+    return FleetKey(secrets.token_bytes(32))
+
+
+@pytest.fixture
+def key() -> FleetKey:
+    """An installation of its own: other roles, other passwords."""
+    return FleetKey(secrets.token_bytes(32))
+
+
+@pytest.fixture
+def provisioner(admin: Login, key: FleetKey) -> Provisioner:
+    return Provisioner(admin, key)
+
+
+@pytest.fixture(scope="session")
+def template(admin: Login, session_key: FleetKey) -> Login:
+    """A database with the core tables, copied for each test that wants one."""
+    place = Place("tester", f"template_{secrets.token_hex(4)}", None)
+
+    async def prepare() -> Login:
+        login = await Provisioner(admin, session_key).provision(place)
+        await migrate(login, butler_chains("tester", shipped_versions()))
+        return login
+
+    return asyncio.run(prepare())
+
+
+@pytest.fixture
+async def login(admin: Login, template: Login) -> AsyncIterator[Login]:
+    """A fresh database with the core tables, reached by a butler's own role."""
+    name = f"test_{secrets.token_hex(6)}"
+    connection = await asyncpg.connect(**admin.arguments("tests"))
+    try:
+        await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template.database}"')
+        await connection.execute(f'GRANT CONNECT ON DATABASE "{name}" TO "{template.user}"')
+        yield Login(
+            template.server_dsn, template.user, template.password, name, template.search_path
+        )
+        await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def database(login: Login) -> AsyncIterator[Database]:
+    opened = await Database.open(login, "tests")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def database_name(admin: Login) -> AsyncIterator[str]:
+    """The name of a database that is not there yet, and is gone after the test."""
+    name = f"test_{secrets.token_hex(6)}"
+    yield name
+    connection = await asyncpg.connect(**admin.arguments("tests"))
+    try:
+        await connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A BUTLERS_HOME with a short path, so that its socket fits."""
+    path = Path(tempfile.mkdtemp(prefix="bh-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,108 @@
+"""One message travels the whole road between separate processes; each hop is read from its own tables."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from support.fleet import Fleet, wait_for
+
+
+def queue_row(fleet: Fleet, schema: str, queue: str, key: str) -> dict[str, object]:
+    def done() -> dict[str, object] | None:
+        found = fleet.rows(
+            f"SELECT * FROM {schema}.queue_items WHERE queue = $1 AND key = $2", queue, key
+        )
+        return dict(found[0]) if found and found[0]["state"] == "done" else None
+
+    return wait_for(f"{schema}.{queue} {key} to be done", done)
+
+
+def test_a_message_is_answered_and_every_hop_is_on_record(fleet: Fleet) -> None:
+    request_id = fleet.send("weight 80.4 kg")
+
+    (reply,) = fleet.replies(request_id)
+    assert reply.message == "Logged: weight 80.4 kg."
+    assert reply.origin == "health"
+
+    assert_switchboard_routed(fleet, request_id)
+    assert_health_worked(fleet, request_id)
+    assert_messenger_delivered(fleet, request_id, reply.delivery_id)
+
+
+def assert_switchboard_routed(fleet: Fleet, request_id: UUID) -> None:
+    (message,) = fleet.rows(
+        "SELECT * FROM switchboard.message_inbox WHERE request_id = $1", request_id
+    )
+    assert message["text"] == "weight 80.4 kg"
+    assert message["channel"] == "console"
+    assert (message["route_target"], message["route_rule"]) == ("health", "trigger")
+    assert message["routed_at"] >= message["received_at"]
+    queue_row(fleet, "switchboard", "inbox", str(request_id))
+
+
+def assert_health_worked(fleet: Fleet, request_id: UUID) -> None:
+    route = queue_row(fleet, "health", "routes", str(request_id))
+    (session,) = fleet.rows("SELECT * FROM health.sessions WHERE request_id = $1", request_id)
+    assert session["runtime"] == "reflex"
+    assert session["success"] is True
+    assert route["result"] is not None
+    (row,) = fleet.rows("SELECT * FROM health.measurements")
+    assert (row["type"], str(row["value"]), row["unit"]) == ("weight", "80.4", "kg")
+    journal = fleet.rows(
+        "SELECT tool FROM health.call_journal WHERE request_id = $1 ORDER BY called_at", request_id
+    )
+    assert [call["tool"] for call in journal] == ["measurement_log", "notify"]
+    audit = fleet.rows(
+        "SELECT tool, ok FROM health.tool_calls WHERE session_id = $1 ORDER BY id", session["id"]
+    )
+    assert [(call["tool"], call["ok"]) for call in audit] == [
+        ("measurement_log", True),
+        ("notify", True),
+    ]
+
+
+def assert_messenger_delivered(fleet: Fleet, request_id: UUID, delivery_id: UUID) -> None:
+    for schema, queue in (("health", "notify"), ("switchboard", "deliveries")):
+        (item,) = fleet.rows(
+            f"SELECT key FROM {schema}.queue_items WHERE queue = $1"
+            " AND payload::jsonb ->> 'request_id' = $2",
+            queue,
+            str(request_id),
+        )
+        queue_row(fleet, schema, queue, item["key"])
+    queue_row(fleet, "messenger", "deliveries", str(delivery_id))
+    (delivery,) = fleet.rows("SELECT * FROM messenger.deliveries WHERE request_id = $1", request_id)
+    assert delivery["delivery_id"] == delivery_id
+    assert delivery["provider_message_id"] is not None
+    assert delivery["delivered_at"] is not None
+    (mail,) = fleet.rows(
+        "SELECT * FROM messenger.console_mailbox WHERE request_id = $1", request_id
+    )
+    assert mail["shown_at"] is not None
+
+
+def test_the_row_is_there_for_the_owner(fleet: Fleet) -> None:
+    fleet.replies(fleet.send("weight 81.25 kg"))
+    latest = fleet.call("health", "measurement_latest", {"type": "weight"})
+    assert (latest["value"], latest["unit"]) == ("81.25", "kg")
+
+
+def test_what_no_butler_knows_is_answered_by_general(fleet: Fleet) -> None:
+    request_id = fleet.send("please compose a sonnet about the sea")
+    (reply,) = fleet.replies(request_id)
+    assert reply.origin == "general"
+    assert "no language model" in reply.message
+    (message,) = fleet.rows(
+        "SELECT route_target, route_rule FROM switchboard.message_inbox WHERE request_id = $1",
+        request_id,
+    )
+    assert tuple(message) == ("general", "fallback")
+
+
+def test_a_message_sent_again_is_answered_once(fleet: Fleet) -> None:
+    first = fleet.send("pulse 62", event_id="the-same-event")
+    again = fleet.send("pulse 62", event_id="the-same-event")
+    assert first == again
+    assert len(fleet.replies(first)) == 1
+    rows = fleet.rows("SELECT count(*) FROM health.measurements WHERE type = 'pulse'")
+    assert rows[0][0] == 1
