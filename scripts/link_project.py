@@ -11,10 +11,16 @@ import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMAND = """#!{python}
+# The kernel cuts a long interpreter path off and splits one with a space; the shell does neither.
+COMMAND = """#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
 import sys
-from butlers.cli.main import main
-sys.exit(main())
+try:
+    from butlers.cli.main import main
+    sys.exit(main())
+except KeyboardInterrupt:  # pressed while the imports ran
+    sys.exit(130)
 """
 
 

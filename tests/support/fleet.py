@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUTLERS = ("switchboard", "messenger", "general", "health")
 PORTS = (40100, 40101, 40103, 40104)
 FIRST_PORT, PORTS_PER_SLOT, SLOTS = 10100, 10, 400
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 T = TypeVar("T")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
@@ -42,7 +43,7 @@ async def measurement_log(
         when,
         notes,
     )
-    return _shown(row)
+    return _shown(row, ctx.zone)
 
 
 @tool(callers=SESSIONS, effect=Effect.READ)
@@ -52,7 +53,7 @@ async def measurement_latest(ctx: CallContext, type: Type) -> dict[str, Any] | N
         f"SELECT {COLUMNS} FROM measurements WHERE type = $1 ORDER BY measured_at DESC, id DESC LIMIT 1",
         type,
     )
-    return _shown(row) if row else None
+    return _shown(row, ctx.zone) if row else None
 
 
 @tool(callers=SESSIONS, effect=Effect.READ)
@@ -76,10 +77,10 @@ async def measurement_history(
         end,
         limit,
     )
-    return {"measurements": [_shown(row) for row in rows]}
+    return {"measurements": [_shown(row, ctx.zone) for row in rows]}
 
 
-def _shown(row: Any) -> dict[str, Any]:
+def _shown(row: Any, zone: ZoneInfo) -> dict[str, Any]:
     """A row as JSON. The value stays decimal text, so that 80.40 is not made 80.4 on the way."""
     return {
         "id": str(row["id"]),
@@ -88,6 +89,7 @@ def _shown(row: Any) -> dict[str, Any]:
         "unit": row["unit"],
         "notes": row["notes"],
         "measured_at": row["measured_at"].isoformat(),
+        "when": f"{row['measured_at'].astimezone(zone):%-d %B %Y, %H:%M}",
     }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from butlers.config.settings import Settings
+from butlers.domain.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
     from butlers.config.butler import ButlerConfig
@@ -23,8 +25,14 @@ def url() -> None:
     """
     settings = Settings.from_environ()
     if settings.database_url:
-        typer.echo(settings.database_url)
+        from butlers.store.server import parse_url
+
+        typer.echo(parse_url(settings.database_url).server_dsn)
         return
+    if not (settings.home / "postgres").exists():
+        raise DatabaseUnavailable(
+            f"there is no database under {settings.home} yet", hint="`butlers up` makes it"
+        )
     from butlers.store.embedded import EmbeddedPostgres
 
     typer.echo(EmbeddedPostgres(settings.home).dsn("butlers"))
@@ -37,8 +45,10 @@ def migrate(
     """Prepare the database and apply pending migrations of every butler, without starting any."""
     from butlers.cli.output import print_json
     from butlers.cli.roster import load_roster
+    from butlers.daemon.logs import configure_logs
 
     settings = Settings.from_environ()
+    configure_logs(settings, level=logging.WARNING)
     fleet, configs = load_roster(settings)
     applied = asyncio.run(_migrate(settings, configs, walls=fleet.isolation == "roles"))
     if as_json:

@@ -6,8 +6,9 @@ import sys
 
 import typer
 
-from butlers.cli import database, inspect, send, serve, tools
+from butlers.cli import database, init, inspect, module, secrets, send, serve, tools
 from butlers.domain.errors import ButlersError
+from butlers.domain.redaction import redactor
 
 app = typer.Typer(
     name="butlers",
@@ -18,12 +19,15 @@ app = typer.Typer(
 )
 app.command()(serve.up)
 app.command()(serve.run)
+app.command()(init.init)
 app.command(name="list")(inspect.list_butlers)
 app.command()(inspect.status)
 app.command()(send.send)
 app.command()(tools.tool)
 app.command()(tools.trigger)
+app.add_typer(module.app, name="module")
 app.add_typer(database.app, name="db")
+app.add_typer(secrets.app, name="secrets")
 
 
 def main() -> int:
@@ -38,15 +42,16 @@ def main() -> int:
     except Exception as error:
         if (show := getattr(error, "show", None)) is not None:  # click's own usage errors
             show()
+            typer.echo("hint: add --help to see what a command takes", err=True)
             return int(getattr(error, "exit_code", 2))
         raise
     return code if isinstance(code, int) else 0
 
 
 def fail(error: ButlersError) -> int:
-    typer.echo(f"error: {error.message}", err=True)
+    typer.echo(redactor.scrub(f"error: {error.message}"), err=True)
     if error.hint:
-        typer.echo(f"hint: {error.hint}", err=True)
+        typer.echo(redactor.scrub(f"hint: {error.hint}"), err=True)
     return 1
 
 

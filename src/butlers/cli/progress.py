@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -18,8 +19,9 @@ EXAMPLE = 'butlers send "weight 80.4 kg" --wait'
 
 
 class Progress:
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], started: float) -> None:
         self._states = dict.fromkeys(names, "waiting for the database")
+        self._started = started
         self._live = Live(self._table(), transient=False) if sys.stdout.isatty() else None
 
     def __enter__(self) -> Self:
@@ -38,16 +40,18 @@ class Progress:
 
     def show(self, butlers: Sequence[Butler]) -> None:
         for butler in butlers:
-            name, phase = butler.config.name, butler.phase
+            name = butler.config.name
+            phase = butler.phase if butler.failure is None else f"failed: {butler.failure}"
             if self._states[name] != phase:
                 self._states[name] = phase
-                if self._live is None and phase == "ready":
-                    typer.echo(f"{name}: healthy on {butler.url}")
+                if self._live is None and (phase == "ready" or butler.failure):
+                    typer.echo(f"{name}: {_shown(phase)} on {butler.url}")
         if self._live:
             self._live.update(self._table(), refresh=True)
 
-    def finish(self, butlers: Sequence[Butler], seconds: float) -> None:
+    def finish(self, butlers: Sequence[Butler]) -> None:
         self.show(butlers)
+        seconds = time.monotonic() - self._started
         if self._live:
             self._live.stop()
             self._live = None
@@ -60,8 +64,14 @@ class Progress:
         table.add_column("BUTLER")
         table.add_column("STATE")
         for name, state in self._states.items():
-            table.add_row(name, "healthy" if state == "ready" else f"… {state}")
+            table.add_row(name, _shown(state))
         return table
+
+
+def _shown(state: str) -> str:
+    if state == "ready":
+        return "healthy"
+    return state if state.startswith("failed") else f"… {state}"
 
 
 def _command() -> str:

@@ -16,4 +16,8 @@ def load_roster(settings: Settings) -> tuple[FleetConfig, list[ButlerConfig]]:
     fleet = load_fleet_config(settings)
     own = OWN if OWN.is_dir() else None
     folders = find_butlers(fleet, settings, shipped=shipped_roster(), own=own)
-    return fleet, [load_butler_config(folder, settings) for folder in folders]
+    return fleet, [load_one(folder, settings, fleet) for folder in folders]
+
+
+def load_one(folder: Path, settings: Settings, fleet: FleetConfig) -> ButlerConfig:
+    return load_butler_config(folder, settings, default_timezone=fleet.timezone)

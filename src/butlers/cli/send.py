@@ -25,7 +25,9 @@ class NoReply(ButlersError):
 def send(
     text: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the reply and print it.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the reply.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for the reply.", min=0, max=86_400)
+    ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Say something to your butlers."""

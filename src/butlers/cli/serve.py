@@ -7,7 +7,7 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,54 +19,67 @@ from butlers.domain import faults
 from butlers.domain.errors import AlreadyRunning, ConfigError
 
 if TYPE_CHECKING:
+    from butlers.config.butler import ButlerConfig
+    from butlers.config.fleet import FleetConfig
     from butlers.daemon.butler import Butler
 
+Report = Callable[[Sequence["Butler"]], None]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log every step.")]
+
+
+def _quiet(_butlers: Sequence[Butler]) -> None:
+    return None
 
 
 def up(verbose: Verbose = False) -> None:
     """Start the whole fleet in this terminal. Ctrl-C stops it."""
     started = time.monotonic()
     settings = Settings.from_environ()
+    _prepare(settings)
     with _only_one(settings.home):
         from butlers.cli.progress import Progress
         from butlers.cli.roster import load_roster
-        from butlers.daemon.fleet import Fleet
-        from butlers.daemon.logs import configure_logs
 
-        _prepare(settings)
-        configure_logs(settings, level=logging.INFO if verbose else logging.WARNING)
-        fleet_config, configs = load_roster(settings)
-        progress = Progress([config.name for config in configs])
-
-        def ready(butlers: Sequence[Butler]) -> None:
-            progress.finish(butlers, time.monotonic() - started)
-
-        async def serve() -> None:
-            await Fleet(configs, settings, fleet_config, report=progress.show).run(ready)
-
-        with progress:
-            asyncio.run(serve())
+        fleet, configs = load_roster(settings)
+        with Progress([config.name for config in configs], started) as progress:
+            level = logging.INFO if verbose else logging.WARNING
+            _serve(configs, settings, fleet, level, progress.show, progress.finish)
 
 
 def run(
     config: Annotated[Path, typer.Option(help="The butler's folder, with its butler.toml.")],
 ) -> None:
     """Start one butler in a process of its own."""
-    from butlers.config.butler import load_butler_config
+    from butlers.cli.roster import load_one
     from butlers.config.fleet import load_fleet_config
-    from butlers.daemon.fleet import Fleet
-    from butlers.daemon.logs import configure_logs
 
     settings = Settings.from_environ()
     _prepare(settings)
-    configure_logs(settings)
-    butler = load_butler_config(config, settings)
+    fleet = load_fleet_config(settings)
+    _serve([load_one(config, settings, fleet)], settings, fleet, logging.INFO)
 
-    async def serve() -> None:
-        await Fleet([butler], settings, load_fleet_config(settings)).run()
 
-    asyncio.run(serve())
+def _serve(
+    configs: Sequence[ButlerConfig],
+    settings: Settings,
+    fleet: FleetConfig,
+    level: int,
+    report: Report = _quiet,
+    ready: Report = _quiet,
+) -> None:
+    from butlers.daemon.logs import configure_logs
+    from butlers.store.server import warming_up
+    from butlers.wire.telemetry import collecting
+
+    configure_logs(settings, level=level)
+    with warming_up(settings):
+        from butlers.daemon.fleet import Fleet  # a second of imports, while the database starts
+
+        async def serve() -> None:
+            await Fleet(configs, settings, fleet, report=report).run(ready)
+
+        with collecting(settings):
+            asyncio.run(serve())
 
 
 def _prepare(settings: Settings) -> None:

@@ -49,9 +49,13 @@ def _call(butler: str, name: str, arguments: dict[str, Any], timeout_s: float | 
 def _parse(text: str) -> dict[str, Any]:
     hint = """write one JSON object, e.g. '{"type": "weight"}'"""
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
         raise InvalidArguments(f"the arguments are not JSON: {error}", hint=hint) from None
     if not isinstance(value, dict):
         raise InvalidArguments("the arguments are not a JSON object", hint=hint)
     return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")

@@ -105,7 +105,9 @@ class ButlerConfig(Section):
         return self.directory / CONFIG_FILE
 
 
-def load_butler_config(directory: Path, settings: Settings) -> ButlerConfig:
+def load_butler_config(
+    directory: Path, settings: Settings, *, default_timezone: str = "UTC"
+) -> ButlerConfig:
     """The configuration in this folder, or a ConfigError that says what to change where."""
     folder = directory.absolute()
     document = Document.read(
@@ -114,16 +116,16 @@ def load_butler_config(directory: Path, settings: Settings) -> ButlerConfig:
         missing_hint=f"`butlers init {folder.name}` makes one",
     )
     file = document.validate(ButlerFile, port_offset=settings.port_offset)
-    return _assemble(file, folder, settings.home)
+    return _assemble(file, folder, settings.home, default_timezone)
 
 
-def _assemble(file: ButlerFile, folder: Path, home: Path) -> ButlerConfig:
+def _assemble(file: ButlerFile, folder: Path, home: Path, default_timezone: str) -> ButlerConfig:
     butler = file.butler
     return ButlerConfig(
         name=butler.name,
         port=butler.port,
         description=butler.description,
-        timezone=butler.timezone,
+        timezone=butler.timezone or default_timezone,
         strict_modules=butler.strict_modules,
         db=_database(butler.db, butler.name),
         schedules=butler.schedule,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from butlers.config.locate import KeyLines
+from butlers.config.locate import locate
 from butlers.config.problems import Problem, problems_of
 from butlers.config.variables import Resolver
 from butlers.domain.errors import (
@@ -69,9 +69,9 @@ class Document:
         self, kind: type[_ConfigError], problems: Iterable[Problem], hint: str | None = None
     ) -> _ConfigError:
         """One error for all problems, each on its own line in the form editors can jump to."""
-        lines = KeyLines(self.text)
+        places = locate(self.text)
         placed = sorted(
-            ((lines.line(problem.path), problem) for problem in problems),
+            ((places.line(problem.path), problem) for problem in problems),
             key=lambda pair: pair[0] or 0,
         )
         line, first = placed[0]

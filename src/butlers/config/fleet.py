@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from butlers.config.document import Document
 from butlers.config.files import make_private_folder, replace_file
 from butlers.config.problems import refuse
 from butlers.config.settings import Settings
-from butlers.config.values import ButlerName, Section, Text, Timezone
+from butlers.config.values import ButlerName, Section, Timezone
 from butlers.domain.errors import ConfigInvalid
 
 FLEET_FILE = "fleet.toml"
@@ -20,10 +20,7 @@ _FIRST_TEXT = """\
 # What belongs to the whole fleet. Written by the first start; yours to change.
 # A change counts from the next `butlers up`. What belongs to one butler is in its butler.toml.
 
-# Who this fleet works for: the name its butlers know you by.
-owner = "owner"
-
-# Your time zone, an IANA name such as "Europe/Berlin".
+# Your time zone, an IANA name such as "Europe/Berlin". A butler may name another in its butler.toml.
 timezone = "UTC"
 
 # The butlers of the shipped roster that run. Your own folders under butlers/ always run.
@@ -43,9 +40,8 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class FleetConfig(Section):
-    owner: Text = "owner"
     timezone: Timezone = "UTC"
-    roster: Annotated[tuple[ButlerName, ...], AfterValidator(_distinct)] = (
+    roster: Annotated[tuple[ButlerName, ...], Field(min_length=1), AfterValidator(_distinct)] = (
         "switchboard",
         "messenger",
         "general",

@@ -1,81 +1,53 @@
-"""In which line of a TOML text a key stands. tomllib reads values and forgets where they were."""
+"""Where in a TOML text a key or value stands. tomllib reads values and forgets where they were."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 KeyPath = tuple[str | int, ...]
 
-_STRING = r'"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\''
-_TOKEN = re.compile(rf"(?:{_STRING})|#[^\n]*|\n|.", re.DOTALL)
-_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
-_KEY_PART = re.compile(rf"[ \t]*({_STRING}|[A-Za-z0-9_-]+)[ \t]*", re.DOTALL)
+_KEY = r"""(?:[A-Za-z0-9_-]+|"(?:\\.|[^"\\\n])*"|'[^'\n]*')"""
+_KEYS = rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*"
+_HEADER = re.compile(rf"[ \t]*(?P<open>\[\[?)[ \t]*(?P<keys>{_KEYS})[ \t]*\]\]?")
+_ASSIGNMENT = re.compile(rf"[ \t]*(?P<keys>{_KEYS})[ \t]*=[ \t]*")
+_ONE_KEY = re.compile(_KEY)
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+# What a value is made of, as far as finding its end needs to know.
+_TOKEN = re.compile(
+    r""""{3}(?:\\.|[^\\])*?"{3,5}|'{3}.*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*"""
+    r"""|[\[\]{}\n]|[^"'\#\[\]{}\n]+|.""",
+    re.DOTALL,
+)
 
 
-class KeyLines:
-    """The lines of all keys and tables of a text that tomllib has accepted.
+@dataclass(frozen=True, slots=True)
+class Place:
+    line: int
+    column: int
 
-    What stands inside an inline table or an array has the line of the key that holds it.
-    """
 
-    def __init__(self, text: str) -> None:
-        self._text = text.replace("\r\n", "\n")
-        self._lines: dict[KeyPath, int] = {}
-        self._tables: dict[KeyPath, int] = {}  # array of tables -> how many it has so far
-        self._scan()
+@dataclass(frozen=True, slots=True)
+class Places:
+    values: Mapping[KeyPath, Place] = field(default_factory=dict)
+    keys: Mapping[KeyPath, Place] = field(default_factory=dict)
 
-    def line(self, path: KeyPath) -> int | None:
-        """The line of this key, or of the nearest table around it that the text has."""
+    def of(self, path: KeyPath) -> Place | None:
+        """The place of the value, else of the nearest thing around it."""
         for length in range(len(path), 0, -1):
-            if (line := self._lines.get(path[:length])) is not None:
-                return line
+            if path[:length] in self.values:
+                return self.values[path[:length]]
         return None
 
-    def _scan(self) -> None:
-        position = 0
-        table: KeyPath = ()
-        while (position := _blank_end(self._text, position)) < len(self._text):
-            line = self._text.count("\n", 0, position) + 1
-            if self._text.startswith("[[", position):
-                keys, position = _read_key(self._text, position + 2)
-                table = self._open_array_table(keys, line)
-                position += 2
-            elif self._text.startswith("[", position):
-                keys, position = _read_key(self._text, position + 1)
-                table = self._open_table(keys, line)
-                position += 1
-            else:
-                keys, position = _read_key(self._text, position)
-                self._record((*table, *keys), line)
-                position = _value_end(self._text, position)
+    def of_key(self, path: KeyPath) -> Place | None:
+        """The place of the key, else of the nearest value around it."""
+        return self.keys.get(path) or self.of(path)
 
-    def _open_table(self, keys: tuple[str, ...], line: int) -> KeyPath:
-        return self._record(self._indexed(keys), line)
-
-    def _open_array_table(self, keys: tuple[str, ...], line: int) -> KeyPath:
-        array = (*self._indexed(keys[:-1]), *keys[-1:])
-        index = self._tables.get(array, 0)
-        self._tables[array] = index + 1
-        return self._record((*array, index), line)
-
-    def _indexed(self, keys: tuple[str, ...]) -> KeyPath:
-        """`[a.b]` after `[[a]]` belongs to the last a."""
-        path: KeyPath = ()
-        for key in keys:
-            path = (*path, key)
-            if path in self._tables:
-                path = (*path, self._tables[path] - 1)
-        return path
-
-    def _record(self, path: KeyPath, line: int) -> KeyPath:
-        # A table that is only implied by its children has the line of its first child.
-        for length in range(1, len(path)):
-            self._lines.setdefault(path[:length], line)
-        self._lines[path] = line
-        return path
+    def line(self, path: KeyPath) -> int | None:
+        place = self.of_key(path)
+        return place.line if place else None
 
 
 def dotted(path: KeyPath) -> str:
@@ -92,32 +64,82 @@ def _spelled(path: KeyPath) -> Iterator[str]:
         yield key if _BARE.fullmatch(key) else f'"{key}"'
 
 
-def _blank_end(text: str, position: int) -> int:
-    found = _BLANK.match(text, position)
-    return found.end() if found else position
+def place_of(source: str, offset: int) -> Place:
+    return Place(source.count("\n", 0, offset) + 1, offset - source.rfind("\n", 0, offset))
 
 
-def _read_key(text: str, position: int) -> tuple[tuple[str, ...], int]:
-    """The parts of the dotted key at this position, and the position after it."""
-    parts: list[str] = []
-    while found := _KEY_PART.match(text, position):
-        parts.append(_unquoted(found[1]))
-        position = found.end()
-        if not text.startswith(".", position):
-            break
-        position += 1
-    return tuple(parts), position
+def locate(source: str) -> Places:
+    """The places of all headers and values of a valid TOML document."""
+    values: dict[KeyPath, Place] = {}
+    keys: dict[KeyPath, Place] = {}
+    lines = _LineCounter(source)
+    for path, key, value in _statements(source.replace("\r\n", " \n")):
+        key_place, value_place = lines.place(key), lines.place(value)
+        for length in range(1, len(path)):  # "a.b = 1" and [a.b] are also where a begins
+            values.setdefault(path[:length], key_place)
+            keys.setdefault(path[:length], key_place)
+        values[path], keys[path] = value_place, key_place
+    return Places(values, keys)
 
 
-def _unquoted(part: str) -> str:
-    return str(tomllib.loads(f"key = {part}")["key"]) if part[0] in "\"'" else part
+def _statements(source: str) -> Iterator[tuple[KeyPath, int, int]]:
+    table: KeyPath = ()
+    counts: dict[KeyPath, int] = {}
+    position = 0
+    while position < len(source):
+        if header := _HEADER.match(source, position):
+            table = _table_path(header, counts)
+            yield table, header.start("open"), header.start("open")
+            position = header.end()
+        elif assignment := _ASSIGNMENT.match(source, position):
+            path = table + _split(assignment["keys"])
+            yield path, assignment.start("keys"), assignment.end()
+            position = assignment.end()
+        position = _next_line(source, position)
 
 
-def _value_end(text: str, position: int) -> int:
-    """Where the value ends: the first line end outside of strings, arrays and inline tables."""
+def _table_path(header: re.Match[str], counts: dict[KeyPath, int]) -> KeyPath:
+    """The path with list positions: the second [[a]] is (a, 1), and [a.b] after it (a, 1, b)."""
+    keys = _split(header["keys"])
+    path: KeyPath = ()
+    for key in keys[:-1]:
+        path = (*path, key)
+        path = (*path, counts[path]) if path in counts else path
+    path = (*path, keys[-1])
+    if header["open"] == "[[":
+        counts[path] = counts.get(path, -1) + 1
+        return (*path, counts[path])
+    return path
+
+
+def _split(keys: str) -> tuple[str, ...]:
+    return tuple(_unquoted(key) for key in _ONE_KEY.findall(keys))
+
+
+def _unquoted(key: str) -> str:
+    return str(tomllib.loads(f"key = {key}")["key"]) if key[0] in "\"'" else key
+
+
+def _next_line(source: str, position: int) -> int:
+    """Where the next statement starts: line ends inside brackets and strings do not count."""
     depth = 0
-    for token in _TOKEN.finditer(text, position):
-        if token[0] == "\n" and depth == 0:
-            return token.start()
-        depth += (token[0] in ("[", "{")) - (token[0] in ("]", "}"))
-    return len(text)
+    for token in _TOKEN.finditer(source, position):
+        if token[0] in ("[", "{"):
+            depth += 1
+        elif token[0] in ("]", "}"):
+            depth -= 1
+        elif token[0] == "\n" and depth <= 0:
+            return token.end()
+    return len(source)
+
+
+class _LineCounter:
+    """Places of rising offsets, in one pass over the text."""
+
+    def __init__(self, source: str) -> None:
+        self._source, self._seen, self._line = source, 0, 1
+
+    def place(self, offset: int) -> Place:
+        self._line += self._source.count("\n", self._seen, offset)
+        self._seen = offset
+        return Place(self._line, offset - self._source.rfind("\n", 0, offset))

@@ -200,7 +200,7 @@ class ButlerSection(Section):
     name: ButlerName
     port: ShiftedPort
     description: str = ""
-    timezone: Timezone = "UTC"
+    timezone: Timezone | None = None  # None: the fleet's
     strict_modules: bool = False
     db: DatabaseSection = DatabaseSection()
     schedule: Annotated[tuple[ScheduleConfig, ...], AfterValidator(_distinct_names)] = ()

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from butlers.channels import console
 from butlers.domain.clock import Clock, SystemClock
-from butlers.domain.errors import ButlersError
+from butlers.domain.errors import AnswerLost, ButlersError
 from butlers.wire.client import McpClient
 from butlers.wire.codec import encode
 
 POLL_S = 20.0
+PATIENCE_S = 15.0
 RETRY_S = 0.2
 
 
@@ -33,12 +35,35 @@ class ConsoleConnector:
         self._clock = clock or SystemClock()
         self._shown: set[UUID] = set()
 
-    async def send(self, text: str, *, event_id: str | None = None) -> UUID:
-        """Hand a message to the Switchboard; it is stored when this returns."""
+    async def send(
+        self, text: str, *, event_id: str | None = None, patience_s: float = PATIENCE_S
+    ) -> UUID:
+        """Hand a message to the Switchboard; it is stored when this returns.
+
+        When the answer is lost on the way nobody knows whether it was stored, so the same event is sent
+        again until there is an answer: the Switchboard keeps one of them.
+        """
         envelope = console.parse(text, self._clock, event_id=event_id)
         envelope.check()
-        accepted = await self._switchboard.call("ingest", encode(envelope))
+        arguments = encode(envelope)
+        try:
+            return await self._ingest(arguments)
+        except AnswerLost:
+            return await self._ingest_again(arguments, patience_s)
+
+    async def _ingest(self, arguments: dict[str, Any]) -> UUID:
+        accepted = await self._switchboard.call("ingest", arguments)
         return UUID(accepted["request_id"])
+
+    async def _ingest_again(self, arguments: dict[str, Any], patience_s: float) -> UUID:
+        deadline = asyncio.get_running_loop().time() + patience_s
+        while True:
+            await asyncio.sleep(RETRY_S)
+            try:
+                return await self._ingest(arguments)
+            except ButlersError as error:
+                if not error.retryable or asyncio.get_running_loop().time() > deadline:
+                    raise
 
     async def receive(self, request_id: UUID, timeout_s: float) -> list[Reply]:
         """Replies to one request that were not shown yet; waits for the first, up to ``timeout_s``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,18 +11,23 @@ from typing import Any
 import structlog
 from fastmcp import FastMCP
 
-from butlers.config.butler import ButlerConfig, Role
+from butlers.config.butler import ButlerConfig
+from butlers.config.settings import Settings
 from butlers.daemon.calls import InFlight
+from butlers.daemon.endpoint import Endpoint
+from butlers.daemon.health import describe
 from butlers.daemon.phases import PHASES, Phase
 from butlers.domain.clock import Clock, SystemClock
 from butlers.domain.errors import PhaseFailed
-from butlers.modules.base import Module
+from butlers.modules.lifecycle import ModuleSet
+from butlers.routing.dispatch import Dispatch
 from butlers.routing.peers import Peers
 from butlers.routing.registration import Registrar
+from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.guard import SessionGuard
 from butlers.sessions.spawner import Spawner
 from butlers.skills.reflexes import ReflexBook
-from butlers.store import queue
+from butlers.store.credentials import CredentialStore
 from butlers.store.database import Database
 from butlers.store.listener import Listener
 from butlers.store.migrations import shipped_versions
@@ -33,29 +37,32 @@ from butlers.wire.tokens import FleetKey
 log = structlog.get_logger()
 
 READY = "ready"
+STOPPING = "stopping"
 
 
 class Butler:
     """One daemon. ``start`` runs the phases in order; ``stop`` undoes them in reverse."""
 
     # Each is set by the phase that makes it.
-    port: socket.socket
-    url: str
-    modules: tuple[Module, ...] = ()
-    reflexes: ReflexBook
+    endpoint: Endpoint
+    modules: ModuleSet
+    reflexes: ReflexBook = ReflexBook()
     database: Database
     listener: Listener
     guard: SessionGuard
     spawner: Spawner
     peers: Peers
     mcp: FastMCP
+    credentials: CredentialStore
+    scheduler: Scheduler
+    dispatch: Dispatch | None = None  # the Switchboard's
     registrar: Registrar | None = None
 
     def __init__(
         self,
         config: ButlerConfig,
         *,
-        home: Path,
+        settings: Settings,
         key: FleetKey,
         provisioner: Provisioner,
         clock: Clock | None = None,
@@ -63,71 +70,72 @@ class Butler:
         phases: tuple[Phase, ...] = PHASES,
     ) -> None:
         self.config = config
-        self.home = home
+        self.settings = settings
+        self.home = settings.home
         self.key = key
         self.provisioner = provisioner
         self.clock = clock or SystemClock()
         self.versions = versions or shipped_versions()
         self.in_flight = InFlight()
         self.phase = "created"
+        self.failure: str | None = None
         self.stack = AsyncExitStack()
         self._phases = phases
         self._ready_at: float | None = None
 
     async def start(self) -> None:
+        """Run the phases in order. When one fails, the earlier ones are undone and it is named."""
         structlog.contextvars.bind_contextvars(butler=self.config.name)
         for phase in self._phases:
             self.phase = phase.__name__.replace("_", " ")
-            started = time.monotonic()
             try:
-                await phase(self)
+                await self._run_phase(phase)
             except BaseException as error:
                 await self.stack.aclose()
-                if isinstance(error, Exception):
-                    raise PhaseFailed(self.phase, error) from error
-                raise
-            log.debug("phase done", phase=self.phase, seconds=round(time.monotonic() - started, 3))
+                if not isinstance(error, Exception):
+                    raise
+                failed = PhaseFailed(self.phase, error)
+                self.failure = failed.message
+                raise failed from error
         self.phase = READY
         self._ready_at = time.monotonic()
-        log.info("butler ready", port=self.port.getsockname()[1], url=self.url)
+        log.info("butler ready", port=self.endpoint.port, url=self.url)
+
+    async def _run_phase(self, phase: Phase) -> None:
+        log.info("phase started", phase=self.phase)
+        started = time.monotonic()
+        await phase(self)
+        seconds = round(time.monotonic() - started, 3)
+        log.info("phase ended", phase=self.phase, seconds=seconds)
 
     async def stop(self) -> None:
-        log.info("shutdown initiated", butler=self.config.name)
-        self.phase = "stopping"
+        structlog.contextvars.bind_contextvars(butler=self.config.name)
+        log.info("shutdown initiated")
+        if self.failure is None:
+            self.phase = STOPPING
         await self.stack.aclose()
-        log.info("shutdown complete", butler=self.config.name)
+        if hasattr(self, "endpoint"):
+            await self.endpoint.close()
+        log.info("shutdown complete")
+
+    @property
+    def url(self) -> str:
+        return self.endpoint.url
+
+    @property
+    def is_ready(self) -> bool:
+        return self.phase == READY
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.phase == STOPPING
 
     @property
     def uptime_s(self) -> float:
         return time.monotonic() - self._ready_at if self._ready_at is not None else 0.0
 
     async def status(self) -> dict[str, Any]:
-        """What ``/health`` and the ``status`` tool say."""
-        alive = self.phase == READY and await self.database.is_alive()
-        healthy = alive and not self.reflexes.diagnostics
-        return {
-            "name": self.config.name,
-            "description": self.config.description,
-            "role": str(self.config.role),
-            "health": "healthy" if healthy else "degraded",
-            "phase": self.phase,
-            "uptime_s": round(self.uptime_s, 3),
-            "database": "connected" if alive else "unreachable",
-            "modules": [module.name for module in self.modules],
-            "runtime": self.spawner.runtime.name,
-            "queues": await self._queues() if alive else None,
-            "switchboard": self._switchboard(),
-            "diagnostics": [found.as_dict() for found in self.reflexes.diagnostics],
-        }
-
-    def _switchboard(self) -> str | None:
-        if self.config.role is Role.SWITCHBOARD or self.registrar is None:
-            return None
-        return "connected" if self.registrar.connected else "waiting"
-
-    async def _queues(self) -> dict[str, dict[str, int]]:
-        async with self.database.transaction() as connection:
-            return await queue.depths(connection)
+        return await describe(self)
 
     def background(self, work: Any, name: str) -> None:
         """Run something for as long as the butler lives; its end is registered here and now."""

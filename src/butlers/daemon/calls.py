@@ -7,48 +7,59 @@ answer. A gated, replayed or refused call never reaches the function.
 from __future__ import annotations
 
 import asyncio
+import inspect
+import json
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
+import asyncpg
 import mcp_types as mt
 import structlog
 from fastmcp.exceptions import NotFoundError, ToolError, ValidationError
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools.base import Tool, ToolResult
+from pydantic import TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
 from butlers.daemon.auth import ButlerTokens
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import (
     ButlersError,
+    DatabaseUnavailable,
+    InternalError,
     InvalidArguments,
     NotAllowed,
     NotFound,
     ShuttingDown,
 )
 from butlers.domain.faults import kill_point
+from butlers.domain.redaction import redactor
 from butlers.sessions.guard import LiveSession
 from butlers.store import journal
 from butlers.store.audit import CallRecord, record_call
+from butlers.store.database import is_gone
 from butlers.store.journal import CallKey
 from butlers.tools.base import Effect, ToolSpec
 from butlers.tools.context import CallContext, Services
 from butlers.wire.codec import describe
+from butlers.wire.telemetry import tool_span
 
 log = structlog.get_logger()
 
 current_call: ContextVar[CallContext] = ContextVar("current_call")
 
-
-class InternalError(ButlersError):
-    """The butler made a mistake; the log has the details."""
-
-    code = "internal_error"
+# What PostgreSQL says to a NUL in a text, and to one in a JSON document.
+UNSTORABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
+AUDITED_TEXT = 4_000  # characters of one argument that the audit keeps
+AUDITED_ARGUMENTS = 64_000  # and of all of them
+_content_blocks: TypeAdapter[list[mt.ContentBlock]] = TypeAdapter(list[mt.ContentBlock])
 
 
 class InFlight:
@@ -56,6 +67,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self.count = 0
+        self.last_ended = -math.inf  # in the loop's time
         self._refused: frozenset[CallerKind] = frozenset()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -80,6 +92,7 @@ class InFlight:
             yield
         finally:
             self.count -= 1
+            self.last_ended = asyncio.get_running_loop().time()
             if self.count == 0:
                 self._idle.set()
 
@@ -94,24 +107,29 @@ class _Call:
     arguments: dict[str, Any]
     started: float
 
-    def key(self) -> CallKey | None:
-        if (
-            self.session is None
-            or self.session.calls is None
-            or self.spec.effect is not Effect.WRITE
-        ):
-            return None
-        return self.session.calls.next_key(self.spec.name, self.arguments)
+    @contextmanager
+    def key(self) -> Iterator[CallKey | None]:
+        """The call's number in its session's run, given back when the call fails."""
+        counter = self.session.calls if self.session else None
+        if counter is None or self.spec.effect is not Effect.WRITE:
+            yield None
+            return
+        key = counter.next_key(self.spec.name, self.arguments)
+        try:
+            yield key
+        except BaseException:
+            counter.give_back(key)
+            raise
 
     def record(self, *, replayed: bool = False, error: str | None = None) -> CallRecord:
         return CallRecord(
             caller=self.caller,
             tool=self.spec.name,
-            arguments=self.arguments,
+            arguments=_keepable(redactor.scrub_data(self.arguments)),
             ok=error is None,
             duration_ms=round((time.monotonic() - self.started) * 1000),
             replayed=replayed,
-            error=error,
+            error=error and _storable(redactor.scrub(error)),
         )
 
     @property
@@ -131,6 +149,7 @@ class CallPipeline(Middleware):
         self._tokens = tokens
         self._specs = specs
         self._in_flight = in_flight
+        self._offered: Sequence[Tool] | None = None
 
     async def on_list_tools(
         self,
@@ -139,8 +158,10 @@ class CallPipeline(Middleware):
     ) -> Sequence[Tool]:
         """A caller is shown the tools it may call, and no others."""
         caller, _ = self._tokens.current()
-        offered = await call_next(context)
-        return [tool for tool in offered if caller.kind in self._specs[tool.name].callers]
+        # The protocol library lists the tools before each call; what never changes is listed once.
+        if self._offered is None:
+            self._offered = await call_next(context)
+        return [tool for tool in self._offered if caller.kind in self._specs[tool.name].callers]
 
     async def on_call_tool(
         self,
@@ -149,21 +170,41 @@ class CallPipeline(Middleware):
     ) -> ToolResult:
         try:
             caller, session = self._tokens.current()
-            call = self._prepare(context.message, caller, session)
-            with self._in_flight.counted(caller):
-                return await self._perform(call, context, call_next)
+            tool, arguments = context.message.name, context.message.arguments
+            butler = self._services.config.name
+            with tool_span(tool, butler=butler, caller=caller, arguments=arguments) as span:
+                call = self._prepare(context.message, caller, session)
+                with self._in_flight.counted(caller):
+                    result = await self._perform(call, context, call_next)
+                span.result(result.structured_content)
+                return result
         except ButlersError as error:
             return as_result(error)
+        except Exception as error:  # the edge: what nobody foresaw is told here, and no further
+            log.exception("call crashed", tool=context.message.name)
+            return as_result(_crash(context.message.name, error))
 
     def _prepare(
         self, message: mt.CallToolRequestParams, caller: Caller, session: LiveSession | None
     ) -> _Call:
         spec = self._specs.get(message.name)
         if spec is None:
-            raise NotFound(f"there is no tool {message.name!r}")
+            raise NotFound(
+                f"there is no tool {message.name!r}", hint=self._nearest(message, caller)
+            )
         if caller.kind not in spec.callers:
-            raise NotAllowed(f"a {caller.kind} may not call {spec.name}")
+            log.warning("call refused", tool=spec.name, caller=f"{caller.kind} {caller.name}")
+            raise NotAllowed(
+                f"the {caller.kind} may not call {spec.name}",
+                hint=f"it is for: {', '.join(sorted(spec.callers))}",
+            )
+        self._services.modules.ensure_enabled(spec.name)
         return _Call(spec, caller, session, dict(message.arguments or {}), time.monotonic())
+
+    def _nearest(self, message: mt.CallToolRequestParams, caller: Caller) -> str:
+        offered = [name for name, spec in self._specs.items() if caller.kind in spec.callers]
+        near = get_close_matches(message.name, offered, n=3) or sorted(offered)
+        return f"tools: {', '.join(near)}"
 
     async def _perform(
         self,
@@ -173,11 +214,22 @@ class CallPipeline(Middleware):
     ) -> ToolResult:
         try:
             if call.spec.effect is Effect.LONG:
-                return await self._run_tool(call, None, context, call_next)
+                return await self._run_long(call, context, call_next)
             return await self._run_in_transaction(call, context, call_next)
         except ButlersError as error:
             await self._audit_failure(call, error)
             raise
+
+    async def _run_long(
+        self,
+        call: _Call,
+        context: MiddlewareContext[mt.CallToolRequestParams],
+        call_next: CallNext[mt.CallToolRequestParams, ToolResult],
+    ) -> ToolResult:
+        """No transaction spans it; the log of a session's calls still shows it."""
+        result = await self._run_tool(call, None, context, call_next)
+        await self._audit_alone(call, call.record())
+        return result
 
     async def _run_in_transaction(
         self,
@@ -186,8 +238,18 @@ class CallPipeline(Middleware):
         call_next: CallNext[mt.CallToolRequestParams, ToolResult],
     ) -> ToolResult:
         """Effect, journal and audit commit together, before the answer leaves."""
-        key = call.key()
-        async with self._services.database.transaction() as connection:
+        with call.key() as key:
+            return await self._commit(call, key, context, call_next)
+
+    async def _commit(
+        self,
+        call: _Call,
+        key: CallKey | None,
+        context: MiddlewareContext[mt.CallToolRequestParams],
+        call_next: CallNext[mt.CallToolRequestParams, ToolResult],
+    ) -> ToolResult:
+        readonly = call.spec.effect is Effect.READ and not call.audited
+        async with self._services.database.transaction(readonly=readonly) as connection:
             done = await journal.begin(connection, key, call.caller.session_id) if key else None
             if done is not None:
                 result = _replay(done.result)
@@ -220,7 +282,9 @@ class CallPipeline(Middleware):
         try:
             return await call_next(context)
         except ValidationError as error:
-            raise InvalidArguments(f"{call.spec.name}: {_explain(error)}") from error
+            raise InvalidArguments(
+                f"{call.spec.name}: {_explain(error)}", hint=_usage(call.spec)
+            ) from error
         except NotFoundError as error:
             raise NotFound(str(error)) from error
         except ToolError as error:
@@ -230,19 +294,24 @@ class CallPipeline(Middleware):
 
     async def _audit_failure(self, call: _Call, error: ButlersError) -> None:
         """The effect was rolled back; that it was tried is kept, where there is a database to keep it."""
-        if not call.audited or error.code == "database_unavailable":
+        if not isinstance(error, DatabaseUnavailable):
+            await self._audit_alone(call, call.record(error=str(error)))
+
+    async def _audit_alone(self, call: _Call, record: CallRecord) -> None:
+        if not call.audited:
             return
         with suppress(ButlersError):
             async with self._services.database.transaction() as connection:
-                await record_call(connection, call.record(error=str(error)))
+                await record_call(connection, record)
 
 
 def as_result(error: ButlersError) -> ToolResult:
     """The MCP face of an error: text for a model, fields for a machine."""
-    hint = f"\nhint: {error.hint}" if error.hint else ""
+    fields = error_fields(error)
+    hint = f"\nhint: {fields['hint']}" if error.hint else ""
     return ToolResult(
-        content=[mt.TextContent(type="text", text=f"{error.message}{hint}")],
-        structured_content={"error": error_fields(error)},
+        content=[mt.TextContent(type="text", text=f"{fields['message']}{hint}")],
+        structured_content={"error": fields},
         is_error=True,
     )
 
@@ -250,8 +319,8 @@ def as_result(error: ButlersError) -> ToolResult:
 def error_fields(error: ButlersError) -> dict[str, Any]:
     return {
         "code": error.code,
-        "message": error.message,
-        "hint": error.hint,
+        "message": redactor.scrub(error.message),
+        "hint": error.hint and redactor.scrub(error.hint),
         "retryable": error.retryable,
     }
 
@@ -260,13 +329,60 @@ def _domain_error(spec: ToolSpec, error: ToolError) -> ButlersError:
     cause = error.__cause__
     if isinstance(cause, ButlersError):
         return cause
+    if isinstance(cause, asyncpg.PostgresError | asyncpg.InterfaceError) and is_gone(cause):
+        return DatabaseUnavailable()
+    if isinstance(cause, UNSTORABLE) or isinstance(cause and cause.__cause__, UnicodeEncodeError):
+        return InvalidArguments(
+            f"{spec.name}: an argument contains a NUL byte or is not valid Unicode",
+            hint="send text, not binary data",
+        )
+    if isinstance(cause, asyncpg.DataError):
+        return InvalidArguments(
+            f"{spec.name}: a value is beyond what can be kept", hint=_usage(spec)
+        )
     log.error("tool crashed", tool=spec.name, exc_info=cause or error)
-    return InternalError(f"{spec.name} failed: {type(cause or error).__name__}")
+    return _crash(spec.name, cause or error)
+
+
+def _crash(tool: str, error: BaseException) -> InternalError:
+    """What a caller may know of a mistake of ours: that there was one, and of which kind."""
+    return InternalError(f"{tool} failed: {type(error).__name__}", hint="the butler's log says why")
 
 
 def _explain(error: ValidationError) -> str:
     cause = error.__cause__
     return describe(cause) if isinstance(cause, PydanticValidationError) else str(error)
+
+
+def _usage(spec: ToolSpec) -> str:
+    _context, *arguments = inspect.signature(spec.function).parameters
+    return f"{spec.name} takes {', '.join(arguments) or 'no arguments'}"
+
+
+def _keepable(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as the audit keeps them: whatever was sent, it must not be what stops the audit."""
+    kept: dict[str, Any] = _clean(arguments)
+    size = len(json.dumps(kept, ensure_ascii=False))
+    return kept if size <= AUDITED_ARGUMENTS else {"not kept": f"{size:,} characters of arguments"}
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        text = _storable(value[:AUDITED_TEXT])
+        cut = len(value) - AUDITED_TEXT
+        return f"{text}… ({cut:,} more characters)" if cut > 0 else text
+    if isinstance(value, dict):
+        return {_clean(str(key)): _clean(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _storable(text: str) -> str:
+    """NUL and lone surrogates, which no text column holds, as they are written in Python."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _freeze(result: ToolResult) -> dict[str, Any]:
@@ -278,10 +394,10 @@ def _freeze(result: ToolResult) -> dict[str, Any]:
 
 
 def _replay(recorded: dict[str, Any]) -> ToolResult:
-    content = [mt.TextContent.model_validate(block) for block in recorded["content"]]
+    content = _content_blocks.validate_python(recorded["content"])
     return ToolResult(content, recorded["structured"], recorded["meta"])
 
 
-def bound_error(error: ButlersError) -> ToolError:
-    """A domain error on its way out of the protocol library, which logs what it does not know."""
-    return ToolError(error.message, log_level=logging.DEBUG)
+def bound_error(error: Exception) -> ToolError:
+    """A tool's error on its way out of the protocol library, which would log what it does not know."""
+    return ToolError(type(error).__name__, log_level=logging.DEBUG)

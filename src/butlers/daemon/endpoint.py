@@ -1,4 +1,4 @@
-"""A butler's port: opened once everything behind it stands, closed without losing a running call."""
+"""A butler's port: answers from the moment it is bound, and closes without losing a running call."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import uvicorn
 
 from butlers.daemon.calls import InFlight
+from butlers.daemon.front_door import FrontDoor, Lifespan, Status
+from butlers.daemon.ports import bind_port, hold_port
 from butlers.daemon.transport import PATH, DualTransport
 
 SETTLE_S = 0.3  # clients ask once more after a call, for the tool's output schema
@@ -22,14 +24,16 @@ class _Server(uvicorn.Server):
 
 
 class Endpoint:
-    def __init__(self, app: DualTransport, listener: socket.socket, in_flight: InFlight) -> None:
-        self._app = app
-        self._listener = listener
+    def __init__(self, port: int, status: Status, in_flight: InFlight) -> None:
+        self._listener: socket.socket = bind_port(port)
+        host, self.port = self._listener.getsockname()
+        self.url = f"http://{host}:{self.port}{PATH}"
         self._in_flight = in_flight
+        self._door = FrontDoor(status)
         self._server = _Server(
             uvicorn.Config(
-                app,
-                lifespan="on",
+                self._door,
+                lifespan="off",
                 log_config=None,
                 access_log=False,
                 ws="none",
@@ -37,28 +41,43 @@ class Endpoint:
             )
         )
         self._serving: asyncio.Task[None] | None = None
+        self._app: DualTransport
+        self._lifespan: Lifespan
 
-    async def start(self) -> None:
+    async def open(self) -> None:
+        """Answer on the port; for now with nothing but the butler's health."""
+        try:
+            hold_port(self._listener)
+        except BaseException:
+            self._listener.close()
+            raise
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         while not self._server.started:
             if self._serving.done():
                 await self._serving
-                raise RuntimeError("the MCP server ended while it was starting")
+                raise RuntimeError("the HTTP server ended while it was starting")
             await asyncio.sleep(0.002)
 
-    async def stop(self, drain_s: float) -> None:
-        """Refuse new calls, let running ones finish, end the streams, close the port. In this order."""
-        had_calls = self._in_flight.count > 0
+    async def serve(self, app: DualTransport) -> None:
+        """Let callers through to the tools."""
+        self._app, self._lifespan = app, Lifespan(app.application)
+        await self._lifespan.start()
+        self._door.open(app)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuse new calls, let running ones finish, end the streams, shut the door. In this order."""
+        # A running call may wait for a session of ours, which has to call us to finish.
+        self._in_flight.refuse_outsiders()
+        await self._in_flight.wait_idle(timeout_s)
         self._in_flight.refuse_all()
-        await self._in_flight.wait_idle(drain_s)
-        if had_calls:
-            await asyncio.sleep(SETTLE_S)
-        self._app.end_streams()
+        quiet_s = asyncio.get_running_loop().time() - self._in_flight.last_ended
+        await asyncio.sleep(max(0.0, SETTLE_S - quiet_s))
+        self._door.open(None)
+        await self._app.end_streams()
+        await self._lifespan.stop()
+
+    async def close(self) -> None:
         self._server.should_exit = True
         if self._serving is not None:
             await self._serving
-
-
-def url_of(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://{host}:{port}{PATH}"
+        self._listener.close()

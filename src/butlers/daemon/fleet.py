@@ -7,14 +7,16 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import structlog
 
-from butlers.config.butler import ButlerConfig
+from butlers.config.butler import ButlerConfig, Role
 from butlers.config.fleet import FleetConfig
 from butlers.config.roster import check_distinct
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
+from butlers.daemon.logs import adopt_library_logs
 from butlers.store.provision import Provisioner
 from butlers.store.server import database_server
 from butlers.wire.tokens import FleetKey
@@ -24,6 +26,7 @@ log = structlog.get_logger()
 Report = Callable[[Sequence[Butler]], None]
 
 SECOND_SIGNAL_EXIT = 130
+REPORT_S = 0.1
 
 
 def _say_nothing(_butlers: Sequence[Butler]) -> None:
@@ -45,15 +48,17 @@ class Fleet:
         self._fleet = fleet
         self._report = report
         self._stop = asyncio.Event()
+        self.failures: list[BaseException] = []
 
     async def run(self, ready: Callable[[Sequence[Butler]], None] = _say_nothing) -> None:
         """Start all, serve until a signal, stop all."""
         self._take_signals()
+        adopt_library_logs()
         async with database_server(self._settings) as admin:
             key = FleetKey.load(self._settings.home)
             provisioner = Provisioner(admin, key, walls=self._fleet.isolation == "roles")
             butlers = [
-                Butler(config, home=self._settings.home, key=key, provisioner=provisioner)
+                Butler(config, settings=self._settings, key=key, provisioner=provisioner)
                 for config in self._configs
             ]
             try:
@@ -68,24 +73,36 @@ class Fleet:
 
     async def _start(self, butlers: Sequence[Butler]) -> None:
         """All at once, each in a task of its own, so that its log lines carry its name."""
-        starting = [asyncio.create_task(butler.start()) for butler in butlers]
-        stopping = asyncio.create_task(self._stop.wait())
+        starting: dict[asyncio.Task[Any], Butler] = {
+            asyncio.create_task(butler.start()): butler for butler in butlers
+        }
+        stopping: asyncio.Task[Any] = asyncio.create_task(self._stop.wait())
+        pending = set(starting)
         try:
-            while not all(task.done() for task in starting):
+            while pending and not self._stop.is_set():
                 self._report(butlers)
-                pending = [task for task in starting if not task.done()]
-                await asyncio.wait([*pending, stopping], timeout=0.1, return_when="FIRST_COMPLETED")
-                if self._stop.is_set() or any(t.done() and t.exception() for t in starting):
-                    break
-            for task in starting:
-                if task.done():
-                    task.result()
+                done, _ = await asyncio.wait(
+                    {*pending, stopping}, timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done & pending:
+                    self._judge(starting[task], task.exception())
+                pending -= done
         finally:
             stopping.cancel()
-            for task in starting:
+            for task in pending:
                 task.cancel()
-            await asyncio.gather(*starting, return_exceptions=True)
+            await asyncio.gather(*pending, return_exceptions=True)
         self._report(butlers)
+
+    def _judge(self, butler: Butler, error: BaseException | None) -> None:
+        """A butler that fails is shown as failed; without the two at the doors there is no fleet."""
+        if error is None:
+            return
+        if len(self._configs) == 1 or butler.config.role is not Role.DOMAIN:
+            raise error
+        self.failures.append(error)
+        hint = getattr(error, "hint", None)
+        log.error("butler failed", butler=butler.config.name, error=str(error), hint=hint)
 
     async def _end(self, butlers: Sequence[Butler]) -> None:
         ended = await asyncio.gather(

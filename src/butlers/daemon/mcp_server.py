@@ -9,15 +9,18 @@ from typing import Any, get_type_hints
 import mcp_types as mt
 from fastmcp import FastMCP
 from fastmcp.tools import FunctionTool
+from fastmcp.tools.base import ToolResult
+from fastmcp.utilities.json_schema import dereference_refs
 
 from butlers.daemon.auth import ButlerTokens
 from butlers.daemon.calls import bound_error, current_call
-from butlers.domain.errors import ButlersError, ConfigInvalid
+from butlers.domain.errors import ConfigInvalid
 from butlers.tools.base import Effect, ToolSpec
 
 
 def build_server(name: str, description: str, tokens: ButlerTokens) -> FastMCP:
-    return FastMCP(name, instructions=description or None, auth=tokens)
+    # Schemas are made flat once, when a tool is registered, not each time tools are listed.
+    return FastMCP(name, instructions=description or None, auth=tokens, dereference_schemas=False)
 
 
 def name_tools(specs: Iterable[tuple[str, ToolSpec]]) -> dict[str, ToolSpec]:
@@ -37,15 +40,14 @@ def name_tools(specs: Iterable[tuple[str, ToolSpec]]) -> dict[str, ToolSpec]:
 
 def register(mcp: FastMCP, named: dict[str, ToolSpec]) -> None:
     for name, spec in named.items():
-        mcp.add_tool(
-            FunctionTool.from_function(
-                _without_context(spec, name),
-                name=name,
-                description=spec.description,
-                annotations=mt.ToolAnnotations(read_only_hint=spec.effect is Effect.READ),
-                output_schema=None,
-            )
+        tool = FunctionTool.from_function(
+            _without_context(spec, name),
+            name=name,
+            description=spec.description,
+            annotations=mt.ToolAnnotations(read_only_hint=spec.effect is Effect.READ),
+            output_schema=None,
         )
+        mcp.add_tool(tool.model_copy(update={"parameters": dereference_refs(tool.parameters)}))
 
 
 def _without_context(spec: ToolSpec, name: str) -> Any:
@@ -56,8 +58,8 @@ def _without_context(spec: ToolSpec, name: str) -> Any:
 
     async def call(**arguments: Any) -> Any:
         try:
-            return await spec.function(current_call.get(), **arguments)
-        except ButlersError as error:
+            return _wrapped(await spec.function(current_call.get(), **arguments))
+        except Exception as error:  # the pipeline judges it, and logs a crash
             raise bound_error(error) from error
 
     call.__name__ = name.replace(".", "_")
@@ -68,3 +70,12 @@ def _without_context(spec: ToolSpec, name: str) -> Any:
         return_annotation=hints.get("return", Any),
     )
     return call
+
+
+def _wrapped(result: Any) -> Any:
+    """Structured content is an object by the protocol; what is none travels inside one."""
+    if not isinstance(result, str | int | float | list | tuple):
+        return result
+    return ToolResult(
+        structured_content={"result": result}, meta={"fastmcp": {"wrap_result": True}}
+    )

@@ -1,7 +1,7 @@
 """The phases of a butler's start, in order. Each makes one thing and registers its end on the stack.
 
 Ends run in reverse: outsiders are refused first, then running sessions are drained while their own butler
-still answers them, then the server closes, and the pool last of all.
+still answers them, then the server closes, then the modules end, and the pool last of all.
 """
 
 from __future__ import annotations
@@ -11,40 +11,36 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import structlog
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
-from butlers.channels.console import ConsoleChannel
 from butlers.config.butler import Role
-from butlers.daemon import mcp_server
+from butlers.config.master_key import MasterKey
+from butlers.daemon import mcp_server, work
 from butlers.daemon.auth import ButlerTokens
 from butlers.daemon.calls import CallPipeline
-from butlers.daemon.endpoint import Endpoint, url_of
-from butlers.daemon.ports import bind_port
-from butlers.daemon.runtime import choose_runtime
+from butlers.daemon.endpoint import Endpoint
+from butlers.daemon.heartbeat import Heartbeat
+from butlers.daemon.runtime import choose_runtime, credential_of
 from butlers.daemon.transport import DualTransport
-from butlers.domain.delivery import DeliveryRequest
-from butlers.domain.registration import Registration
-from butlers.ingest.accept import INBOX
+from butlers.domain.errors import ConfigInvalid
 from butlers.ingest.triage import decide
-from butlers.modules.registry import load_modules as find_modules
-from butlers.routing.deliver import DELIVERIES, Counter
+from butlers.modules.lifecycle import ModuleSet
 from butlers.routing.dispatch import Dispatch
-from butlers.routing.notify import NOTIFY, Outbox
+from butlers.routing.notify import queue_delivery
 from butlers.routing.peers import Peers
 from butlers.routing.registration import Registrar
-from butlers.routing.routes import ROUTES, RouteInbox
+from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.guard import SessionGuard
 from butlers.sessions.spawner import Spawner
 from butlers.skills.reflexes import load_reflexes
 from butlers.store import migrations
+from butlers.store.credentials import CredentialStore
 from butlers.store.database import Database
-from butlers.store.deliveries import post_mail
 from butlers.store.listener import Listener
+from butlers.store.migrations import Chain
 from butlers.store.provision import Place
-from butlers.store.worker import Handler, QueueWorker
 from butlers.tools.catalogue import core_tools
 from butlers.tools.context import Services
+from butlers.wire import telemetry
 from butlers.wire.directory import announce
 
 if TYPE_CHECKING:
@@ -55,15 +51,35 @@ log = structlog.get_logger()
 Phase = Callable[["Butler"], Awaitable[None]]
 
 
-async def bind_the_port(butler: Butler) -> None:
+async def open_the_port(butler: Butler) -> None:
     log.info("config loaded", port=butler.config.port, file=str(butler.config.file))
-    butler.port = bind_port(butler.config.port)
-    butler.url = url_of(butler.port)
-    butler.stack.callback(butler.port.close)
+    butler.endpoint = Endpoint(butler.config.port, butler.status, butler.in_flight)
+    await butler.endpoint.open()
+
+
+async def initialize_telemetry(_butler: Butler) -> None:
+    # The collector serves the whole process, so its entry point starts it; here it is only said.
+    log.info("telemetry", collecting=telemetry.is_on())
 
 
 async def load_modules(butler: Butler) -> None:
-    butler.modules = find_modules(butler.config)
+    butler.modules = ModuleSet.load(butler.config)
+
+
+async def validate_config(butler: Butler) -> None:
+    await butler.modules.validate_config()
+
+
+async def validate_environment(butler: Butler) -> None:
+    missing = [name for name in butler.config.env.required if not butler.settings.environ.get(name)]
+    if missing:
+        raise ConfigInvalid(
+            f"environment variables that {butler.config.name} needs are not set:"
+            f" {', '.join(missing)}",
+            path=butler.config.file,
+            key="butler.env.required",
+            hint="set them where the butler is started",
+        )
 
 
 async def load_reflex_book(butler: Butler) -> None:
@@ -89,11 +105,39 @@ async def open_pool(butler: Butler) -> None:
 
 
 async def apply_core_migrations(butler: Butler) -> None:
-    await _migrate(butler, migrations.CORE)
+    await _migrate(butler, migrations.find_chain(migrations.CORE, butler.versions))
 
 
 async def apply_butler_migrations(butler: Butler) -> None:
-    await _migrate(butler, butler.config.name.replace("-", "_"))
+    own = butler.config.name.replace("-", "_")
+    await _migrate(butler, migrations.find_chain(own, butler.versions))
+
+
+async def apply_module_migrations(butler: Butler) -> None:
+    # From here on a module may have something to end, however far the start gets.
+    butler.stack.push_async_callback(butler.modules.stop)
+    await butler.modules.migrate(lambda chain: _migrate(butler, chain), butler.versions)
+
+
+async def set_up_credentials(butler: Butler) -> None:
+    butler.credentials = CredentialStore(
+        butler.database,
+        MasterKey.load(butler.settings),
+        butler=butler.config.name,
+        environ=butler.settings.environ,
+    )
+    await butler.modules.check_credentials(butler.credentials)
+
+
+async def validate_core_credentials(butler: Butler) -> None:
+    """A runtime that is asked for by name and has no key could never think: that is fatal."""
+    needed = credential_of(butler.config.runtime.type)
+    if needed is not None:
+        await butler.credentials.require(needed, env=needed)
+
+
+async def start_modules(butler: Butler) -> None:
+    await butler.modules.start(butler.database, butler.credentials)
 
 
 async def open_listener(butler: Butler) -> None:
@@ -124,11 +168,35 @@ async def create_spawner(butler: Butler) -> None:
     )
 
 
+async def wire_pipeline(butler: Butler) -> None:
+    butler.peers = Peers(butler.config.name, butler.key)
+    butler.stack.push_async_callback(butler.peers.close)
+    if butler.config.role is Role.SWITCHBOARD:
+        butler.dispatch = Dispatch(butler.database, butler.peers, butler.clock, decide)
+
+
+async def sync_schedules(butler: Butler) -> None:
+    butler.scheduler = Scheduler(
+        butler.config,
+        butler.database,
+        butler.listener,
+        butler.clock,
+        queue_delivery,
+        work.jobs_of(butler),
+    )
+    await butler.scheduler.sync()
+
+
+async def connect_switchboard(butler: Butler) -> None:
+    config = butler.config.switchboard
+    if config is not None and config.advertise:
+        butler.registrar = Registrar(butler.peers, config.url, lambda: work.registration_of(butler))
+
+
 async def register_tools(butler: Butler) -> None:
     tokens = ButlerTokens(butler.config.name, butler.key, butler.guard)
     declared = [("the core", spec) for spec in core_tools(butler.config.role)]
-    for module in butler.modules:
-        declared += [(f"module {module.name}", spec) for spec in module.tool_specs()]
+    declared += await butler.modules.collect_tools(butler.database)
     named = mcp_server.name_tools(declared)
     services = Services(
         butler.config,
@@ -137,6 +205,8 @@ async def register_tools(butler: Butler) -> None:
         butler.listener,
         butler.spawner,
         butler.status,
+        butler.scheduler,
+        butler.modules,
     )
     butler.mcp = mcp_server.build_server(butler.config.name, butler.config.description, tokens)
     mcp_server.register(butler.mcp, named)
@@ -144,37 +214,38 @@ async def register_tools(butler: Butler) -> None:
 
 
 async def start_server(butler: Butler) -> None:
-    async def health(_request: Request) -> Response:
-        return JSONResponse(await butler.status())
-
-    butler.mcp.custom_route("/health", methods=["GET"])(health)
-    endpoint = Endpoint(DualTransport(butler.mcp), butler.port, butler.in_flight)
-    await endpoint.start()
-    log.info("server started", port=butler.port.getsockname()[1])
+    await butler.endpoint.serve(DualTransport(butler.mcp))
+    butler.stack.push_async_callback(butler.endpoint.drain, butler.config.shutdown.timeout_s)
+    log.info("server started", port=butler.endpoint.port)
     butler.stack.callback(announce(butler.home, butler.config.name, butler.url).unlink, True)
-    butler.stack.push_async_callback(endpoint.stop, butler.config.shutdown.timeout_s)
 
 
-async def connect_peers(butler: Butler) -> None:
-    butler.peers = Peers(butler.config.name, butler.key)
-    butler.stack.push_async_callback(butler.peers.close)
+async def apply_approval_gates(_butler: Butler) -> None:
+    # Gates belong to the call pipeline, which stood before the port accepted a call: a gated tool is
+    # never callable ungated. The phase keeps its place in the order, and says how many there are.
+    log.info("approval gates in place", gated=0)
 
 
-async def start_workers(butler: Butler) -> None:
-    for queue_name, handler, concurrency in _work_of(butler):
-        worker = QueueWorker(
-            butler.database, butler.listener, queue_name, handler, concurrency=concurrency
-        )
-        worker.start()
-        butler.stack.push_async_callback(worker.stop, butler.config.shutdown.timeout_s)
+async def start_buffer(butler: Butler) -> None:
+    work.start_workers(butler, work.work_at_the_doors(butler))
 
 
-async def join_the_switchboard(butler: Butler) -> None:
-    config = butler.config.switchboard
-    if config is None or not config.advertise:
-        return
-    butler.registrar = Registrar(butler.peers, config.url, lambda: _registration(butler))
-    butler.background(butler.registrar.run(), "registrar")
+async def recover_route_inbox(butler: Butler) -> None:
+    work.start_workers(butler, work.work_of_all(butler))
+
+
+async def start_heartbeat(butler: Butler) -> None:
+    interval_s = butler.config.scheduler.heartbeat_interval_s
+    butler.background(Heartbeat(butler.status, interval_s).run(), "heartbeat")
+
+
+async def start_scheduler(butler: Butler) -> None:
+    butler.background(butler.scheduler.run(), "scheduler")
+
+
+async def start_liveness_reporter(butler: Butler) -> None:
+    if butler.registrar is not None:
+        butler.background(butler.registrar.run(), "registrar")
 
 
 async def accept_calls_until_stopped(butler: Butler) -> None:
@@ -183,20 +254,33 @@ async def accept_calls_until_stopped(butler: Butler) -> None:
 
 
 PHASES: tuple[Phase, ...] = (
-    bind_the_port,
+    open_the_port,
+    initialize_telemetry,
     load_modules,
+    validate_config,
+    validate_environment,
     load_reflex_book,
     provision_database,
     open_pool,
     apply_core_migrations,
     apply_butler_migrations,
+    apply_module_migrations,
+    set_up_credentials,
+    validate_core_credentials,
+    start_modules,
     open_listener,
     create_spawner,
+    wire_pipeline,
+    sync_schedules,
+    connect_switchboard,
     register_tools,
     start_server,
-    connect_peers,
-    start_workers,
-    join_the_switchboard,
+    apply_approval_gates,
+    start_buffer,
+    recover_route_inbox,
+    start_heartbeat,
+    start_scheduler,
+    start_liveness_reporter,
     accept_calls_until_stopped,
 )
 
@@ -206,51 +290,6 @@ def _place(butler: Butler) -> Place:
     return Place(config.name, config.db.name, config.db.schema)
 
 
-async def _migrate(butler: Butler, name: str) -> None:
-    chain = migrations.find_chain(name, butler.versions)
+async def _migrate(butler: Butler, chain: Chain | None) -> None:
     if chain is not None:
         await migrations.migrate(butler.database.login, [chain])
-
-
-def _registration(butler: Butler) -> Registration:
-    config = butler.config
-    assert config.switchboard is not None
-    return Registration(
-        name=config.name,
-        url=butler.url,
-        description=config.description,
-        infrastructure=config.role is not Role.DOMAIN,
-        triggers=butler.reflexes.patterns if config.skills.reflexes else (),
-        contract_min=config.switchboard.route_contract_min,
-        contract_max=config.switchboard.route_contract_max,
-        liveness_ttl_s=config.switchboard.liveness_ttl_s,
-    )
-
-
-def _work_of(butler: Butler) -> list[tuple[str, Handler, int]]:
-    """The queues a butler works on, by its role."""
-    config, database = butler.config, butler.database
-    workers = config.buffer.worker_count
-    routes = RouteInbox(config.name, database, butler.spawner)
-    work: list[tuple[str, Handler, int]] = [
-        (ROUTES, routes.process, config.runtime.max_concurrent_sessions)
-    ]
-    if config.switchboard is not None:
-        outbox = Outbox(butler.peers, config.switchboard.url)
-        work.append((NOTIFY, outbox.hand_over, workers))
-    if config.role is Role.SWITCHBOARD:
-        dispatch = Dispatch(database, butler.peers, butler.clock, decide)
-        work.append((INBOX, dispatch.route_message, workers))
-        work.append((DELIVERIES, dispatch.forward_delivery, workers))
-    if config.role is Role.MESSENGER:
-        work.append((DELIVERIES, _counter(butler).send, workers))
-    return work
-
-
-def _counter(butler: Butler) -> Counter:
-    async def post(delivery: DeliveryRequest) -> int:
-        async with butler.database.transaction() as connection:
-            return await post_mail(connection, delivery)
-
-    console = ConsoleChannel(post, butler.clock)
-    return Counter(butler.database, {console.name: console})

@@ -11,6 +11,8 @@ import psutil
 from butlers.domain.errors import PortTaken
 
 LOOPBACK = "127.0.0.1"
+HOLDERS = (LOOPBACK, "0.0.0.0", "::", "::ffff:127.0.0.1")  # addresses whose listener is in our way
+BACKLOG = 2048
 PATIENCE_S = (
     1.0  # the 401xx range is ephemeral: an outgoing connection may hold a port for a moment
 )
@@ -19,7 +21,9 @@ PATIENCE_S = (
 def bind_port(port: int, *, patience_s: float = PATIENCE_S) -> socket.socket:
     deadline = time.monotonic() + patience_s
     while True:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # The protocol is named because asyncio turns Nagle's delay off only where it is: without it every
+        # answer waits some 40 ms for an acknowledgement.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((LOOPBACK, port))
@@ -29,14 +33,19 @@ def bind_port(port: int, *, patience_s: float = PATIENCE_S) -> socket.socket:
                 raise
             holder = find_holder(port)
             if holder is not None or time.monotonic() > deadline:
-                raise PortTaken(
-                    f"port {port} can not be bound: {_describe(holder, error)}",
-                    hint="end that process, change the port in butler.toml, or shift all ports with"
-                    " BUTLERS_PORT_OFFSET",
-                ) from error
+                raise _taken(port, holder, error) from error
             time.sleep(0.05)
         else:
             return listener
+
+
+def hold_port(listener: socket.socket) -> None:
+    """Listen. Linux lets two bind one port until the first of them listens; the other learns it here."""
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        port = listener.getsockname()[1]
+        raise _taken(port, find_holder(port), error) from error
 
 
 def find_holder(port: int) -> psutil.Process | None:
@@ -50,6 +59,7 @@ def find_holder(port: int) -> psutil.Process | None:
             connection.status == psutil.CONN_LISTEN
             and connection.laddr
             and connection.laddr.port == port
+            and connection.laddr.ip in HOLDERS
             and connection.pid
         ):
             try:
@@ -57,6 +67,14 @@ def find_holder(port: int) -> psutil.Process | None:
             except psutil.NoSuchProcess:
                 return None
     return None
+
+
+def _taken(port: int, holder: psutil.Process | None, error: OSError) -> PortTaken:
+    return PortTaken(
+        f"port {port} can not be bound: {_describe(holder, error)}",
+        hint="end that process, change the port in butler.toml, or shift all ports with"
+        " BUTLERS_PORT_OFFSET",
+    )
 
 
 def _describe(holder: psutil.Process | None, error: OSError) -> str:

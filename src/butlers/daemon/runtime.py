@@ -9,6 +9,17 @@ from butlers.domain.errors import ConfigInvalid
 from butlers.runtimes.base import Runtime
 from butlers.runtimes.reflex import Plan, ReflexRuntime
 
+CREDENTIALS = {
+    "claude-code": "ANTHROPIC_API_KEY",
+    "codex": "OPENAI_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+}
+
+
+def credential_of(runtime_type: str) -> str | None:
+    """The key that a runtime can not work without; None for those that need none."""
+    return CREDENTIALS.get(runtime_type)
+
 
 def choose_runtime(config: ButlerConfig, match: Callable[[str], Plan | None]) -> Runtime:
     if config.runtime.type not in ("auto", "reflex"):

@@ -11,34 +11,56 @@ holding the server open.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from fastmcp import FastMCP
+from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from butlers.domain.trace import HEADER, TraceContext, in_trace
+
 PATH = "/mcp"
+STREAMS_END_S = 5.0
 
 
 class DualTransport:
     def __init__(self, mcp: FastMCP) -> None:
-        self._http: ASGIApp = mcp.http_app(transport="http", path=PATH, host_origin_protection=True)
+        self.application: Starlette = mcp.http_app(
+            transport="http", path=PATH, host_origin_protection=True
+        )
         # Its lifespan is not run: the server's own is reference-counted and shared with the other.
         self._sse: ASGIApp = mcp.http_app(transport="sse", path=PATH, host_origin_protection=True)
         self._closing = asyncio.Event()
+        self._requests: set[asyncio.Task[Any]] = set()
 
-    def end_streams(self) -> None:
+    async def end_streams(self) -> None:
+        """End every standing stream in order; a request that does not leave after that is ended."""
         self._closing.set()
+        if not self._requests:
+            return
+        _, late = await asyncio.wait(self._requests, timeout=STREAMS_END_S)
+        for request in late:
+            request.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._http(scope, receive, send)
-            return
+        request = asyncio.current_task()
+        assert request is not None
+        self._requests.add(request)
+        try:
+            await self._choose(scope, receive, send)
+        finally:
+            self._requests.discard(request)
+
+    async def _choose(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         opens_stream = scope["method"] == "GET" and scope["path"] == PATH
-        app = self._sse if _is_legacy(scope, headers, opens_stream) else self._http
-        if opens_stream or headers.get(b"mcp-method") == b"subscriptions/listen":
-            await self._stand(app, scope, receive, send)
-        else:
-            await app(scope, receive, send)
+        app = self._sse if _is_legacy(scope, headers, opens_stream) else self.application
+        with in_trace(_trace_of(headers)):
+            if opens_stream or headers.get(b"mcp-method") == b"subscriptions/listen":
+                await self._stand(app, scope, receive, send)
+            else:
+                await app(scope, receive, send)
 
     async def _stand(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a standing stream, and finish its body when it was ended by our shutdown."""
@@ -65,6 +87,12 @@ class DualTransport:
                 closing.cancel()
 
         return next_message
+
+
+def _trace_of(headers: dict[bytes, bytes]) -> TraceContext | None:
+    """The caller's trace. Without one the call begins a trace of its own, never somebody else's."""
+    said = headers.get(HEADER.encode())
+    return None if said is None else TraceContext.parse(said.decode("latin-1"))
 
 
 def _is_legacy(scope: Scope, headers: dict[bytes, bytes], opens_stream: bool) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 from uuid import UUID
 
-from butlers.domain.message import STRICT
+from butlers.domain.strict import STRICT
 
 
 class Intent(StrEnum):
@@ -27,6 +28,7 @@ class DeliveryRequest:
     message: str
     request_id: UUID | None = None
     thread: str | None = None
+    trace_id: str | None = None  # of the work that caused it
     ordinal: int = 0  # the how-manieth such message of this request
     schema_version: Literal["notify.v1"] = "notify.v1"
     __pydantic_config__ = STRICT
@@ -45,7 +47,7 @@ class DeliveryRequest:
             self.message,
             str(self.ordinal),
         )
-        return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,13 +193,25 @@ class PeerUnavailable(ButlersError):
 
     code = "peer_unavailable"
     retryable = True
-    default_hint = "is it running? `butlers status` shows each butler"
+    default_hint = "is it running? `make up` starts the fleet, `butlers status` shows each butler"
+
+
+class AnswerLost(PeerUnavailable):
+    """A butler was asked and went away before it answered; it may have done it or not."""
+
+    code = "answer_lost"
 
 
 class PeerFailed(ButlersError):
     """A butler answered with something that is not an answer."""
 
     code = "peer_failed"
+
+
+class InternalError(ButlersError):
+    """The butler made a mistake; its log has the details."""
+
+    code = "internal_error"
 
 
 class SessionFailed(ButlersError):

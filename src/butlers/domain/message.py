@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from butlers.domain.errors import InvalidMessage, MessageTooLarge, UnknownChannel
 from butlers.domain.request import RequestContext
+from butlers.domain.strict import STRICT
 
 MAX_MESSAGE_BYTES = 1_000_000
-STRICT = {"extra": "forbid"}  # read by pydantic wherever these types are validated
 
 
 class Channel(StrEnum):
@@ -83,12 +83,15 @@ class InboundEnvelope:
         """One message has one key, however often its connector sends it."""
         source = self.source
         if self.control.idempotency_key:
-            return (
-                f"idem:{source.channel}:{source.endpoint_identity}:{self.control.idempotency_key}"
+            return _joined(
+                "idem", source.channel, source.endpoint_identity, self.control.idempotency_key
             )
-        return (
-            f"event:{source.channel}:{source.provider}:{source.endpoint_identity}"
-            f":{self.event.external_event_id}"
+        return _joined(
+            "event",
+            source.channel,
+            source.provider,
+            source.endpoint_identity,
+            self.event.external_event_id,
         )
 
     def check(self) -> None:
@@ -100,7 +103,7 @@ class InboundEnvelope:
             )
         check_text(self.payload.normalized_text)
         check_storable("the envelope", self.wire_fields())
-        if not self.event.external_event_id and not self.control.idempotency_key:
+        if not self.event.external_event_id.strip() and not self.control.idempotency_key:
             raise InvalidMessage(
                 "the message has neither an event id nor an idempotency key",
                 hint="a connector must name the event so that a retry is not a second message",
@@ -109,7 +112,6 @@ class InboundEnvelope:
             raise InvalidMessage("event.observed_at has no UTC offset", hint="use RFC 3339")
 
     def wire_fields(self) -> list[str]:
-        raw = json.dumps(self.payload.raw, ensure_ascii=False) if self.payload.raw else ""
         return [
             self.source.provider,
             self.source.endpoint_identity,
@@ -117,13 +119,32 @@ class InboundEnvelope:
             self.event.external_thread_id or "",
             self.sender.identity,
             self.control.idempotency_key or "",
-            raw,
+            self.control.trace_id or "",
+            *_texts(self.payload.raw),
         ]
 
     @property
     def content_hash(self) -> str:
         text = self.payload.normalized_text.encode("utf-8", "surrogatepass")
         return hashlib.sha256(text).hexdigest()
+
+
+def _joined(*parts: str) -> str:
+    """One key of several parts, so that "a:b" and "c" are not "a" and "b:c"."""
+    return ":".join(part.replace("%", "%25").replace(":", "%3A") for part in parts)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in JSON data, keys too. Its JSON form would show a NUL only in disguise."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif value is not None:
+        yield str(value)
 
 
 def check_text(text: str) -> None:

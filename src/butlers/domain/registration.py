@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from butlers.domain.message import STRICT
+from butlers.domain.strict import STRICT
 
 
 @dataclass(frozen=True, slots=True)

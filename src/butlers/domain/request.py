@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from butlers.domain.strict import STRICT
+
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
@@ -16,3 +18,4 @@ class RequestContext:
     source_sender_identity: str
     source_thread_identity: str | None = None
     trace_id: str | None = None
+    __pydantic_config__ = STRICT

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from butlers.domain.message import STRICT
 from butlers.domain.request import RequestContext
+from butlers.domain.strict import STRICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,7 @@ class RouteDecision:
     target: str
     rule: str  # which step of triage decided: trigger, fallback, …
     reason: str
+    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -10,6 +9,7 @@ from butlers.domain.clock import Clock
 from butlers.domain.ids import uuid7
 from butlers.domain.message import InboundEnvelope, InboxItem
 from butlers.domain.request import RequestContext
+from butlers.domain.trace import TraceContext, current_trace
 from butlers.store import inbox, queue
 from butlers.store.database import Connection
 from butlers.wire.codec import encode
@@ -26,6 +26,7 @@ class Accepted:
 
 async def accept(connection: Connection, envelope: InboundEnvelope, clock: Clock) -> Accepted:
     envelope.check()
+    trace = current_trace() or TraceContext.new()
     request = RequestContext(
         request_id=uuid7(),
         received_at=clock.now(),
@@ -33,7 +34,7 @@ async def accept(connection: Connection, envelope: InboundEnvelope, clock: Clock
         source_endpoint_identity=envelope.source.endpoint_identity,
         source_sender_identity=envelope.sender.identity,
         source_thread_identity=envelope.event.external_thread_id,
-        trace_id=envelope.control.trace_id or secrets.token_hex(16),
+        trace_id=envelope.control.trace_id or trace.trace_id,
     )
     known = await inbox.store_message(connection, request, envelope)
     if known is not None:

@@ -14,6 +14,7 @@ from butlers.store import deliveries, queue
 from butlers.store.database import Connection, Database
 from butlers.store.queue import Lease
 from butlers.wire.codec import decode, encode
+from butlers.wire.telemetry import delivery_span
 
 DELIVERIES = "deliveries"
 
@@ -33,6 +34,12 @@ class Counter:
 
     async def send(self, lease: Lease) -> Any:
         delivery = decode(DeliveryRequest, lease.payload)
+        with delivery_span(
+            delivery.delivery_id, delivery.request_id, delivery.channel, delivery.origin
+        ):
+            return await self._send(delivery)
+
+    async def _send(self, delivery: DeliveryRequest) -> Any:
         channel = self._channels.get(delivery.channel)
         if channel is None:
             raise DeliveryRefused(

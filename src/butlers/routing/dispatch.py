@@ -20,6 +20,7 @@ from butlers.store import inbox, registry
 from butlers.store.database import Database
 from butlers.store.queue import Lease
 from butlers.wire.codec import decode, encode
+from butlers.wire.telemetry import route_span
 
 MESSENGER = "messenger"
 
@@ -37,9 +38,11 @@ class Dispatch:
         """Decide where a message goes, once, and hand it over."""
         item = decode(InboxItem, lease.payload)
         decision = await self._decide(item)
-        target = await self._find(decision.target)
         route = RouteRequest(item.request, decision.target, item.text, decision)
-        await self._peers.call(target.name, target.url, "route.execute", {"route": encode(route)})
+        with route_span(item.request.request_id, decision.target, decision.rule):
+            target = await self._find(decision.target)
+            arguments = {"route": encode(route)}
+            await self._peers.call(target.name, target.url, "route.execute", arguments)
         async with self._database.transaction() as connection:
             await inbox.mark_routed(connection, item.request.request_id, self._clock.now())
         return {"target": decision.target}

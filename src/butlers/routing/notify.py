@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from butlers.domain.delivery import DeliveryRequest, Intent
 from butlers.domain.ids import uuid7
 from butlers.domain.request import RequestContext
+from butlers.domain.trace import current_trace
 from butlers.routing.peers import Peers
 from butlers.store import queue
 from butlers.store.database import Connection
@@ -20,6 +22,8 @@ SWITCHBOARD = "switchboard"
 
 async def queue_delivery(connection: Connection, delivery: DeliveryRequest) -> UUID:
     """Put a notification on its way, in the transaction of what caused it."""
+    if delivery.trace_id is None and (trace := current_trace()):
+        delivery = replace(delivery, trace_id=trace.trace_id)
     await queue.enqueue(connection, NOTIFY, delivery.idempotency_key, encode(delivery))
     return delivery.delivery_id
 

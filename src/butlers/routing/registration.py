@@ -36,7 +36,7 @@ class Registrar:
                 await self._peers.call(
                     SWITCHBOARD, self._url, "register", {"registration": encode(registration)}
                 )
-            except ButlersError as error:
+            except Exception as error:  # noqa: BLE001  (a loop edge: else it is never found again)
                 self._lost(error)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, LAST_RETRY_S)
@@ -50,7 +50,8 @@ class Registrar:
             log.info("registered with the switchboard", url=self._url)
         self.connected = True
 
-    def _lost(self, error: ButlersError) -> None:
-        if self.connected:
-            log.warning("the switchboard is away", error=str(error))
+    def _lost(self, error: Exception) -> None:
+        unforeseen = not isinstance(error, ButlersError)
+        if self.connected or unforeseen:
+            log.warning("the switchboard is away", error=str(error), exc_info=unforeseen)
         self.connected = False

@@ -13,6 +13,7 @@ from butlers.store import queue
 from butlers.store.database import Connection, Database
 from butlers.store.queue import Lease
 from butlers.wire.codec import decode, encode
+from butlers.wire.telemetry import span
 
 ROUTES = "routes"
 
@@ -31,6 +32,10 @@ class RouteInbox:
     async def process(self, lease: Lease) -> Any:
         """One request, one session at a time; a retry repeats no call that already happened."""
         route = decode(RouteRequest, lease.payload)
+        with span("butler.route.process", {"butlers.request": str(route.request.request_id)}):
+            return await self._answer(route)
+
+    async def _answer(self, route: RouteRequest) -> Any:
         session = SessionRequest(
             session_id=uuid7(),
             prompt=route.text,

@@ -68,11 +68,30 @@ class ReflexRuntime:
         else:
             ended = SessionResult(Outcome.OK, plan.reply(result))
         if answers:
-            arguments = {"message": ended.text, "intent": "reply"}
-            calls.append(
-                ToolCall("notify", arguments, True, await butler.call("notify", arguments))
-            )
+            ended = replace(ended, text=await _answer(butler, ended.text, calls))
         return replace(ended, tool_calls=tuple(calls))
+
+
+async def _answer(butler: McpClient, text: str, calls: list[ToolCall]) -> str:
+    """Say what came of it; a text that can not be sent (empty, too long) is told in other words."""
+    try:
+        await _notify(butler, text, calls)
+    except ButlersError as error:
+        if error.retryable:
+            raise
+        text = f"That is done, but its result can not be shown here: {error}"
+        await _notify(butler, text, calls)
+    return text
+
+
+async def _notify(butler: McpClient, text: str, calls: list[ToolCall]) -> None:
+    arguments = {"message": text, "intent": "reply"}
+    try:
+        result = await butler.call("notify", arguments)
+    except ButlersError:
+        calls.append(ToolCall("notify", arguments, False))
+        raise
+    calls.append(ToolCall("notify", arguments, True, result))
 
 
 async def _call(butler: McpClient, plan: Plan, calls: list[ToolCall]) -> Any:

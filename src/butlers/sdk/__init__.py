@@ -2,7 +2,10 @@
 
 from butlers.domain.caller import EVERYONE, OWNER_ONLY, PEERS, SESSIONS, CallerKind
 from butlers.domain.ids import uuid7
-from butlers.modules.base import Module
+from butlers.modules.base import CredentialNeed, Module, ModuleConfig, ToolMeta
+from butlers.modules.registry import load_module
+from butlers.modules.testing import module_context
+from butlers.modules.tool_registrar import ToolRegistrar
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 
@@ -13,8 +16,14 @@ __all__ = [
     "SESSIONS",
     "CallContext",
     "CallerKind",
+    "CredentialNeed",
     "Effect",
     "Module",
+    "ModuleConfig",
+    "ToolMeta",
+    "ToolRegistrar",
+    "load_module",
+    "module_context",
     "tool",
     "uuid7",
 ]

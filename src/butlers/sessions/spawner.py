@@ -10,10 +10,12 @@ import structlog
 from butlers.domain.errors import ButlersError, QueueFull
 from butlers.domain.faults import kill_point
 from butlers.domain.session import Outcome, SessionRequest, SessionResult
+from butlers.domain.trace import traceparent_environment
 from butlers.runtimes.base import McpServer, Runtime
 from butlers.sessions.guard import SessionGuard
 from butlers.store import sessions as log_store
 from butlers.store.database import Database
+from butlers.wire.telemetry import SessionSpan, session_span
 
 log = structlog.get_logger()
 
@@ -44,17 +46,23 @@ class Spawner:
     async def run(self, session: SessionRequest) -> SessionResult:
         await self._take_slot()
         try:
-            await self._open_log(session)
-            started = time.monotonic()
-            try:
-                result = await self._invoke(session)
-            except BaseException as error:
-                await self._close_log(session, _failure(error), started)
-                raise
-            await self._close_log(session, result, started)
-            return result
+            with session_span(session, butler=self._butler, runtime=self.runtime.name) as span:
+                return await self._attend(session, span)
         finally:
             self._slots.release()
+
+    async def _attend(self, session: SessionRequest, span: SessionSpan) -> SessionResult:
+        await self._open_log(session)
+        started = time.monotonic()
+        try:
+            result = await self._invoke(session)
+        except BaseException as error:
+            span.ended(_failure(error), time.monotonic() - started)
+            await self._close_log(session, _failure(error), started)
+            raise
+        span.ended(result, time.monotonic() - started)
+        await self._close_log(session, result, started)
+        return result
 
     async def _take_slot(self) -> None:
         if self._slots.locked() and self._queued >= self._max_queued:
@@ -76,7 +84,11 @@ class Spawner:
             try:
                 return await asyncio.wait_for(
                     self.runtime.invoke(
-                        session.prompt, session.system_prompt, servers, {}, request=session.request
+                        session.prompt,
+                        session.system_prompt,
+                        servers,
+                        traceparent_environment(),
+                        request=session.request,
                     ),
                     self._timeout_s,
                 )

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from butlers.domain.errors import DatabaseUnavailable
+from butlers.domain.redaction import redactor
+
+CLOSE_S = 5.0
+PATIENCE_S = 10.0  # how long a caller waits for a free connection
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
 
@@ -21,6 +27,7 @@ GONE = (
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a connection that was cut in the middle of an operation
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -32,16 +39,21 @@ GONE = (
 class Login:
     """How one role reaches one database of a server."""
 
-    server_dsn: str
+    server_dsn: str = field(repr=False)  # it may carry the administrator's password
     user: str
-    password: str | None
+    password: str | None = field(repr=False)
     database: str
     search_path: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Here every password of the database enters: roles', the administrator's, DATABASE_URL's.
+        written = urlsplit(self.server_dsn).password
+        redactor.register(self.password, written, written and unquote(written))
 
     def arguments(self, application: str) -> dict[str, Any]:
         settings = {"application_name": application}
         if self.search_path:
-            settings["search_path"] = ",".join(f'"{name}"' for name in self.search_path)
+            settings["search_path"] = ",".join(self.search_path)  # plain names: config sees to it
         password = {"password": self.password} if self.password is not None else {}
         return {
             "dsn": self.server_dsn,
@@ -84,10 +96,17 @@ class unavailable_when_gone:  # noqa: N801  (a context manager that reads as a s
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, GONE):
-            raise DatabaseUnavailable(
-                f"the database can not be reached ({type(error).__name__}: {error})"
-            ) from error
+        if error is not None and is_gone(error):
+            raise _unavailable(error) from error
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether an error says that the server is gone, going, or not yet back."""
+    return isinstance(error, GONE)
+
+
+def _unavailable(error: BaseException) -> DatabaseUnavailable:
+    return DatabaseUnavailable(f"the database can not be reached ({type(error).__name__}: {error})")
 
 
 class Database:
@@ -109,13 +128,32 @@ class Database:
             return cls(pool, login)
 
     async def close(self) -> None:
-        await self.pool.close()
+        """Close in order; a connection that somebody does not give back is cut off in the end."""
+        try:
+            await asyncio.wait_for(self.pool.close(), CLOSE_S)
+        except TimeoutError:
+            self.pool.terminate()
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
-        with unavailable_when_gone():
-            async with self.pool.acquire(timeout=10) as connection, connection.transaction():
-                yield connection
+    async def transaction(
+        self, *, readonly: bool = False, patience_s: float = PATIENCE_S
+    ) -> AsyncIterator[Connection]:
+        foreign: OSError | None = None
+        try:
+            async with (
+                self.pool.acquire(timeout=patience_s) as connection,
+                connection.transaction(readonly=readonly),
+            ):
+                try:
+                    yield connection
+                except OSError as error:
+                    # With the connection intact it was a file or another host that failed.
+                    foreign = None if connection.is_closed() else error
+                    raise
+        except GONE as error:
+            if error is foreign:
+                raise
+            raise _unavailable(error) from error
 
     async def is_alive(self) -> bool:
         try:

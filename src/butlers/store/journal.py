@@ -8,8 +8,9 @@ key until the first has committed, and then reads its result.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,13 +32,22 @@ class CallCounter:
 
     def __init__(self, request_id: UUID) -> None:
         self.request_id = request_id
-        self._seen: Counter[tuple[str, str]] = Counter()
+        self._taken: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
 
     def next_key(self, tool: str, arguments: Mapping[str, Any]) -> CallKey:
         digest = hash_arguments(arguments)
-        ordinal = self._seen[(tool, digest)]
-        self._seen[(tool, digest)] += 1
+        taken = self._taken[tool, digest]
+        ordinal = next(number for number in itertools.count() if number not in taken)
+        taken.add(ordinal)
         return CallKey(self.request_id, tool, digest, ordinal)
+
+    def give_back(self, key: CallKey) -> None:
+        """A call that failed did not happen: the number is free for its next try.
+
+        Otherwise a success after a failure would be recorded as the second such call, and a later run,
+        whose first try succeeds, would do it again.
+        """
+        self._taken[key.tool, key.arguments_hash].discard(key.ordinal)
 
 
 def hash_arguments(arguments: Mapping[str, Any]) -> str:

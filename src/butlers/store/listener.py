@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import asyncpg
 import structlog
 
 from butlers.domain.errors import DatabaseUnavailable
 from butlers.store import queue
-from butlers.store.database import GONE, Login, connect
+from butlers.store.database import GONE, Login, connect, is_gone
 
 log = structlog.get_logger()
 
@@ -30,22 +30,28 @@ class Listener:
         self._application = application
         self._recover_every_s = recover_every_s
         self._woken: dict[str, set[asyncio.Event]] = {}
+        self.vouches = False  # whether the lock is held, so that a claim of ours will be respected
 
     @contextmanager
-    def wakes(self, topic: str) -> Iterator[asyncio.Event]:
-        """An event that is set whenever something is notified about ``topic``."""
-        event = asyncio.Event()
+    def wakes(self, topic: str, event: asyncio.Event) -> Iterator[None]:
+        """Set the event whenever something is notified about ``topic``."""
         self._woken.setdefault(topic, set()).add(event)
         try:
-            yield event
+            yield
         finally:
             self._woken[topic].discard(event)
 
     async def open(self) -> asyncpg.Connection[asyncpg.Record]:
         connection = await connect(self._login, self._application)
-        await connection.execute("SELECT pg_advisory_lock($1)", self.holder)
-        await connection.add_listener(f"butlers:{self._login.schema}", self._heard)
-        await queue.recover(connection)
+        try:
+            # Shared: a connection that was cut off may still hold it on the server's side.
+            await connection.execute("SELECT pg_advisory_lock_shared($1)", self.holder)
+            await connection.add_listener(f"butlers:{self._login.schema}", self._heard)
+            await queue.recover(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        self.vouches = True
         self._wake_all()  # what was notified before we listened
         return connection
 
@@ -55,16 +61,22 @@ class Listener:
             while True:
                 try:
                     await self._watch(connection)
-                except GONE as error:
-                    log.warning("listener lost the database", error=str(error))
+                except Exception as error:  # a loop edge: without it the daemon is deaf for good
+                    unforeseen = not is_gone(error)
+                    log.warning("listener lost the database", error=str(error), exc_info=unforeseen)
+                    self.vouches = False
                     connection.terminate()
                     connection = await self._reopen()
         finally:
+            self.vouches = False
             connection.terminate()
 
     async def _watch(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
         while True:
-            await asyncio.sleep(self._recover_every_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(lost.wait(), self._recover_every_s)
             await queue.recover(connection)
 
     async def _reopen(self) -> asyncpg.Connection[asyncpg.Record]:
@@ -73,6 +85,9 @@ class Listener:
                 connection = await self.open()
             except (DatabaseUnavailable, *GONE):
                 await asyncio.sleep(RETRY_S)
+            except Exception:  # a loop edge
+                log.exception("listener can not work with the database")
+                await asyncio.sleep(self._recover_every_s)
             else:
                 log.info("listener has the database back")
                 return connection

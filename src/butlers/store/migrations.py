@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +24,13 @@ from butlers.store.database import Login, connect
 log = structlog.get_logger()
 
 CORE = "core"
+SHARED = "shared"
 REVISION = re.compile(r"^revision(?::\s*\S+)?\s*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
 DOWN = re.compile(r"^down_revision(?:[^=]*)?=\s*(?:[\"']([^\"']+)[\"']|None)", re.MULTILINE)
 
-# Alembic keeps its context in process-wide proxies: one upgrade at a time in this process.
-_one_upgrade = asyncio.Lock()
+# Alembic keeps its context in process-wide proxies: one upgrade at a time in this process, whichever
+# event loop it runs in.
+_one_upgrade = threading.Lock()
 
 
 def shipped_versions() -> Path:
@@ -66,6 +70,11 @@ def find_chain(name: str, versions: Path) -> Chain | None:
     return Chain(name, directory) if directory.is_dir() else None
 
 
+def shared_chain() -> Chain:
+    """The tables that all butlers share; the administrator applies it, in the schema of that name."""
+    return Chain(SHARED, shipped_versions() / SHARED)
+
+
 def butler_chains(butler: str, versions: Path) -> list[Chain]:
     """Core first, then the butler's own if it has one."""
     names = (CORE, butler.replace("-", "_"))
@@ -73,11 +82,12 @@ def butler_chains(butler: str, versions: Path) -> list[Chain]:
 
 
 async def current_revision(
-    connection: asyncpg.Connection[asyncpg.Record], chain: Chain
+    connection: asyncpg.Connection[asyncpg.Record], schema: str, chain: Chain
 ) -> str | None:
+    """Asks this schema alone: another program's alembic_version may be on the search path."""
     try:
         revision: str | None = await connection.fetchval(
-            f'SELECT version_num FROM "{chain.version_table}"'
+            f'SELECT version_num FROM "{schema}"."{chain.version_table}"'
         )
     except asyncpg.UndefinedTableError:
         return None
@@ -88,10 +98,22 @@ async def pending_chains(login: Login, chains: Sequence[Chain]) -> list[Chain]:
     connection = await connect(login, "butlers:migrate")
     try:
         return [
-            chain for chain in chains if await current_revision(connection, chain) != chain.head()
+            chain
+            for chain in chains
+            if await current_revision(connection, login.schema, chain) != chain.head()
         ]
     finally:
         await connection.close()
+
+
+@asynccontextmanager
+async def _alone() -> AsyncIterator[None]:
+    while not _one_upgrade.acquire(blocking=False):  # noqa: ASYNC110  (an event knows one loop)
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        _one_upgrade.release()
 
 
 async def migrate(login: Login, chains: Sequence[Chain]) -> list[str]:
@@ -104,7 +126,7 @@ async def migrate(login: Login, chains: Sequence[Chain]) -> list[str]:
 
     applied: list[str] = []
     for chain in pending:
-        async with _one_upgrade:
+        async with _alone():
             revisions = await upgrade(login, chain)
         for revision in revisions:
             log.info("migration applied", schema=login.schema, chain=chain.name, revision=revision)

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 import asyncpg
 import structlog
 
+from butlers.config.sections import SHARED_DATABASE
 from butlers.domain.errors import ProvisioningError
+from butlers.store import secrets
 from butlers.store.database import Connection, Login, connect
+from butlers.store.migrations import current_revision, migrate, shared_chain
 from butlers.wire.tokens import FleetKey
 
 log = structlog.get_logger()
@@ -35,6 +38,7 @@ class Provisioner:
     admin: Login
     key: FleetKey
     walls: bool = True
+    shared_database: str = SHARED_DATABASE  # has the original of the secrets that all share
 
     def role(self, butler: str) -> str:
         return f"butlers_{self.key.instance}_{butler.replace('-', '_')}"
@@ -63,6 +67,7 @@ class Provisioner:
             await connection.close()
         connection = await connect(self._admin_in(place.database), "butlers:provision")
         try:
+            await self._ensure_shared(connection, place.database)
             async with connection.transaction():
                 await _lock(connection)
                 await self._ensure_schemas(connection, place, login)
@@ -70,8 +75,31 @@ class Provisioner:
             await connection.close()
         return login
 
+    async def provision_shared(self, database: str) -> Login:
+        """What all butlers share, before any of them is there; the administrator's login to it."""
+        connection = await connect(self.admin, "butlers:provision")
+        try:
+            await self._ensure_database(connection, database)
+        finally:
+            await connection.close()
+        connection = await connect(self._admin_in(database), "butlers:provision")
+        try:
+            await self._ensure_shared(connection, database)
+        finally:
+            await connection.close()
+        return self._admin_in(database)
+
+    async def mirror_shared(self, database: str) -> None:
+        """Bring the copy of the shared secrets in this database up to date."""
+        connection = await connect(self._admin_in(database), "butlers:provision")
+        try:
+            await self._mirror_shared(connection, database)
+        finally:
+            await connection.close()
+
     def _admin_in(self, database: str) -> Login:
-        return Login(self.admin.server_dsn, self.admin.user, self.admin.password, database)
+        admin = self.admin
+        return Login(admin.server_dsn, admin.user, admin.password, database, (SHARED,))
 
     async def _require_createrole(self, connection: Connection) -> None:
         allowed = await connection.fetchval(
@@ -119,10 +147,37 @@ class Provisioner:
             ) from error
         log.info("database created", database=name)
 
+    async def _ensure_shared(
+        self, connection: asyncpg.Connection[asyncpg.Record], database: str
+    ) -> None:
+        async with connection.transaction():
+            await _lock(connection)
+            await connection.execute(f'REVOKE ALL ON DATABASE "{database}" FROM PUBLIC')
+            await connection.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
+            await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{SHARED}"')
+        chain = shared_chain()
+        if await current_revision(connection, SHARED, chain) != chain.head():
+            await migrate(self._admin_in(database), [chain])
+        await self._mirror_shared(connection, database)
+
+    async def _mirror_shared(self, connection: Connection, database: str) -> None:
+        if database == self.shared_database:
+            return
+        try:
+            original = await connect(self._admin_in(self.shared_database), "butlers:provision")
+        except asyncpg.InvalidCatalogNameError:
+            return  # no butler shares a database here
+        try:
+            async with connection.transaction():
+                # First the lock, then the reading: else an older state could overwrite a newer one.
+                await _lock(connection)
+                await secrets.mirror(original, connection)
+        except asyncpg.UndefinedTableError:
+            return  # it is only just being made
+        finally:
+            await original.close()
+
     async def _ensure_schemas(self, connection: Connection, place: Place, login: Login) -> None:
-        await connection.execute(f'REVOKE ALL ON DATABASE "{place.database}" FROM PUBLIC')
-        await connection.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
-        await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{SHARED}"')
         if place.schema:
             await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{place.schema}"')
         if not self.walls:
@@ -130,7 +185,28 @@ class Provisioner:
         role = login.user
         await connection.execute(f'GRANT CONNECT ON DATABASE "{place.database}" TO "{role}"')
         await connection.execute(f'GRANT USAGE ON SCHEMA "{SHARED}", public TO "{role}"')
+        # What all share is read by all; writing there is granted table by table.
+        readable = f'SELECT ON TABLES TO "{role}"'
+        await connection.execute(f'GRANT SELECT ON ALL TABLES IN SCHEMA "{SHARED}" TO "{role}"')
+        await connection.execute(f'ALTER DEFAULT PRIVILEGES IN SCHEMA "{SHARED}" GRANT {readable}')
+        await self._ensure_secrets_policy(connection, place.butler, role)
         await connection.execute(f'ALTER SCHEMA "{login.schema}" OWNER TO "{role}"')
+
+    async def _ensure_secrets_policy(self, connection: Connection, butler: str, role: str) -> None:
+        """Of the secrets, a role sees what is shared and what is its own; without a policy, nothing."""
+        exists = await connection.fetchval(
+            "SELECT true FROM pg_policies"
+            " WHERE schemaname = $1 AND tablename = 'secrets' AND policyname = $2",
+            SHARED,
+            role,
+        )
+        if exists:
+            return
+        scopes = f"'{secrets.SHARED_SCOPE}', '{secrets.check_scope(butler)}'"
+        await connection.execute(
+            f'CREATE POLICY "{role}" ON "{SHARED}".secrets FOR SELECT TO "{role}"'
+            f" USING (scope IN ({scopes}))"
+        )
 
 
 async def _lock(connection: Connection) -> None:

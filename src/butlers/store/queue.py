@@ -11,6 +11,7 @@ taken over. Races are settled in the statements, and every time in them is the d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +23,7 @@ import asyncpg
 from butlers.domain.errors import LeaseLost
 from butlers.domain.ids import uuid7
 from butlers.store.database import Connection
+from butlers.wire.telemetry import count_lease_expiries
 
 LEASE = timedelta(seconds=30)
 MAX_ATTEMPTS = 8
@@ -66,11 +68,14 @@ async def enqueue(
     delay: timedelta = timedelta(0),
     max_attempts: int = MAX_ATTEMPTS,
 ) -> bool:
-    """Put an item in, once per key. Workers wake when the caller's transaction commits."""
+    """Put an item in, once per key. Workers wake when the caller's transaction commits.
+
+    Due from the statement's time, not the transaction's: items of one transaction keep their order.
+    """
     created = await connection.fetchval(
         """
         INSERT INTO queue_items (id, queue, key, payload, priority, run_after, max_attempts)
-        VALUES ($1, $2, $3, $4, $5, now() + $6, $7)
+        VALUES ($1, $2, $3, $4, $5, statement_timestamp() + $6, $7)
         ON CONFLICT (queue, key) DO NOTHING
         RETURNING true
         """,
@@ -105,7 +110,7 @@ async def claim(
         """
         WITH due AS (
             SELECT id FROM queue_items
-            WHERE queue = $1 AND state = 'ready' AND run_after <= now()
+            WHERE queue = $1 AND state = 'ready' AND run_after <= statement_timestamp()
             ORDER BY priority, run_after, id
             LIMIT $2
             FOR UPDATE SKIP LOCKED
@@ -121,7 +126,8 @@ async def claim(
         holder,
         lease,
     )
-    return sorted((Lease.from_row(row) for row in rows), key=lambda taken: taken.item_id)
+    rows.sort(key=lambda row: (row["priority"], row["run_after"], row["id"]))
+    return [Lease.from_row(row) for row in rows]
 
 
 async def complete(connection: Connection, lease: Lease, result: Any = None) -> None:
@@ -162,11 +168,11 @@ async def bury(connection: Connection, lease: Lease, error: str) -> None:
 
 
 async def release(connection: Connection, lease: Lease) -> None:
-    """Put an item back untouched. A planned restart is not an attempt."""
+    """Put an item back untouched, in its old place. A planned restart is not an attempt."""
     await _settle(
         connection,
         lease,
-        "UPDATE queue_items SET state = 'ready', attempts = attempts - 1, run_after = now(),"
+        "UPDATE queue_items SET state = 'ready', attempts = attempts - 1,"
         " holder = NULL, lease_until = NULL",
     )
     await notify(connection, lease.queue)
@@ -217,17 +223,23 @@ async def recover(connection: Connection) -> int:
         RETURNING queue
         """
     )
-    for queue in {row["queue"] for row in rows}:
+    for queue, items in Counter(row["queue"] for row in rows).items():
+        count_lease_expiries(queue, items)
         await notify(connection, queue)
     return len(rows)
 
 
 async def depths(connection: Connection) -> dict[str, dict[str, int]]:
     """How many items wait, run or lie dead, by queue."""
+    # One arm per state, because each has an index of its own; what is done is never looked at.
     rows = await connection.fetch(
         """
-        SELECT queue, state, count(*) AS items FROM queue_items
-        WHERE state <> 'done' GROUP BY queue, state
+        SELECT queue, 'ready' AS state, count(*) AS items FROM queue_items
+        WHERE state = 'ready' GROUP BY queue
+        UNION ALL
+        SELECT queue, 'leased', count(*) FROM queue_items WHERE state = 'leased' GROUP BY queue
+        UNION ALL
+        SELECT queue, 'dead', count(*) FROM queue_items WHERE state = 'dead' GROUP BY queue
         """
     )
     found: dict[str, dict[str, int]] = {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from urllib.parse import unquote, urlsplit
 
 import structlog
@@ -33,6 +34,33 @@ async def database_server(settings: Settings) -> AsyncIterator[Login]:
     finally:
         watchdog.cancel()
         await asyncio.to_thread(server.release)
+
+
+@contextmanager
+def warming_up(settings: Settings) -> Iterator[None]:
+    """Start the embedded server in the background, while the caller imports what is slow to import.
+
+    A failure is left to ``database_server``, which meets it again and says so.
+    """
+    if settings.database_url:
+        yield
+        return
+    held: list[EmbeddedPostgres] = []
+
+    def start() -> None:
+        with suppress(ButlersError):
+            server = EmbeddedPostgres(settings.home)
+            server.acquire()
+            held.append(server)
+
+    thread = threading.Thread(target=start, name="postgres-warm-up")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        for server in held:
+            server.release()
 
 
 def parse_url(url: str) -> Login:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from butlers.domain.redaction import redactor
 from butlers.domain.session import SessionRequest, SessionResult
+from butlers.domain.trace import current_trace
 from butlers.store.database import Connection
 
 
@@ -19,8 +21,8 @@ async def open_session(connection: Connection, session: SessionRequest, runtime:
         session.request_id,
         session.trigger_source,
         runtime,
-        session.prompt,
-        session.request.trace_id if session.request else None,
+        redactor.scrub(session.prompt),
+        trace.trace_id if (trace := current_trace()) else None,
     )
 
 
@@ -35,10 +37,10 @@ async def close_session(
         WHERE id = $1
         """,
         session_id,
-        result.text,
+        redactor.scrub(result.text),
         result.outcome,
         result.ok,
-        result.error,
+        result.error and redactor.scrub(result.error),
         duration_ms,
         result.usage.get("input_tokens"),
         result.usage.get("output_tokens"),

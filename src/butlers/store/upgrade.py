@@ -9,11 +9,10 @@ import asyncpg
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from butlers.domain.errors import MigrationFailed
+from butlers.domain.errors import DatabaseUnavailable, MigrationFailed
 from butlers.store.database import Login, unavailable_when_gone
 from butlers.store.migrations import Chain
 
@@ -24,16 +23,18 @@ async def upgrade(login: Login, chain: Chain) -> list[str]:
     """Apply what is pending, all or nothing; returns the applied revisions, oldest first."""
 
     async def open_connection() -> Any:
-        return await asyncpg.connect(**login.arguments("butlers:migrate"))
+        with unavailable_when_gone():
+            return await asyncpg.connect(**login.arguments("butlers:migrate"))
 
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=open_connection, poolclass=NullPool
     )
     try:
-        with unavailable_when_gone():
-            async with engine.begin() as connection:
-                return await connection.run_sync(_upgrade, chain, login.schema)
-    except (SQLAlchemyError, SyntaxError, ImportError, AttributeError, TypeError) as error:
+        async with engine.begin() as connection:
+            return await connection.run_sync(_upgrade, chain, login.schema)
+    except DatabaseUnavailable:
+        raise
+    except Exception as error:  # whatever a revision, which is code, may raise
         cause = getattr(error, "orig", None) or error
         raise MigrationFailed(
             f"migration chain {chain.name!r} failed on schema {login.schema!r}: {cause}",
@@ -50,8 +51,8 @@ def _upgrade(connection: Connection, chain: Chain, schema: str) -> list[str]:
     )
     applied: list[str] = []
     config = Config()
-    config.set_main_option("script_location", str(SCRIPTS))
-    config.set_main_option("version_locations", str(chain.directory))
+    config.set_main_option("script_location", _literal(SCRIPTS))
+    config.set_main_option("version_locations", _literal(chain.directory))
     config.set_main_option("path_separator", "newline")
     config.attributes.update(
         connection=connection,
@@ -61,3 +62,7 @@ def _upgrade(connection: Connection, chain: Chain, schema: str) -> list[str]:
     )
     command.upgrade(config, "head")
     return applied
+
+
+def _literal(path: Path) -> str:
+    return str(path).replace("%", "%%")  # Alembic's options are a configparser's

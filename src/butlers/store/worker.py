@@ -11,7 +11,6 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import structlog
@@ -22,11 +21,14 @@ from butlers.store import queue
 from butlers.store.database import Database
 from butlers.store.listener import Listener
 from butlers.store.queue import Lease
+from butlers.wire import telemetry
 
 log = structlog.get_logger()
 
 Handler = Callable[[Lease], Awaitable[Any]]
 
+CLAIM_S = 5.0  # a stop does not abandon a claim that is on its way, unless the database hangs
+MEASURE_S = 10.0  # between two looks at how many items wait, when somebody collects
 SCAN_S = 5.0  # a look without a wake-up, for items whose delay has run out
 BACKOFF_BASE_S = 0.5
 BACKOFF_CAP_S = 60.0
@@ -57,60 +59,88 @@ class QueueWorker:
         self._lease = lease
         self._running: dict[asyncio.Task[None], Lease] = {}
         self._loops: list[asyncio.Task[None]] = []
+        self._wake = asyncio.Event()
 
     def start(self) -> None:
         self._loops = [
             asyncio.create_task(self._claim_forever(), name=f"worker:{self.queue}"),
             asyncio.create_task(self._keep_leases(), name=f"leases:{self.queue}"),
         ]
+        if telemetry.is_on():
+            measuring = asyncio.create_task(self._measure(), name=f"measure:{self.queue}")
+            self._loops.append(measuring)
 
     async def stop(self, grace_s: float) -> None:
         """Claim nothing more, let running items end, and give back those that do not in time."""
-        claiming, keeping = self._loops
+        claiming, *others = self._loops
         claiming.cancel()
+        await asyncio.wait({claiming}, timeout=CLAIM_S)
         if self._running:
             _, late = await asyncio.wait(self._running, timeout=grace_s)
             if late:
                 log.warning(
                     "items did not end in time; given back", queue=self.queue, items=len(late)
                 )
-        keeping.cancel()
-        await asyncio.gather(claiming, keeping, return_exceptions=True)
+        claiming.cancel()
+        for loop in others:
+            loop.cancel()
+        await asyncio.gather(claiming, *others, return_exceptions=True)
         await self._give_back()
 
     async def _claim_forever(self) -> None:
-        with self._listener.wakes(self.queue) as wake:
+        with self._listener.wakes(self.queue, self._wake):
             while True:
-                wake.clear()
+                self._wake.clear()
+                more = False
                 try:
-                    more = await self._fill(wake)
+                    more = await self._fill()
                 except DatabaseUnavailable:
-                    more = False
                     await asyncio.sleep(BACKOFF_BASE_S)
+                except Exception:  # a loop edge: a queue that nobody claims from is lost
+                    log.exception("could not claim", queue=self.queue)
                 if not more:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(wake.wait(), SCAN_S)
+                        await asyncio.wait_for(self._wake.wait(), SCAN_S)
 
-    async def _fill(self, wake: asyncio.Event) -> bool:
+    async def _fill(self) -> bool:
         """Start as many due items as there are free slots. True when more may be due at once."""
         free = self._concurrency - len(self._running)
-        if free <= 0:
+        if free <= 0 or not self._listener.vouches:
             return False
+        claiming = asyncio.ensure_future(self._claim(free))
+        try:
+            leases = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            # It may commit all the same; stop() must know of it, to give it back uncounted.
+            with contextlib.suppress(Exception):
+                self._begin(await claiming)
+            raise
+        self._begin(leases)
+        return len(leases) == free
+
+    async def _claim(self, limit: int) -> list[Lease]:
         async with self._database.transaction() as connection:
-            leases = await queue.claim(
-                connection, self.queue, self._listener.holder, limit=free, lease=self._lease
+            return await queue.claim(
+                connection, self.queue, self._listener.holder, limit=limit, lease=self._lease
             )
+
+    def _begin(self, leases: list[Lease]) -> None:
         for lease in leases:
             task = asyncio.create_task(self._work(lease))
             self._running[task] = lease
-            task.add_done_callback(partial(self._ended, wake))
-        return len(leases) == free
+            task.add_done_callback(self._ended)
 
-    def _ended(self, wake: asyncio.Event, task: asyncio.Task[None]) -> None:
-        self._running.pop(task, None)
-        wake.set()
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        lease = self._running.pop(task)
+        self._wake.set()
+        if not task.cancelled() and (error := task.exception()):
+            log.error("could not settle an item", item=lease.key, exc_info=error)
 
     async def _work(self, lease: Lease) -> None:
+        with telemetry.item_span(self.queue, lease.payload, lease.attempt) as span:
+            await self._attempt(lease, span)
+
+    async def _attempt(self, lease: Lease, span: telemetry.Span) -> None:
         logger = log.bind(queue=self.queue, item=lease.key, attempt=lease.attempt)
         kill_point(f"{self.queue}.claimed")
         try:
@@ -119,26 +149,47 @@ class QueueWorker:
             await self._settle(queue.complete, lease, result)
             kill_point(f"{self.queue}.completed")
         except ButlersError as error:
+            span.fail(str(error))
             logger.warning("item failed", error=str(error), retryable=error.retryable)
             if error.retryable:
-                await self._settle(queue.retry, lease, str(error), backoff(lease.attempt))
+                await self._try_later(lease, str(error))
             else:
-                await self._settle(queue.bury, lease, str(error))
+                await self._settle(queue.bury, lease, _storable(str(error)))
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+            await self._try_later(lease, "what it waited for was cancelled")
         except Exception as error:  # a loop edge: one bad item must not stop the queue
+            span.fail(f"{type(error).__name__}: {error}")
             logger.exception("item crashed")
-            text = f"{type(error).__name__}: {error}"
-            await self._settle(queue.retry, lease, text, backoff(lease.attempt))
+            await self._try_later(lease, f"{type(error).__name__}: {error}")
 
-    async def _settle(self, settle: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        try:
-            async with self._database.transaction() as connection:
-                await settle(connection, *arguments)
-        except LeaseLost as lost:
-            log.warning("late work refused", queue=self.queue, reason=str(lost))
-        except DatabaseUnavailable:
-            # The lease runs out or the lock is dropped, and the item is worked on again; what its
-            # first run did is in the journal.
-            log.warning("could not settle an item; it will be recovered", queue=self.queue)
+    async def _try_later(self, lease: Lease, error: str) -> None:
+        delay = backoff(lease.attempt)
+        await self._settle(queue.retry, lease, _storable(error), delay)
+        # Nothing is notified when a delay runs out, so we set the alarm ourselves.
+        asyncio.get_running_loop().call_later(delay.total_seconds(), self._wake.set)
+
+    async def _settle(
+        self, settle: Callable[..., Awaitable[None]], *arguments: Any, patient: bool = True
+    ) -> None:
+        """Write an item's end down. Through an outage of the database it keeps trying: the item stays
+        ours, until LeaseLost says that another took it over."""
+        waited = False
+        while True:
+            try:
+                async with self._database.transaction() as connection:
+                    await settle(connection, *arguments)
+            except LeaseLost as lost:
+                log.warning("late work refused", queue=self.queue, reason=str(lost))
+            except DatabaseUnavailable:
+                if not waited:
+                    log.warning("could not settle an item yet", queue=self.queue)
+                if patient:
+                    waited = True
+                    await asyncio.sleep(BACKOFF_BASE_S)
+                    continue
+            return
 
     async def _keep_leases(self) -> None:
         while True:
@@ -151,10 +202,25 @@ class QueueWorker:
                     ours = await queue.extend(connection, list(held.values()), self._lease)
             except DatabaseUnavailable:
                 continue
+            except Exception:  # a loop edge: the leases of the others must be kept too
+                log.exception("could not extend leases", queue=self.queue)
+                continue
             for task, lease in held.items():
                 if lease.item_id not in ours and not task.done():
                     log.warning("lease lost while working", queue=self.queue, item=lease.key)
                     task.cancel()
+
+    async def _measure(self) -> None:
+        while True:
+            try:
+                async with self._database.transaction() as connection:
+                    depths = await queue.depths(connection)
+                telemetry.measure_queue(self.queue, depths.get(self.queue, {}))
+            except DatabaseUnavailable:
+                pass
+            except Exception:  # a loop edge
+                log.exception("could not measure", queue=self.queue)
+            await asyncio.sleep(MEASURE_S)
 
     async def _give_back(self) -> None:
         held = dict(self._running)
@@ -163,4 +229,9 @@ class QueueWorker:
         await asyncio.gather(*held, return_exceptions=True)
         for task, lease in held.items():
             if task.cancelled():
-                await self._settle(queue.release, lease)
+                await self._settle(queue.release, lease, patient=False)
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL's text has no NUL, and UTF-8 no lone surrogates; an error may quote either."""
+    return text.replace("\x00", "\\0").encode("utf-8", "backslashreplace").decode()

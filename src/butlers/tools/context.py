@@ -10,7 +10,9 @@ from zoneinfo import ZoneInfo
 from butlers.config.butler import ButlerConfig
 from butlers.domain.caller import Caller
 from butlers.domain.clock import Clock
+from butlers.domain.module import ModuleControl
 from butlers.domain.request import RequestContext
+from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.spawner import Spawner
 from butlers.store.database import Connection, Database
 from butlers.store.journal import CallKey
@@ -27,6 +29,8 @@ class Services:
     listener: Listener
     spawner: Spawner
     status: Callable[[], Awaitable[dict[str, Any]]]
+    scheduler: Scheduler
+    modules: ModuleControl
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ async def console_receive(
 ) -> dict[str, Any]:
     """Mail that no console has shown yet, of one request or all; waits up to wait_s for the first."""
     deadline = asyncio.get_running_loop().time() + wait_s
-    with ctx.services.listener.wakes(MAILBOX) as posted:
+    posted = asyncio.Event()
+    with ctx.services.listener.wakes(MAILBOX, posted):
         while True:
             posted.clear()
             async with ctx.services.database.transaction() as connection:

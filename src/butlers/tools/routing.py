@@ -8,7 +8,7 @@ from butlers.domain.caller import PEERS, SESSIONS
 from butlers.domain.delivery import DeliveryRequest, Intent
 from butlers.domain.errors import InvalidArguments, NotAllowed
 from butlers.domain.ids import uuid7
-from butlers.domain.message import Channel, check_text
+from butlers.domain.message import Channel, check_storable, check_text
 from butlers.domain.route import RouteRequest
 from butlers.routing.notify import SWITCHBOARD, queue_delivery, queue_reply
 from butlers.routing.routes import accept_route
@@ -41,6 +41,7 @@ async def notify(
     intent "send" starts a new message; channel and recipient default to the owner's console.
     """
     check_text(message)
+    check_storable("the address", [channel or "", recipient or ""])
     ordinal = ctx.key.ordinal if ctx.key else 0
     if intent is Intent.REPLY:
         if ctx.request is None:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from butlers.domain.caller import EVERYONE, OWNER_ONLY
 from butlers.domain.ids import uuid7
-from butlers.domain.message import check_text
+from butlers.domain.message import check_storable, check_text
 from butlers.domain.session import SessionRequest
 from butlers.store.sessions import list_sessions
 from butlers.tools.base import Effect, tool
@@ -20,6 +20,8 @@ from butlers.tools.context import CallContext
 async def trigger(ctx: CallContext, prompt: str, context: str | None = None) -> dict[str, Any]:
     """Start a session with this prompt and wait for what it says. Context is put before the prompt."""
     check_text(prompt)
+    if context is not None:
+        check_storable("the context", [context])
     session_id: UUID = uuid7()
     result = await ctx.services.spawner.run(
         SessionRequest(

@@ -8,6 +8,7 @@ client library takes over a second to import, which a command that must answer w
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -15,16 +16,20 @@ from typing import Any, Self
 import httpx
 
 from butlers.domain.errors import (
+    AnswerLost,
     ButlersError,
     InvalidArguments,
     NotAuthenticated,
+    NotFound,
     PeerFailed,
     PeerUnavailable,
     error_from_wire,
 )
+from butlers.domain.trace import traceparent_headers
 
 PROTOCOL = "2026-07-28"
 META = "io.modelcontextprotocol"
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
 class McpClient:
@@ -88,8 +93,13 @@ class McpClient:
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": PROTOCOL,
             "Mcp-Method": method,
+            **traceparent_headers(),
         }
         if subject is not None:
+            if not _TOOL_NAME.fullmatch(subject):
+                raise NotFound(
+                    f"there is no tool {subject!r}", hint="a name has letters, digits, _ - ."
+                )
             headers["Mcp-Name"] = subject
         body = {
             "jsonrpc": "2.0",
@@ -100,9 +110,13 @@ class McpClient:
         timeout = httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
         try:
             answer = await self._http.post(self.url, json=body, headers=headers, timeout=timeout)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise PeerUnavailable(f"{self.name} does not listen at {self.url}") from error
+        except (ValueError, TypeError) as error:  # NaN, half a surrogate pair, an object
+            raise InvalidArguments(f"the arguments are not JSON: {error}") from error
         except (httpx.HTTPError, OSError) as error:
-            raise PeerUnavailable(
-                f"{self.name} does not answer at {self.url} ({type(error).__name__})"
+            raise AnswerLost(
+                f"{self.name} did not answer at {self.url} ({type(error).__name__})"
             ) from error
         return self._read(answer)
 
@@ -112,13 +126,21 @@ class McpClient:
                 f"{self.name} refused the token",
                 hint="do both sides run with the same BUTLERS_HOME?",
             )
+        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            raise PeerUnavailable(
+                f"{self.name} is starting or stopping", hint="try again in a moment"
+            )
+        if answer.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+            raise InvalidArguments(
+                f"the arguments are too large for {self.name}", hint="send less in one call"
+            )
         try:
             body = answer.json()
         except ValueError:
             body = None
         if not isinstance(body, dict):
             raise PeerFailed(f"{self.name} answered {answer.status_code} without JSON-RPC")
-        if failure := body.get("error"):
+        if isinstance(failure := body.get("error"), dict):
             raise _protocol_error(self.name, failure)
         result = body.get("result")
         if not isinstance(result, dict):

@@ -49,5 +49,5 @@ def find(home: Path, name: str) -> Entry:
     known = entries(home)
     if name in known:
         return known[name]
-    running = f"; running: {', '.join(known)}" if known else ""
-    raise PeerUnavailable(f"no butler {name!r} runs from {home}{running}", hint=START_HINT)
+    hint = f"running: {', '.join(known)}" if known else START_HINT
+    raise PeerUnavailable(f"no butler {name!r} runs from {home}", hint=hint)

@@ -11,24 +11,26 @@ import base64
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from butlers.config.files import write_once
 from butlers.domain.caller import Caller, CallerKind
-from butlers.domain.errors import NotAuthenticated
+from butlers.domain.errors import ConfigInvalid, NotAuthenticated
 
 PREFIX = "b1"
 LIFETIME_S = 600
+KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class FleetKey:
     """The secret of one installation. Everything that must be known to all its daemons derives from it."""
 
-    secret: bytes
+    secret: bytes = field(repr=False)
 
     @classmethod
     def load(cls, home: Path) -> FleetKey:
@@ -36,8 +38,15 @@ class FleetKey:
         path = home / "keys" / "fleet.key"
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
-            _write_once(path, secrets.token_bytes(32))
-        return cls(path.read_bytes())
+            write_once(path, secrets.token_bytes(KEY_BYTES))
+        secret = path.read_bytes()
+        if len(secret) < KEY_BYTES:
+            raise ConfigInvalid(
+                "the fleet's key is damaged, and with a short one anybody could sign",
+                path=path,
+                hint="restore it from a backup; the passwords of the butlers' roles derive from it",
+            )
+        return cls(secret)
 
     def derive(self, purpose: str) -> str:
         """A password or id for one purpose, the same in every process of this fleet."""
@@ -59,32 +68,26 @@ class FleetKey:
         """The caller that a token speaks for; anything else is NotAuthenticated, without saying why."""
         prefix, _, rest = token.partition(".")
         body, _, mac = rest.partition(".")
-        if prefix != PREFIX or not hmac.compare_digest(mac.encode(), self._mac(body).encode()):
+        if prefix != PREFIX or not token.isascii():
             raise NotAuthenticated
-        claims = json.loads(_decode(body))
-        if claims["a"] != audience or claims["e"] < time.time():
+        if not hmac.compare_digest(mac.encode(), self._mac(body).encode()):
             raise NotAuthenticated
-        return Caller(kind=CallerKind(claims["k"]), name=claims["n"])
+        match _read_claims(body):
+            case {"k": str(kind), "n": str(name), "a": str(named), "e": int(expiry)} if (
+                kind in list(CallerKind) and named == audience and expiry >= time.time()
+            ):
+                return Caller(kind=CallerKind(kind), name=name)
+        raise NotAuthenticated
 
     def _mac(self, body: str) -> str:
         return _encode(hmac.new(self.secret, f"token:{body}".encode(), hashlib.sha256).digest())
 
 
-def _write_once(path: Path, content: bytes) -> None:
-    """Create the file whole or not at all; when two processes race, the first one's content stays."""
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+def _read_claims(body: str) -> Any:
     try:
-        os.write(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    try:
-        os.link(scratch, path)
-    except FileExistsError:
-        pass
-    finally:
-        scratch.unlink()
+        return json.loads(_decode(body))
+    except (ValueError, RecursionError):  # signed by our key, and yet nothing of ours
+        return None
 
 
 def _encode(data: bytes) -> str:

@@ -34,15 +34,15 @@ def test_the_first_call_writes_the_defaults_with_comments(tmp_path: Path) -> Non
 
 def test_defaults() -> None:
     fleet = FleetConfig()
-    assert (fleet.owner, fleet.timezone, fleet.isolation) == ("owner", "UTC", "roles")
+    assert (fleet.timezone, fleet.isolation) == ("UTC", "roles")
     assert fleet.roster == ("switchboard", "messenger", "general", "health")
 
 
 def test_what_is_there_is_read_and_left_alone(tmp_path: Path) -> None:
-    text = 'owner = "${WHO}"\ntimezone = "Europe/Rome"\nroster = ["health"]\nisolation = "none"\n'
+    text = 'timezone = "${ZONE}"\nroster = ["health"]\nisolation = "none"\n'
     (tmp_path / "fleet.toml").write_text(text)
-    fleet = load_fleet_config(_settings(tmp_path, WHO="Ada"))
-    assert (fleet.owner, fleet.timezone) == ("Ada", "Europe/Rome")
+    fleet = load_fleet_config(_settings(tmp_path, ZONE="Europe/Rome"))
+    assert fleet.timezone == "Europe/Rome"
     assert (fleet.roster, fleet.isolation) == (("health",), "none")
     assert (tmp_path / "fleet.toml").read_text() == text
 
@@ -54,12 +54,11 @@ def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('\nownr = "x"', r"fleet\.toml:2: unknown key 'ownr'; did you mean 'owner'\?"),
+        ("\nrostr = []", r"fleet\.toml:2: unknown key 'rostr'; did you mean 'roster'\?"),
         ('timezone = "Nowhere"', "timezone: 'Nowhere' is not a time zone"),
         ('isolation = "some"', "isolation: must be 'roles' or 'none'"),
         ('roster = ["../x"]', r"roster\[0\]: '../x' is not a butler's name"),
         ('roster = ["a", "a"]', r"roster\[1\]: 'a' is named twice"),
-        ('owner = " "', "owner: must not be empty"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -69,7 +68,7 @@ def test_what_is_refused(tmp_path: Path, text: str, said: str) -> None:
 
 def test_broken_toml(tmp_path: Path) -> None:
     with pytest.raises(ConfigSyntaxError, match=r"fleet\.toml:1: column"):
-        load_fleet_config(_write(tmp_path, "owner = "))
+        load_fleet_config(_write(tmp_path, "timezone = "))
 
 
 def test_a_home_that_can_not_be_written(tmp_path: Path) -> None:

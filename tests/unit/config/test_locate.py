@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.config.locate import KeyLines, KeyPath, dotted
+from butlers.config.locate import KeyPath, dotted, locate
 
 TEXT = '''\
 # a comment [not.a.table]
@@ -93,16 +93,16 @@ last = 1'''
 )
 def test_line(path: KeyPath, line: int | None) -> None:
     tomllib.loads(TEXT)
-    assert KeyLines(TEXT).line(path) == line
+    assert locate(TEXT).line(path) == line
 
 
 def test_windows_line_ends() -> None:
-    assert KeyLines("[a]\r\nb = 1\r\n\r\nc = 2\r\n").line(("a", "c")) == 4
+    assert locate("[a]\r\nb = 1\r\n\r\nc = 2\r\n").line(("a", "c")) == 4
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment", "a = 1"])
 def test_short_texts(text: str) -> None:
-    assert KeyLines(text).line(("a",)) == (1 if text == "a = 1" else None)
+    assert locate(text).line(("a",)) == (1 if text == "a = 1" else None)
 
 
 def test_dotted() -> None:
@@ -128,5 +128,5 @@ def test_every_key_is_found_on_the_line_it_was_written_on(tables: dict[str, Any]
             lines.extend(f"{key} = {value}".split("\n"))
     text = "\n".join(lines)
     tomllib.loads(text)
-    found = KeyLines(text)
+    found = locate(text)
     assert {path: found.line(path) for path in expected} == expected

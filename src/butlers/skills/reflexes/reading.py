@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from butlers.skills.reflexes.places import Place, locate, place_of
+from butlers.config.locate import Place, locate, place_of
 from butlers.skills.reflexes.report import Report
 
 MAX_BYTES = 256 * 1024

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from butlers.config.locate import KeyPath, Place, Places
 from butlers.domain.diagnostic import Diagnostic, Severity
-from butlers.skills.reflexes.places import KeyPath, Place, Places
 
 # More would not help the person who mends the file.
 MAX_PROBLEMS = 100

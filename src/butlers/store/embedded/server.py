@@ -108,7 +108,7 @@ class EmbeddedPostgres:
     def ensure_running(self) -> bool:
         """Restart a dead server; true when it was dead. After a release it does nothing."""
         with self._told_clearly(), exclusive(self._root / "start.lock") as start_lock:
-            return self._lease is not None and self._bring_up(start_lock)
+            return self._lease is not None and self._bring_up(start_lock, may_make=False)
 
     def is_running(self) -> bool:
         """Whether the server lives and takes connections."""
@@ -156,19 +156,24 @@ class EmbeddedPostgres:
 
     # -- starting; the start lock is held ------------------------------------------------------
 
-    def _bring_up(self, start_lock: int) -> bool:
+    def _bring_up(self, start_lock: int, *, may_make: bool = True) -> bool:
         server_lock = open_lock(self._root / "server.lock")
         try:
             if self._is_served(server_lock):
                 return False
-            self._launch(start_lock, server_lock)
+            self._launch(start_lock, server_lock, may_make)
             return True
         finally:
             # Closed, not unlocked: the server holds the same lock through its own descriptor.
             os.close(server_lock)
 
-    def _launch(self, start_lock: int, server_lock: int) -> None:
+    def _launch(self, start_lock: int, server_lock: int, may_make: bool) -> None:
         present = self._cluster.check()
+        if not present and not may_make:
+            # An empty database in its place would look like everything was forgotten.
+            raise DatabaseUnavailable(
+                f"the data folder {self._cluster.data} is gone", hint="put it back, or restart"
+            )
         self._open_log()
         account = choose_account(self._binaries / "postgres", self._root, self._search_path)
         make_private(self._socket_dir, also_allowed=account.uid)

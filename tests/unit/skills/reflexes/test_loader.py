@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from butlers.config.locate import Place, locate
 from butlers.domain.diagnostic import Severity
 from butlers.skills.reflexes import load_reflexes
-from butlers.skills.reflexes.places import Place, locate
 
 from .conftest import REALISTIC
 

@@ -1,0 +1,34 @@
+"""Runs all benchmarks, or those named on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+import structlog
+
+from benchmarks import message, queue, start
+
+BENCHMARKS = {"start": start.run, "message": message.run, "queue": queue.run}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument(
+        "--with-install",
+        action="store_true",
+        help="also time `make up` in a new clone with an empty HOME (start; takes minutes)",
+    )
+    parser.add_argument("--messages", type=int, default=200, help="how many messages (message)")
+    parser.add_argument("--items", type=int, default=1000, help="how many items (queue)")
+    options = parser.parse_args()
+    for unknown in set(options.names) - set(BENCHMARKS):
+        parser.error(f"there is no benchmark {unknown!r}; there are: {', '.join(BENCHMARKS)}")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    for name in options.names or BENCHMARKS:
+        BENCHMARKS[name](options)
+
+
+if __name__ == "__main__":
+    main()

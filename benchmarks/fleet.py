@@ -1,0 +1,131 @@
+"""A fleet under measurement: its own home, its own ports, started as a person starts it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PORTS = (40100, 40101, 40103, 40104)
+FIRST_PORT, STEP, TRIES = 14100, 10, 300
+READY = "Butlers is up"
+PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningFleet:
+    process: subprocess.Popen[bytes]
+    home: Path
+    environment: dict[str, str]
+    started_at: float  # wall clock, to compare with the log's own times
+    started: float  # monotonic
+    up_s: float
+
+    @property
+    def log(self) -> str:
+        return (self.home / "up.err").read_text()
+
+    def send(self, text: str) -> str:
+        done = subprocess.run(
+            command("send", text, "--wait"),
+            env=self.environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.strip()
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "butlers.cli.main", *arguments]
+
+
+def environment(home: Path, offset: int, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The person's environment, without what would change the measurement."""
+    kept = {
+        key: value
+        for key, value in base.items()
+        if not key.startswith("BUTLERS_")
+        and key not in ("DATABASE_URL", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
+    }
+    return kept | {
+        "BUTLERS_HOME": str(home),
+        "BUTLERS_PORT_OFFSET": str(offset),
+        "BUTLERS_LOG": "json",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+
+
+def free_offset() -> int:
+    """Ports outside the ephemeral range that are free now."""
+    for number in range(TRIES):
+        offset = FIRST_PORT + number * STEP - min(PORTS)
+        if all(_is_free(port + offset) for port in PORTS):
+            return offset
+    raise RuntimeError("no free ports for a fleet")
+
+
+@contextmanager
+def new_home() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="bb-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def running_fleet(home: Path) -> Iterator[RunningFleet]:
+    """`butlers up --verbose` on this home, from spawn to the line that says it is up."""
+    variables = environment(home, free_offset())
+    with (home / "up.out").open("wb") as output, (home / "up.err").open("wb") as log:
+        started_at, started = time.time(), time.monotonic()
+        process = subprocess.Popen(
+            command("up", "--verbose"), env=variables, stdout=output, stderr=log
+        )
+    try:
+        wait_for_line(process, home / "up.out", READY)
+        up_s = time.monotonic() - started
+        yield RunningFleet(process, home, variables, started_at, started, up_s)
+    finally:
+        end(process)
+
+
+def wait_for_line(
+    process: subprocess.Popen[bytes], path: Path, text: str, patience_s: float = PATIENCE_S
+) -> None:
+    deadline = time.monotonic() + patience_s
+    while text not in path.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            said = path.with_suffix(".err").read_text(errors="replace")
+            raise RuntimeError(f"the fleet did not come up:\n{said[-2000:]}")
+        time.sleep(0.005)
+
+
+def end(process: subprocess.Popen[bytes]) -> float:
+    """Stop it as Ctrl-C does; the seconds that took."""
+    started = time.monotonic()
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE_S)
+    return time.monotonic() - started
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

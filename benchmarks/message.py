@@ -1,0 +1,124 @@
+"""A message's way from the console to its reply, against as many bare calls as the way has hops."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from uuid import UUID
+
+import asyncpg
+
+from benchmarks.fleet import RunningFleet, new_home, running_fleet
+from benchmarks.report import Measured, percentile, report
+from butlers.cli.clients import owner_client
+from butlers.config.settings import Settings
+from butlers.connectors.console import ConsoleConnector
+from butlers.store.embedded import EmbeddedPostgres
+
+# ingest, route.execute, measurement_log, notify, deliver twice, console_receive
+HOPS = 7
+WARM_UP = 10
+IN_FLIGHT = 20
+MESSAGE = "weight 80.4 kg"
+
+# When each hop was on record, after the message was received: the clock is the same machine's.
+PROFILE = """
+SELECT extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY routed.finished_at - m.received_at)),
+       extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY route.created_at - m.received_at)),
+       extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY s.started_at - m.received_at)),
+       extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY j.called_at - m.received_at)),
+       extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY d.accepted_at - m.received_at)),
+       extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY b.posted_at - m.received_at))
+FROM switchboard.message_inbox m
+JOIN switchboard.queue_items routed ON routed.queue = 'inbox' AND routed.key = m.request_id::text
+JOIN health.queue_items route ON route.queue = 'routes' AND route.key = m.request_id::text
+JOIN health.sessions s ON s.request_id = m.request_id
+JOIN health.call_journal j ON j.request_id = m.request_id AND j.tool = 'notify'
+JOIN messenger.deliveries d ON d.request_id = m.request_id
+JOIN messenger.console_mailbox b ON b.request_id = m.request_id
+WHERE m.request_id = ANY($1::uuid[])
+"""
+PROFILE_NAMES = (
+    "switchboard: inbox item done",
+    "health: route accepted",
+    "health: session started",
+    "health: notify called",
+    "messenger: delivery accepted",
+    "messenger: in the mailbox",
+)
+
+
+def run(options: argparse.Namespace) -> None:
+    with new_home() as home, running_fleet(home) as fleet:
+        lines = asyncio.run(_measure(fleet, options.messages))
+    note = f"{options.messages} messages, one fleet; baseline: {HOPS} `status` calls in a row"
+    report("message", lines, note)
+
+
+async def _measure(fleet: RunningFleet, messages: int) -> list[Measured]:
+    settings = Settings.from_environ(fleet.environment)
+    async with (
+        owner_client(settings, "switchboard") as switchboard,
+        owner_client(settings, "messenger") as messenger,
+        owner_client(settings, "health") as health,
+    ):
+        console = ConsoleConnector(switchboard, messenger)
+        for _ in range(WARM_UP):
+            await _round_trip(console)
+            await health.call("status")
+        took, bare, ids = [], [], []
+        for _ in range(messages):  # in turn, so that both meet the same machine
+            started = time.perf_counter()
+            ids.append(await _round_trip(console))
+            took.append((time.perf_counter() - started) * 1000)
+            started = time.perf_counter()
+            for _ in range(HOPS):
+                await health.call("status")
+            bare.append((time.perf_counter() - started) * 1000)
+        rate = await _burst(console, messages)
+    lines = [
+        Measured(
+            f"message to reply, p{percent}",
+            percentile(took, percent),
+            "ms",
+            percentile(bare, percent),
+        )
+        for percent in (50, 90, 99)
+    ]
+    one_at_a_time = 1000 * len(took) / sum(took)
+    lines.append(Measured(f"messages a second, {IN_FLIGHT} in flight", rate, "/s", one_at_a_time))
+    return lines + await _profile(fleet, ids)
+
+
+async def _round_trip(console: ConsoleConnector) -> UUID:
+    request_id = await console.send(MESSAGE)
+    replies = await console.receive(request_id, 30)
+    if [reply.message for reply in replies] != ["Logged: weight 80.4 kg."]:
+        raise RuntimeError(f"unexpected: {replies}")
+    await console.shown(replies)
+    return request_id
+
+
+async def _burst(console: ConsoleConnector, messages: int) -> float:
+    turn = asyncio.Semaphore(IN_FLIGHT)
+
+    async def one() -> None:
+        async with turn:
+            await _round_trip(console)
+
+    started = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(messages)))
+    return messages / (time.perf_counter() - started)
+
+
+async def _profile(fleet: RunningFleet, ids: list[UUID]) -> list[Measured]:
+    connection = await asyncpg.connect(EmbeddedPostgres(fleet.home).dsn("butlers"))
+    try:
+        row = await connection.fetchrow(PROFILE, ids)
+    finally:
+        await connection.close()
+    return [
+        Measured(f"on record after, p50: {name}", float(value) * 1000, "ms")
+        for name, value in zip(PROFILE_NAMES, row, strict=True)
+    ]

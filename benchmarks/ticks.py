@@ -1,0 +1,123 @@
+"""A tick over 100,000 schedules of which 100 are due, against a table of just those 100."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import secrets
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from uuid import UUID
+
+from benchmarks.fleet import new_home
+from benchmarks.report import Measured, report
+from butlers.config.butler import ButlerConfig, DatabaseConfig
+from butlers.domain.clock import SystemClock
+from butlers.domain.delivery import DeliveryRequest
+from butlers.scheduling.scheduler import Scheduler
+from butlers.store.database import Connection, Database, Login
+from butlers.store.embedded import EmbeddedPostgres
+from butlers.store.listener import Listener
+from butlers.store.migrations import butler_chains, migrate, shipped_versions
+from butlers.store.provision import Place, Provisioner
+from butlers.wire.tokens import FleetKey
+
+ALL = 100_000
+DUE = 100
+ROUNDS = 25
+NINE = datetime(2027, 1, 1, 9, tzinfo=UTC)
+FAR = datetime(2100, 1, 1, tzinfo=UTC)
+TASKS = """
+INSERT INTO scheduled_tasks (id, name, cron, timezone, prompt, next_run_at)
+SELECT gen_random_uuid(), $1 || ' ' || n, '0 9 * * *', 'UTC', 'look around',
+       $2::timestamptz + n * $3::interval
+FROM generate_series(1, $4) AS n
+"""
+
+
+def run(options: argparse.Namespace) -> None:
+    with new_home() as home, EmbeddedPostgres(home) as server:
+        lines = asyncio.run(_measure(server))
+    note = f"{DUE} tasks due, median of {ROUNDS} ticks each; baseline = a table with nothing else in it"
+    report("ticks", lines, note)
+
+
+async def _measure(server: EmbeddedPostgres) -> list[Measured]:
+    small, large = await _open(server, "small"), await _open(server, "large")
+    try:
+        await _fill(small, 0)
+        await _fill(large, ALL - DUE)
+        await _rounds(small, large, 2)  # warm
+        took = await _rounds(small, large, ROUNDS)
+        idle = await _idle(small, large)
+    finally:
+        await small.close()
+        await large.close()
+    return [
+        Measured(f"tick, {DUE} of {ALL:,} due", took[1] * 1000, "ms", took[0] * 1000),
+        Measured(f"tick, none of {ALL:,} due", idle[1] * 1000, "ms", idle[0] * 1000),
+    ]
+
+
+async def _open(server: EmbeddedPostgres, name: str) -> Database:
+    admin = Login(server.dsn(), "postgres", None, "postgres")
+    provisioner = Provisioner(admin, FleetKey(secrets.token_bytes(32)))
+    login = await provisioner.provision(Place(name, name, None))
+    await migrate(login, butler_chains(name, shipped_versions()))
+    return await Database.open(login, "bench")
+
+
+async def _fill(database: Database, others: int) -> None:
+    async with database.transaction() as connection:
+        await connection.execute(TASKS, "due", NINE, timedelta(0), DUE)
+        await connection.execute(TASKS, "other", FAR, timedelta(seconds=7), others)
+    await database.pool.execute("ANALYZE")
+
+
+async def _rounds(small: Database, large: Database, rounds: int) -> tuple[float, float]:
+    """The two in turn, so that a busy machine is busy for both."""
+    took: dict[Database, list[float]] = {small: [], large: []}
+    for _ in range(rounds):
+        for database, found in took.items():
+            found.append(await _tick(database, DUE))
+    return median(took[small]), median(took[large])
+
+
+async def _idle(small: Database, large: Database) -> tuple[float, float]:
+    took: dict[Database, list[float]] = {small: [], large: []}
+    for _ in range(ROUNDS):
+        for database, found in took.items():
+            found.append(await _tick(database, 0))
+    return median(took[small]), median(took[large])
+
+
+async def _tick(database: Database, due: int) -> float:
+    """One tick at the next due time of its tasks, or just before it. No worker takes the runs."""
+    await database.pool.execute("TRUNCATE schedule_runs, queue_items")
+    now = await database.pool.fetchval(
+        "SELECT min(next_run_at) FROM scheduled_tasks WHERE name LIKE 'due %'"
+    )
+    scheduler = _scheduler(database)
+    started = time.perf_counter()
+    summary = await scheduler.tick(now if due else now - timedelta(seconds=1))
+    took = time.perf_counter() - started
+    assert len(summary.names("queued")) == due, summary
+    return took
+
+
+def _scheduler(database: Database) -> Scheduler:
+    config = ButlerConfig(
+        name="bench", port=0, db=DatabaseConfig(database.login.database), directory=Path()
+    )
+    listener = Listener(database.login, "bench")
+    return Scheduler(config, database, listener, SystemClock(), _deliver, {})
+
+
+async def _deliver(_connection: Connection, delivery: DeliveryRequest) -> UUID:
+    return delivery.delivery_id
+
+
+if __name__ == "__main__":
+    run(argparse.Namespace())

@@ -1,0 +1,163 @@
+"""``butlers secrets``: credentials for the butlers, sealed in the database. No value is ever printed."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from butlers.config.settings import Settings
+from butlers.domain.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from butlers.store.vault import Vault
+
+T = TypeVar("T")
+
+SHARED = "shared"
+
+app = typer.Typer(
+    help="Credentials of the butlers, encrypted in the database.", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Argument(help="Such as ANTHROPIC_API_KEY.", metavar="NAME")]
+Scope = Annotated[str, typer.Option(help="One butler's name; without it, every butler may use it.")]
+
+
+@app.command(name="set")
+def set_secret(
+    name: Name,
+    surplus: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    scope: Scope = SHARED,
+    value_stdin: Annotated[
+        bool, typer.Option("--value-stdin", help="Read the value from standard input.")
+    ] = False,
+    category: Annotated[str | None, typer.Option(help="For your own order.")] = None,
+    description: Annotated[str | None, typer.Option(help="What it is for.")] = None,
+) -> None:
+    """Keep a credential. The value is asked for, or read from standard input; it is no argument."""
+    from butlers.domain.redaction import SecretText
+    from butlers.store.secrets import NewSecret, check_name
+
+    if surplus or "=" in name:
+        raise InvalidArguments(
+            "a value is not taken as an argument: it would stay in the shell's history, and other"
+            " programs of this machine can see it now",
+            hint="consider that value seen and get a new one; then `butlers secrets set NAME` asks"
+            " for it, or `… | butlers secrets set NAME --value-stdin` reads it",
+        )
+    check_name(name)
+    value = SecretText(_read_value() if value_stdin else _ask(name))
+    secret = NewSecret(scope, name, value, category, description)
+    _with_vault(lambda vault: vault.put([secret]))
+    typer.echo(f"{name}: kept for {_readers(scope)}")
+
+
+@app.command(name="list")
+def list_secrets(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Which credentials there are. Their values are not shown."""
+    from butlers.cli.output import print_json, print_table
+
+    found = _with_vault(lambda vault: vault.entries())
+    if as_json:
+        print_json([asdict(entry) for entry in found])
+        return
+    print_table(
+        ("scope", "name", "category", "updated", "readable", "description"),
+        [
+            [
+                entry.scope,
+                entry.name,
+                entry.category,
+                entry.updated_at.isoformat(timespec="seconds"),
+                "yes" if entry.readable else "no: another key",
+                entry.description,
+            ]
+            for entry in found
+        ],
+    )
+
+
+@app.command(name="delete")
+def delete_secret(name: Name, scope: Scope = SHARED) -> None:
+    """Forget a credential."""
+    _with_vault(lambda vault: vault.delete(scope, name))
+    typer.echo(f"{name}: deleted for {_readers(scope)}")
+
+
+@app.command(name="import")
+def import_secrets(
+    file: Annotated[Path, typer.Argument(help="JSON (env.json) or lines of NAME=value (.env).")],
+    scope: Scope = SHARED,
+) -> None:
+    """Keep all credentials of a file, or none when one of them can not be kept.
+
+    JSON is {"NAME": "value"}, or {"butler": {"NAME": "value"}} for one butler's own.
+    """
+    from butlers.cli.secrets_file import read_secrets_file
+
+    new = read_secrets_file(file, scope)
+    _with_vault(lambda vault: vault.put(new))
+    for secret in new:
+        typer.echo(f"{secret.name}: kept for {_readers(secret.scope)}")
+    typer.echo(f"hint: {file} still has them in clear text: delete it", err=True)
+
+
+def _readers(scope: str) -> str:
+    return "every butler" if scope == SHARED else scope
+
+
+def _ask(name: str) -> str:
+    if not sys.stdin.isatty():
+        raise InvalidArguments(
+            "there is no terminal to ask for the value",
+            hint=f"`… | butlers secrets set {name} --value-stdin`",
+        )
+    try:
+        return getpass.getpass(f"{name} (not shown): ")  # asks after the echo is off, not before
+    except EOFError:
+        raise typer.Abort from None
+
+
+def _read_value() -> str:
+    """Standard input without the newline at its end, which ``echo`` adds and nobody means."""
+    try:
+        return sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise InvalidArguments(
+            f"the value is not valid UTF-8 at byte {error.start}", hint="binary data goes as base64"
+        ) from None
+
+
+def _with_vault(work: Callable[[Vault], Awaitable[T]]) -> T:
+    """Open the vault of this home, starting the database server if none runs."""
+    from butlers.cli.roster import load_roster
+    from butlers.config.master_key import MasterKey
+    from butlers.daemon.logs import configure_logs
+    from butlers.store.provision import Provisioner
+    from butlers.store.server import database_server
+    from butlers.store.vault import Vault
+    from butlers.wire.tokens import FleetKey
+
+    settings = Settings.from_environ()
+    configure_logs(settings, level=logging.WARNING)
+    fleet, configs = load_roster(settings)
+    key = MasterKey.load(settings)
+
+    async def run() -> T:
+        async with database_server(settings) as admin:
+            walls = fleet.isolation == "roles"
+            provisioner = Provisioner(admin, FleetKey.load(settings.home), walls=walls)
+            databases = {config.name: config.db.name for config in configs}
+            return await work(Vault(provisioner, key, databases))
+
+    return asyncio.run(run())

@@ -1,0 +1,1 @@
+"""The texts that scaffolds start from. ``$name`` and its like are filled in."""

@@ -1,0 +1,104 @@
+"""What a butler does with its queues, by its role, and what it says of itself to the Switchboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from butlers.channels.console import ConsoleChannel
+from butlers.config.butler import Role
+from butlers.domain.delivery import DeliveryRequest
+from butlers.domain.registration import Registration
+from butlers.ingest.accept import INBOX
+from butlers.routing.deliver import DELIVERIES, Counter
+from butlers.routing.notify import NOTIFY, Outbox, queue_delivery
+from butlers.routing.routes import ROUTES, RouteInbox
+from butlers.scheduling.jobs import Jobs
+from butlers.scheduling.runs import Runner
+from butlers.store.deliveries import post_mail
+from butlers.store.schedules import SCHEDULES
+from butlers.store.worker import Handler, QueueWorker
+
+if TYPE_CHECKING:
+    from butlers.daemon.butler import Butler
+
+Work = tuple[str, Handler, int]
+
+
+def start_workers(butler: Butler, work: Iterable[Work]) -> None:
+    for queue_name, handler, concurrency in work:
+        worker = QueueWorker(
+            butler.database, butler.listener, queue_name, handler, concurrency=concurrency
+        )
+        worker.start()
+        butler.stack.push_async_callback(worker.stop, butler.config.shutdown.timeout_s)
+
+
+def work_at_the_doors(butler: Butler) -> list[Work]:
+    """The Switchboard's two roads, and the Messenger's counter."""
+    workers = butler.config.buffer.worker_count
+    if butler.dispatch is not None:
+        return [
+            (INBOX, butler.dispatch.route_message, workers),
+            (DELIVERIES, butler.dispatch.forward_delivery, workers),
+        ]
+    if butler.config.role is Role.MESSENGER:
+        return [(DELIVERIES, _counter(butler).send, workers)]
+    return []
+
+
+def work_of_all(butler: Butler) -> list[Work]:
+    """What every butler does: routed messages, what is due, and what it has to say."""
+    config = butler.config
+    workers, sessions = config.buffer.worker_count, config.runtime.max_concurrent_sessions
+    routes = RouteInbox(config.name, butler.database, butler.spawner)
+    work: list[Work] = [
+        (ROUTES, routes.process, sessions),
+        # More than there are sessions, so that a job does not wait for a model to finish.
+        (SCHEDULES, _runner(butler).process, sessions + workers),
+    ]
+    if config.switchboard is not None:
+        outbox = Outbox(butler.peers, config.switchboard.url)
+        work.append((NOTIFY, outbox.hand_over, workers))
+    return work
+
+
+def jobs_of(butler: Butler) -> Jobs:
+    """The jobs that working modules declare, by their function's name."""
+    return {job.__name__: job for module in butler.modules.active for job in module.jobs}
+
+
+def registration_of(butler: Butler) -> Registration:
+    config = butler.config
+    assert config.switchboard is not None
+    return Registration(
+        name=config.name,
+        url=butler.url,
+        description=config.description,
+        infrastructure=config.role is not Role.DOMAIN,
+        triggers=butler.reflexes.patterns if config.skills.reflexes else (),
+        contract_min=config.switchboard.route_contract_min,
+        contract_max=config.switchboard.route_contract_max,
+        liveness_ttl_s=config.switchboard.liveness_ttl_s,
+    )
+
+
+def _runner(butler: Butler) -> Runner:
+    return Runner(
+        butler.config.name,
+        butler.database,
+        butler.clock,
+        butler.spawner,
+        queue_delivery,
+        butler.scheduler.jobs,
+        timeout_s=butler.config.runtime.timeout_s,
+    )
+
+
+def _counter(butler: Butler) -> Counter:
+    async def post(delivery: DeliveryRequest) -> int:
+        async with butler.database.transaction() as connection:
+            return await post_mail(connection, delivery)
+
+    console = ConsoleChannel(post, butler.clock)
+    return Counter(butler.database, {console.name: console})

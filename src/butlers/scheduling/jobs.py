@@ -1,0 +1,37 @@
+"""Jobs: Python functions that a schedule runs without a model, or asks before it wakes one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from butlers.domain.clock import Clock
+from butlers.domain.errors import InvalidArguments
+from butlers.store.database import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """What a job is handed. Its writes on ``connection`` commit together with the run's outcome."""
+
+    butler: str
+    task: str
+    arguments: Mapping[str, Any]
+    due_at: datetime
+    run_id: UUID  # the same when the run is repeated after a crash
+    clock: Clock
+    connection: Connection
+
+
+Job = Callable[[JobContext], Awaitable[Any]]
+Jobs = Mapping[str, Job]
+
+
+def find_job(jobs: Jobs, name: str) -> Job:
+    if name not in jobs:
+        known = f"jobs: {', '.join(sorted(jobs))}" if jobs else "this butler has no jobs"
+        raise InvalidArguments(f"there is no job {name!r}", hint=known)
+    return jobs[name]

@@ -1,0 +1,43 @@
+"""What schedules say to people without a model: reminders, and questions about missed times."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+from butlers.domain.delivery import DeliveryRequest, Intent
+from butlers.domain.ids import uuid7
+from butlers.domain.message import Channel
+from butlers.domain.schedule import Address, Run, Task
+from butlers.scheduling.plan import local
+from butlers.store.database import Connection
+
+# Puts a delivery on its way, in the transaction of what caused it.
+Deliver = Callable[[Connection, DeliveryRequest], Awaitable[UUID]]
+
+OWNER = Address(Channel.CONSOLE, "console:owner")
+
+
+def delivery(butler: str, address: Address, run: Run, message: str) -> DeliveryRequest:
+    """One message of one run: the run's id makes a repeated run the same delivery."""
+    return DeliveryRequest(
+        delivery_id=uuid7(),
+        origin=butler,
+        intent=Intent.SEND,
+        channel=address.channel,
+        target=address.target,
+        message=message,
+        request_id=run.id,
+        thread=address.thread,
+    )
+
+
+def reminder(butler: str, task: Task, run: Run, *, late: bool) -> DeliveryRequest:
+    message = task.message or ""
+    if late:
+        message += f"\n(This was due at {local(task, run.due_at)}; I was not running then.)"
+    return delivery(butler, task.address or OWNER, run, message)
+
+
+def question(butler: str, task: Task, run: Run, text: str) -> DeliveryRequest:
+    return delivery(butler, task.address or OWNER, run, text)

@@ -1,0 +1,298 @@
+"""``butlers secrets`` as a person uses it: no fleet runs, and no value is ever printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from butlers.cli.secrets_file import read_secrets_file
+from butlers.store.embedded import EmbeddedPostgres
+from butlers.store.secrets import InvalidSecret
+from support.fleet import butlers_environment, command
+
+
+@dataclass
+class Desk:
+    home: Path
+
+    def secrets(
+        self, *arguments: str, value: str | bytes | None = None, **extra: str
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command("secrets", *arguments),
+            env=butlers_environment(self.home, 0, **extra),
+            input=value.encode() if isinstance(value, str) else value or b"",
+            capture_output=True,
+            timeout=120,
+            cwd=self.home,
+            check=False,
+        )
+        said = subprocess.CompletedProcess(
+            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+        )
+        assert "planted" not in said.stdout + said.stderr
+        assert "Traceback" not in said.stderr
+        if said.returncode == 1:
+            assert said.stderr.startswith("error: ")
+            assert "\nhint: " in said.stderr
+        return said
+
+    def names(self) -> list[tuple[str, str]]:
+        listed = json.loads(self.secrets("list", "--json").stdout)
+        return [(entry["scope"], entry["name"]) for entry in listed]
+
+    def write(self, name: str, content: str) -> str:
+        (self.home / name).write_text(content)
+        return str(self.home / name)
+
+
+@pytest.fixture(scope="module")
+def warm(template_home: Path) -> Iterator[Path]:
+    """A home whose server is kept running between the commands."""
+    home = Path(tempfile.mkdtemp(prefix="bh-"))
+    shutil.copytree(template_home, home, dirs_exist_ok=True, symlinks=True)
+    server = EmbeddedPostgres(home)
+    server.acquire()
+    yield home
+    server.release()
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def desk(warm: Path) -> Iterator[Desk]:
+    made = Desk(warm)
+    yield made
+    for scope, name in made.names():
+        made.secrets("delete", name, "--scope", scope)
+
+
+def test_the_first_command_of_a_new_home_makes_what_it_needs(home: Path) -> None:
+    desk = Desk(home)
+    said = desk.secrets("set", "FIRST", "--value-stdin", value="planted-first")
+    assert (said.returncode, said.stdout) == (0, "FIRST: kept for every butler\n"), said.stderr
+    assert desk.names() == [("shared", "FIRST")]
+    assert (home / "keys" / "master.key").stat().st_mode & 0o777 == 0o600
+    assert not EmbeddedPostgres(home).is_running()
+
+
+def test_set_list_and_delete(desk: Desk) -> None:
+    assert desk.secrets("set", "A", "--value-stdin", value="planted-a\n").returncode == 0
+    more = ("--category", "llm", "--description", "what for")
+    said = desk.secrets("set", "B", "--scope", "health", "--value-stdin", *more, value="planted-b")
+    assert said.stdout == "B: kept for health\n"
+    listed = json.loads(desk.secrets("list", "--json").stdout)
+    assert [(entry["scope"], entry["name"]) for entry in listed] == [
+        ("health", "B"),
+        ("shared", "A"),
+    ]
+    assert (listed[0]["category"], listed[0]["description"]) == ("llm", "what for")
+    assert set(listed[0]) == {
+        "scope",
+        "name",
+        "category",
+        "description",
+        "readable",
+        "created_at",
+        "updated_at",
+    }
+    table = desk.secrets("list").stdout.splitlines()
+    assert table[0].split() == ["SCOPE", "NAME", "CATEGORY", "UPDATED", "READABLE", "DESCRIPTION"]
+    assert desk.secrets("delete", "A").stdout == "A: deleted for every butler\n"
+    gone = desk.secrets("delete", "A")
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert desk.names() == [("health", "B")]
+
+
+def test_a_value_as_an_option_is_a_usage_error(desk: Desk) -> None:
+    assert desk.secrets("set", "A", "--value=planted-value").returncode == 2
+
+
+REFUSED: list[tuple[tuple[str, ...], str | bytes | None, str]] = [
+    (("set", "A", "--value-stdin"), "", "empty"),
+    (("set", "A", "--value-stdin"), "\n", "empty"),
+    (("set", "A", "--value-stdin"), "planted" * 10_000, "70,000 bytes; 65,536 is the limit"),
+    (("set", "A", "--value-stdin"), b"planted\xff", "not valid UTF-8 at byte 7"),
+    (("set", "A", "--value-stdin"), b"planted\0", "NUL"),
+    (("set", "9 planted", "--value-stdin"), "planted", "not a name"),
+    (("set", "A", "--scope", "nobody", "--value-stdin"), "planted", "no butler 'nobody'"),
+    (("set", "A"), "planted", "no terminal"),
+    (("set", "A", "planted-value"), None, "not taken as an argument"),
+    (("set", "A", "x", "planted"), None, "--value-stdin"),
+    (("set", "A=planted-value"), None, "not taken as an argument"),
+    (("delete", "A"), None, "no secret A"),
+    (("import", "/does/not/exist"), None, "No such file"),
+]
+
+
+def test_what_can_not_be_is_refused_with_the_reason(desk: Desk) -> None:
+    for arguments, value, reason in REFUSED:
+        said = desk.secrets(*arguments, value=value)
+        assert said.returncode == 1, arguments
+        assert reason in said.stderr
+        assert said.stdout == ""
+    assert desk.names() == []
+
+
+def test_the_prompt_does_not_show_what_is_typed(desk: Desk) -> None:
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        command("secrets", "set", "TYPED"),
+        env=butlers_environment(desk.home, 0),
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        cwd=desk.home,
+        start_new_session=True,
+    )
+    os.close(follower)
+    said = b""
+    while b"(not shown)" not in said:
+        assert select.select([leader], [], [], 60)[0], said
+        said += os.read(leader, 1000)
+    os.write(leader, b"planted-typed\n")
+    assert process.wait(60) == 0
+    while select.select([leader], [], [], 0.2)[0]:
+        try:
+            said += os.read(leader, 1000)
+        except OSError:
+            break
+    os.close(leader)
+    assert b"planted" not in said
+    assert b"TYPED: kept for every butler" in said
+    assert desk.names() == [("shared", "TYPED")]
+
+
+def test_another_master_key_and_an_open_one(desk: Desk) -> None:
+    desk.secrets("set", "A", "--value-stdin", value="planted-a")
+    other = desk.secrets("list", "--json", BUTLERS_MASTER_KEY="ab" * 32)
+    assert [entry["readable"] for entry in json.loads(other.stdout)] == [False]
+    assert "no: another key" in desk.secrets("list", BUTLERS_MASTER_KEY="ab" * 32).stdout
+    bad = desk.secrets("list", BUTLERS_MASTER_KEY="planted-not-a-key")
+    assert bad.returncode == 1
+    file = desk.home / "keys" / "master.key"
+    file.chmod(0o644)
+    try:
+        refused = desk.secrets("list")
+        assert refused.returncode == 1
+        assert "chmod 600" in refused.stderr
+    finally:
+        file.chmod(0o600)
+
+
+# -- import ------------------------------------------------------------------------------------------
+
+
+def test_env_json_of_the_seed(desk: Desk) -> None:
+    file = desk.write("env.json", '{"TWITTER_API_KEY": "planted-1", "OPENAI_API_KEY": "planted-2"}')
+    said = desk.secrets("import", file)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.splitlines() == [
+        "TWITTER_API_KEY: kept for every butler",
+        "OPENAI_API_KEY: kept for every butler",
+    ]
+    assert f"hint: {file} still has them in clear text: delete it" in said.stderr
+    assert desk.names() == [("shared", "OPENAI_API_KEY"), ("shared", "TWITTER_API_KEY")]
+
+
+def test_json_by_scope_and_lines(desk: Desk) -> None:
+    nested = {"health": {"A": "planted"}, "shared": {"A": "planted"}, "B": "planted"}
+    assert desk.secrets("import", desk.write("n.json", json.dumps(nested))).returncode == 0
+    lines = (
+        "# note\nexport C=\"planted\\nlines\" # more\n\nD=planted # note\r\nE='planted\n#x'\nF=a#b"
+    )
+    said = desk.secrets("import", desk.write(".env", lines), "--scope", "general")
+    assert said.returncode == 0, said.stderr
+    assert desk.names() == [
+        ("general", "C"),
+        ("general", "D"),
+        ("general", "E"),
+        ("general", "F"),
+        ("health", "A"),
+        ("shared", "A"),
+        ("shared", "B"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reasons"),
+    [
+        ("a.json", '{"GOOD": "planted", "EMPTY": "", "bad name": "planted", "N": 5}',
+         ["entry 2: shared/EMPTY: the value is empty", "entry 3: that is not a name", "entry 4"]),
+        ("b.json", '{"GOOD": "planted", "GOOD": "planted"}', ["shared/GOOD is there twice"]),
+        ("d.json", '{"GOOD": "planted",\n "X": planted}', ["d.json:2: not valid JSON"]),
+        ("e.json", '["planted"]', ["not a JSON object"]),
+        ("f.json", "{}", ["there is no secret in it"]),
+        ("g.json", '{"GOOD": {"A": {"B": "planted"}}}', ["entry 1.1"]),
+        ("h.env", "GOOD=planted\nplanted without a sign\n", ["h.env:2: not a line"]),
+        ("i.env", 'GOOD=planted\nX="planted without an end\n', ["i.env:2: not a line"]),
+        ("j.env", "GOOD=planted\nEMPTY=\n", ["line 2: shared/EMPTY: the value is empty"]),
+        ("k.env", "GOOD=planted\nGOOD=planted\n", ["line 2: shared/GOOD is there twice"]),
+        ("l.json", '{"x":' * 20_000, ["not valid JSON"]),
+        ("m.env", "", ["there is no secret in it"]),
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_refused_whole_and_every_reason_is_named(
+    tmp_path: Path, name: str, content: str, reasons: list[str]
+) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises(InvalidSecret) as refused:
+        read_secrets_file(file, "shared")
+    for reason in reasons:
+        assert reason in str(refused.value)
+    assert "planted" not in f"{refused.value}{refused.value.hint}"
+    assert refused.value.hint
+
+
+def test_the_lines_of_an_env_file_mean_what_they_mean_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_bytes(
+        b"\xef\xbb\xbf# note\r\nexport A=plain value \r\n  B = spaced # note\nC=a#b=c\n"
+        b'D="x \\"y\\" \\n$z # no note" # note\nE=\'raw \\n "q"\'\nF="two\nlines"\n\nG=\xc3\xa4'
+    )
+    assert {secret.name: str(secret.value) for secret in read_secrets_file(file, "shared")} == {
+        "A": "plain value",
+        "B": "spaced",
+        "C": "a#b=c",
+        "D": 'x "y" \n$z # no note',
+        "E": 'raw \\n "q"',
+        "F": "two\nlines",
+        "G": "ä",
+    }
+
+
+def test_an_import_is_all_or_nothing(desk: Desk) -> None:
+    for content in (
+        '{"GOOD": "planted", "EMPTY": ""}',
+        '{"GOOD": "planted", "no": {"X": "planted"}}',
+    ):
+        assert desk.secrets("import", desk.write("bad.json", content)).returncode == 1
+    assert desk.names() == []
+
+
+def test_commands_at_once(desk: Desk) -> None:
+    names = [f"N{number}" for number in range(6)]
+    files = [
+        desk.write(f"{mark}.json", json.dumps(dict.fromkeys(order, f"planted-{mark}")))
+        for mark, order in (("x", names), ("y", names[::-1]))
+    ]
+    with ThreadPoolExecutor(6) as pool:
+        done = [
+            *pool.map(lambda file: desk.secrets("import", file), files * 2),
+            *pool.map(
+                lambda n: desk.secrets("set", n, "--value-stdin", value="planted"), ["S", "S"]
+            ),
+        ]
+    assert [said.returncode for said in done] == [0] * 6
+    assert desk.names() == [("shared", name) for name in [*names, "S"]]

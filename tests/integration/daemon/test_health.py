@@ -1,0 +1,253 @@
+"""What a butler says of itself: healthy, degraded by a bad file, degraded without its database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from butlers.domain.errors import DatabaseUnavailable
+from butlers.domain.ids import uuid7
+from butlers.store.database import Login
+from butlers.store.embedded import EmbeddedPostgres
+from butlers.store.provision import Provisioner
+from butlers.wire.tokens import FleetKey
+from integration.daemon.house import (
+    House,
+    MakeHouse,
+    copy_roster,
+    envelope,
+    until,
+    write_tester,
+    write_versions,
+)
+
+BROKEN = r"""
+version = 1
+
+[[reflex]]
+name = "good-one"
+pattern = 'good'
+reply = "good"
+
+[[reflex]]
+name = "bad-one"
+pattern = 'bad (?P<x>'
+reply = "bad"
+"""
+
+
+async def health(house: House) -> dict[str, Any]:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
+        answer = await http.get(f"http://127.0.0.1:{house.port}/health")
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_a_healthy_butler_says_so_in_both_places(house: House) -> None:
+    async with house.owner() as owner:
+        said = await owner.call("status")
+    for state in (await health(house), said):
+        assert state["name"] == "tester"
+        assert state["description"] == "A butler for tests."
+        assert state["role"] == "domain"
+        assert (state["health"], state["phase"]) == ("healthy", "ready")
+        assert state["database"] == "connected"
+        assert state["modules"] == ["bench"]
+        assert state["runtime"] == "reflex"
+        assert state["queues"] == {}
+        assert state["diagnostics"] == []
+        assert state["uptime_s"] >= 0
+
+
+async def test_health_shows_what_waits(house: House) -> None:
+    async with house.session(uuid7()) as session:
+        await session.call("notify", {"message": "hello"})
+    state = await health(house)
+    assert state["queues"] == {"notify": {"ready": 1}}
+
+
+async def test_a_bad_reflex_file_is_shown_and_the_others_work(make_house: MakeHouse) -> None:
+    house = make_house()
+    file = house.directory / "skills" / "broken" / "reflex.toml"
+    file.parent.mkdir()
+    file.write_text(BROKEN)
+
+    with capture_logs() as logs:
+        await house.start()
+
+    (logged,) = [entry for entry in logs if entry["event"] == "skill disabled"]
+    async with house.owner() as owner:
+        said = await owner.call("status")
+        for state in (await health(house), said):
+            assert state["health"] == "degraded"
+            assert state["database"] == "connected"
+            (found,) = state["diagnostics"]
+            assert found["file"] == str(file)
+            assert found["entry"] == "bad-one"
+            assert (found["line"], found["column"]) == (11, 11)
+            assert found["severity"] == "error"
+            assert found["message"]
+            assert {key: logged[key] for key in found} == found
+        assert logged["log_level"] == "warning"
+
+        # Its skill is off as a whole, the other skill is not.
+        assert (await owner.call("trigger", {"prompt": "good"}))["outcome"] == "no-match"
+        assert (await owner.call("trigger", {"prompt": "ping"}))["output"] == "pong"
+
+
+# -- the database goes away ------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def server(home: Path) -> AsyncIterator[EmbeddedPostgres]:
+    """A server of this test's own, which keeps what it has committed."""
+    own = EmbeddedPostgres(home)
+    await asyncio.to_thread(own.acquire)
+    yield own
+    await asyncio.to_thread(own.release)
+
+
+def make(roster: str | None, server: EmbeddedPostgres, tmp_path: Path, home: Path) -> House:
+    key = FleetKey(os.urandom(32))
+    admin = Login(server.dsn(), "postgres", None, "postgres")
+    directory, versions = tmp_path / "butler", tmp_path / "versions"
+    if roster is None:
+        write_tester(directory, "tests")
+    else:
+        copy_roster(roster, directory, "tests")
+    write_versions(versions)
+    return House(directory, home, key, Provisioner(admin, key), versions)
+
+
+def kill(server: EmbeddedPostgres) -> None:
+    pid = server.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_butler_lives_through_the_death_of_its_database(
+    server: EmbeddedPostgres, tmp_path: Path, home: Path
+) -> None:
+    house = make(None, server, tmp_path, home)
+    await house.start()
+    try:
+        async with house.owner() as owner:
+            await owner.call("write", {"text": "before"})
+            kill(server)
+
+            async def degraded() -> dict[str, Any] | None:
+                state = await health(house)
+                return state if state["database"] == "unreachable" else None
+
+            state = await until("the loss to be noticed", degraded)
+            assert (state["health"], state["phase"]) == ("degraded", "ready")
+            assert state["queues"] is None
+            assert (await owner.call("status"))["database"] == "unreachable"
+
+            for _attempt in range(3):
+                with pytest.raises(DatabaseUnavailable) as refused:
+                    await owner.call("write", {"text": "refused"})
+                assert refused.value.retryable
+                assert refused.value.code == "database_unavailable"
+                assert refused.value.hint
+
+            assert await asyncio.to_thread(server.ensure_running)
+
+            async def written() -> dict[str, Any] | None:
+                try:
+                    answer: dict[str, Any] = await owner.call("write", {"text": "after"})
+                except DatabaseUnavailable:
+                    return None
+                return answer
+
+            await until("calls to succeed again", written)
+        assert (await health(house))["health"] == "healthy"
+        rows = await house.rows("SELECT text FROM entries ORDER BY number")
+        assert [row["text"] for row in rows] == ["before", "after"]
+    finally:
+        await house.close()
+
+
+async def test_a_call_in_whose_midst_the_database_dies_may_be_repeated(
+    server: EmbeddedPostgres, tmp_path: Path, home: Path
+) -> None:
+    house = make(None, server, tmp_path, home)
+    await house.start()
+    request_id = uuid7()
+    try:
+        async with house.session(request_id) as session:
+            running = asyncio.create_task(session.call("slow_write", {"label": "once"}))
+            await house.until_running("once")
+            kill(server)
+            await until("the server to be gone", lambda: server.pid is None)
+            house.open_gate()
+            with pytest.raises(DatabaseUnavailable) as refused:
+                await running
+            assert refused.value.retryable
+        await asyncio.to_thread(server.ensure_running)
+
+        async def repeated() -> Any:
+            async with house.session(request_id) as session:
+                try:
+                    return await session.call("slow_write", {"label": "once"})
+                except DatabaseUnavailable:
+                    return None
+
+        assert await until("the repeat to succeed", repeated) == {"label": "once"}
+        assert await house.count("entries") == 1
+        assert await house.count("call_journal") == 1
+    finally:
+        await house.close()
+
+
+async def test_a_butler_stops_without_its_database(
+    server: EmbeddedPostgres, tmp_path: Path, home: Path
+) -> None:
+    house = make(None, server, tmp_path, home)
+    butler = await house.start()
+    kill(server)
+    await until("the server to be gone", lambda: server.pid is None)
+    await butler.stop()
+    assert butler.phase == "stopping"
+    assert not (home / "run" / "tester.json").exists()
+
+
+async def test_a_switchboard_without_its_database_refuses_and_loses_nothing(
+    server: EmbeddedPostgres, tmp_path: Path, home: Path
+) -> None:
+    house = make("switchboard", server, tmp_path, home)
+    await house.start()
+    first, second = envelope("one"), envelope("two")
+    try:
+        async with house.owner() as owner:
+            await owner.call("ingest", first)
+            kill(server)
+            await until("the server to be gone", lambda: server.pid is None)
+            with pytest.raises(DatabaseUnavailable):
+                await owner.call("ingest", second)
+            await asyncio.to_thread(server.ensure_running)
+
+            async def taken() -> Any:
+                try:
+                    return await owner.call("ingest", second)
+                except DatabaseUnavailable:
+                    return None
+
+            assert (await until("the retry to be taken", taken))["duplicate"] is False
+            assert (await owner.call("ingest", first))["duplicate"] is True
+        assert await house.rows("SELECT text FROM message_inbox ORDER BY received_at") == [
+            {"text": "one"},
+            {"text": "two"},
+        ]
+        assert await house.count("queue_items") == 2
+    finally:
+        await house.close()

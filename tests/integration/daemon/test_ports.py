@@ -1,0 +1,109 @@
+"""A port that is taken: who holds it, and what to do."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from butlers.daemon.ports import bind_port, find_holder, hold_port
+from butlers.domain.errors import PhaseFailed, PortTaken
+from integration.daemon.house import MakeHouse
+
+LISTENER = """
+import socket, sys
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print(listener.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def listening_process(
+    host: str = "127.0.0.1", port: int = 0
+) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """A real process of somebody else's that listens."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", LISTENER, host, str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdin is not None
+    try:
+        yield int(child.stdout.readline()), child
+    finally:
+        child.stdin.close()
+        child.wait(60)
+        child.stdout.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_the_holder_of_a_taken_port_is_named(host: str) -> None:
+    with listening_process(host) as (port, child):
+        holder = find_holder(port)
+        assert holder is not None
+        assert holder.pid == child.pid
+
+        with pytest.raises(PortTaken) as refused:
+            bind_port(port)
+
+    assert f"port {port}" in refused.value.message
+    assert f"process {child.pid} " in refused.value.message
+    assert sys.executable in refused.value.message  # the command
+    assert "BUTLERS_PORT_OFFSET" in (refused.value.hint or "")
+
+
+def test_who_listens_on_another_address_is_not_blamed() -> None:
+    with listening_process("127.0.0.2") as (port, _child):
+        assert find_holder(port) is None
+
+
+def test_a_port_that_nobody_lets_us_see_is_still_a_typed_error() -> None:
+    """Bound but not listening: there is no listener to name."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        with pytest.raises(PortTaken, match=f"port {port} can not be bound: .*in use"):
+            bind_port(port, patience_s=0)
+
+
+def test_of_two_that_bound_the_same_port_the_second_to_listen_is_told_who_was_first() -> None:
+    """Linux lets both bind while neither listens; two daemons that start at once meet here."""
+    with bind_port(0) as first:
+        port = first.getsockname()[1]
+        with bind_port(port) as second:
+            hold_port(first)
+            with pytest.raises(PortTaken, match=f"port {port} can not be bound: process "):
+                hold_port(second)
+
+
+def test_a_port_can_be_bound_again_at_once() -> None:
+    with bind_port(0) as first:
+        port = first.getsockname()[1]
+        hold_port(first)
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            served, _ = first.accept()
+            served.close()  # the server closes first, so the port is left in TIME_WAIT
+            client.recv(1)
+    bind_port(port, patience_s=0).close()
+
+
+async def test_a_butler_whose_port_is_taken_says_who_holds_it(make_house: MakeHouse) -> None:
+    house = make_house()
+    with listening_process() as (port, child):
+        file = house.directory / "butler.toml"
+        file.write_text(file.read_text().replace("port = 0", f"port = {port}"))
+
+        with pytest.raises(PhaseFailed) as failed:
+            await house.start()
+
+    assert failed.value.phase == "open the port"
+    assert isinstance(failed.value.__cause__, PortTaken)
+    assert f"process {child.pid} " in failed.value.message
+    assert "BUTLERS_PORT_OFFSET" in (failed.value.hint or "")

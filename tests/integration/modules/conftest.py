@@ -1,0 +1,31 @@
+"""The fixture butler's modules on a bench, against the run's own database server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from butlers.store.database import Database
+from integration.modules.bench import Bench, load_config, write_postbox
+
+MakeBench = Callable[..., Bench]
+
+
+@pytest.fixture
+async def make_bench(tmp_path: Path, database: Database) -> AsyncIterator[MakeBench]:
+    """Makes a bench; what is still running after the test is stopped."""
+    made: list[Bench] = []
+
+    def make(*arguments: Any, **options: Any) -> Bench:
+        directory = tmp_path / f"postbox{len(made)}"
+        write_postbox(directory, *arguments, **options)
+        made.append(Bench(load_config(directory), database))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        if hasattr(bench, "modules"):
+            await bench.modules.stop()

@@ -1,0 +1,106 @@
+"""Where module migrations are found, and that no chain gets in another's way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from butlers.domain.module import FailurePhase
+from butlers.store.migrations import migrate
+from integration.modules.bench import Bench
+
+MakeBench = Callable[..., Bench]
+
+REVISION = (
+    "from alembic import op\nrevision = '{table}_001'\ndown_revision = None\n"
+    "def upgrade():\n    op.execute('CREATE TABLE {table} (id integer)')\n"
+)
+
+
+def labelled(name: str, label: str | None, folder: str | None = None) -> str:
+    where = (
+        ""
+        if folder is None
+        else (f"    def migration_directory(self):\n        return Path({folder!r})\n")
+    )
+    return (
+        "from pathlib import Path\nfrom butlers.sdk import Module\n"
+        f"class Made(Module):\n    name = {name!r}\n"
+        f"    def migration_revisions(self):\n        return {label!r}\n{where}"
+    )
+
+
+async def run(bench: Bench, versions: Path) -> None:
+    modules = bench.load()
+    await modules.validate_config()
+
+    async def apply(chain: object) -> None:
+        bench.applied += await migrate(bench.database.login, [chain])  # type: ignore[list-item]
+
+    await modules.migrate(apply, versions)
+
+
+def write_chain(folder: Path, table: str) -> Path:
+    folder.mkdir(parents=True)
+    (folder / f"{table}_001.py").write_text(REVISION.format(table=table))
+    return folder
+
+
+async def test_a_label_without_a_folder_of_its_own_is_one_of_the_shipped_chains(
+    make_bench: MakeBench, tmp_path: Path
+) -> None:
+    write_chain(tmp_path / "versions" / "ledger", "ledger_lines")
+    bench = make_bench({"books": ""}, code={"books": labelled("books", "ledger")})
+    await run(bench, tmp_path / "versions")
+    assert bench.modules.healthy
+    assert bench.applied == ["ledger_lines_001"]
+    assert {"ledger_lines", "alembic_version_ledger"} <= await bench.tables()
+
+
+async def test_no_label_means_no_migrations(make_bench: MakeBench, tmp_path: Path) -> None:
+    bench = make_bench({"books": ""}, code={"books": labelled("books", None)})
+    await run(bench, tmp_path)
+    assert (bench.modules.healthy, bench.applied) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ("nowhere", "the migration chain 'nowhere' has no folder"),
+        ('x"; DROP TABLE state', "is not a label for migrations"),
+        ("core", "the migration chain 'core' is already in"),
+        ("shared", "the migration chain 'shared' is already in"),
+    ],
+)
+async def test_a_label_that_will_not_do_fails_the_module(
+    make_bench: MakeBench, tmp_path: Path, label: str, said: str
+) -> None:
+    folder = write_chain(tmp_path / "mine", "mine") if label in ("core", "shared") else None
+    code = labelled("books", label, str(folder) if folder else None)
+    bench = make_bench({"books": ""}, code={"books": code})
+    await run(bench, tmp_path / "versions")
+    (state,) = bench.modules.states()
+    assert state.failure_phase is FailurePhase.MIGRATION
+    assert said in str(state.failure_error)
+    assert bench.applied == []
+
+
+async def test_a_label_has_one_folder_and_a_folder_one_label(
+    make_bench: MakeBench, tmp_path: Path
+) -> None:
+    one, two = write_chain(tmp_path / "one", "one"), write_chain(tmp_path / "two", "two")
+    code = {
+        "first": labelled("first", "papers", str(one)),
+        "second": labelled("second", "papers", str(two)),
+        "third": labelled("third", "sheets", str(one)),
+        "fourth": labelled("fourth", "papers", str(one)),  # the same chain again is fine
+    }
+    bench = make_bench(dict.fromkeys(code, ""), code=code)
+    await run(bench, tmp_path / "versions")
+    errors = {state.name: str(state.failure_error) for state in bench.modules.states()}
+    assert errors["first"] == errors["fourth"] == "None"
+    assert "the migration chain 'papers' is already in" in errors["second"]
+    assert "have two labels: 'papers' and 'sheets'" in errors["third"]
+    assert bench.applied == ["one_001"]

@@ -1,0 +1,148 @@
+"""Modules as a client meets them: a real butler, a real database, the MCP protocol."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from butlers.config.settings import Settings
+from butlers.daemon.butler import Butler
+from butlers.domain.caller import CallerKind
+from butlers.domain.errors import NotFound, PhaseFailed
+from butlers.domain.module import ModuleDisabled
+from butlers.store.provision import Provisioner
+from butlers.wire.client import McpClient
+from butlers.wire.tokens import FleetKey
+from integration.modules.bench import ALONE, GOOD, events, load_config, write_postbox
+
+Start = Callable[..., Awaitable[Butler]]
+FAILS = {**GOOD, "email": 'address = "postbox@example.org"\nfail = "startup"'}
+
+
+@pytest.fixture
+async def start(
+    tmp_path: Path, home: Path, key: FleetKey, provisioner: Provisioner, database_name: str
+) -> AsyncIterator[Start]:
+    made: list[Butler] = []
+
+    async def start(
+        modules: Mapping[str, str] = GOOD, extra: str = "", code: Mapping[str, str] | None = None
+    ) -> Butler:
+        directory = tmp_path / f"postbox{len(made)}"
+        write_postbox(directory, modules, extra=f'{extra}\ndb.name = "{database_name}"', code=code)
+        config = load_config(directory)
+        made.append(Butler(config, settings=Settings(home), key=key, provisioner=provisioner))
+        await made[-1].start()
+        return made[-1]
+
+    yield start
+    for butler in made:
+        await butler.stop()
+
+
+@asynccontextmanager
+async def owner(butler: Butler) -> AsyncIterator[McpClient]:
+    token = butler.key.mint(CallerKind.OWNER, "owner", butler.config.name)
+    async with McpClient(butler.config.name, butler.url, lambda: token) as client:
+        yield client
+
+
+async def test_a_client_calls_the_tools_of_both_modules(start: Start) -> None:
+    async with owner(await start()) as client:
+        sent = await client.call(
+            "bot_email_send_message",
+            {"to": "ada@example.org", "subject": "Tea", "body": "At five."},
+        )
+        found = await client.call("bot_email_search_inbox", {"query": "FIVE"})
+        assert found == {"messages": [{"id": sent["id"], "subject": "Tea"}]}
+        mail = await client.call("bot_email_read_message", {"message_id": sent["id"]})
+        assert (mail["sender"], mail["body"]) == ("postbox@example.org", "At five.")
+        event = {"title": "Tea", "starts_at": "2027-01-02T17:00:00Z", "announced_by": sent["id"]}
+        assert (await client.call("calendar_add_event", event))["id"]
+
+
+@pytest.mark.scenario("S001-57")
+async def test_a_state_says_health_switch_phase_and_error_and_the_switch_is_sticky(
+    start: Start,
+) -> None:
+    first = await start()
+    async with owner(first) as client:
+        for name in ("module.states", "module_states"):
+            states = (await client.call(name))["modules"]
+            assert [
+                (state["name"], state["health"], state["enabled"], state["failure_phase"])
+                for state in states
+            ] == [("email", "active", True, None), ("calendar", "active", True, None)]
+        off = await client.call("module_set_enabled", {"name": "calendar", "enabled": False})
+        assert (off["enabled"], off["available"]) == (False, False)
+    await first.stop()
+    async with owner(await start(FAILS)) as client:
+        email, calendar = (await client.call("module.states"))["modules"]
+    assert (email["health"], email["enabled"], email["failure_phase"]) == (
+        "failed",
+        True,
+        "startup",
+    )
+    assert email["failure_error"] == "ConnectionError: the mail server does not answer"
+    assert (calendar["health"], calendar["enabled"]) == ("cascade_failed", False)
+    assert calendar["failure_phase"] == "startup"
+    assert "it depends on email" in calendar["failure_error"]
+
+
+@pytest.mark.scenario("S001-58")
+async def test_a_failed_module_leaves_a_butler_with_less_but_at_work(start: Start) -> None:
+    with capture_logs() as log:
+        butler = await start({**FAILS, "alone": ""}, code={"alone": ALONE})
+    assert events(log, "module failed") == [
+        ("module failed", "email"),
+        ("module failed", "calendar"),
+    ]
+    async with owner(butler) as client:
+        states = (await client.call("module.states"))["modules"]
+        assert {state["name"]: state["health"] for state in states} == {
+            "email": "failed",
+            "calendar": "cascade_failed",
+            "alone": "active",
+        }
+        assert await client.call("alone_ping") == {"answer": "pong"}
+        for tool in ("bot_email_read_message", "calendar_add_event"):
+            with pytest.raises(NotFound, match=f"there is no tool '{tool}'"):
+                await client.call(tool)
+        assert (await client.call("status"))["name"] == "postbox"
+        assert (await client.call("trigger", {"prompt": "hello"}))["session_id"]
+
+
+async def test_a_switched_off_module_refuses_over_the_protocol(start: Start) -> None:
+    async with owner(await start()) as client:
+        await client.call("module.set_enabled", {"name": "email", "enabled": False})
+        for tool in ("bot_email_search_inbox", "calendar_add_event"):
+            with pytest.raises(ModuleDisabled) as refused:
+                await client.call(tool, {"query": "x"})
+            assert "module.set_enabled" in str(refused.value.hint)
+        await client.call("module.set_enabled", {"name": "email", "enabled": True})
+        assert await client.call("bot_email_search_inbox", {"query": "x"}) == {"messages": []}
+        with pytest.raises(NotFound, match="did you mean 'email'"):
+            await client.call("module.set_enabled", {"name": "emial", "enabled": True})
+
+
+async def test_strict_modules_end_the_start_and_what_had_started_is_shut_down(start: Start) -> None:
+    with capture_logs() as log, pytest.raises(PhaseFailed, match="the mail server does not answer"):
+        await start(FAILS, extra="strict_modules = true")
+    assert events(log, "module initialized", "module shutdown") == []
+    assert "server started" not in [line["event"] for line in log]
+
+
+async def test_modules_end_before_the_pool_does(start: Start) -> None:
+    butler = await start()
+    with capture_logs() as log:
+        await butler.stop()
+    wanted = ("module shutdown", "database pool closed")
+    assert [(line["event"], line.get("module")) for line in log if line["event"] in wanted] == [
+        ("module shutdown", "calendar"),
+        ("module shutdown", "email"),
+        ("database pool closed", None),
+    ]

@@ -1,0 +1,185 @@
+"""What modules offer: declared tools only, egress for the Messenger alone, closures as the seed has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from butlers.daemon.mcp_server import name_tools
+from butlers.domain.errors import ConfigInvalid
+from butlers.domain.module import FailurePhase
+from butlers.modules.base import ToolMeta
+from butlers.tools.base import Effect, spec_of
+from butlers.tools.catalogue import core_tools
+from integration.modules.bench import GOOD, Bench
+
+MakeBench = Callable[..., Bench]
+
+HEAD = "from butlers.sdk import *\nfrom butlers.sdk import SESSIONS, tool\n"
+
+
+def module_code(name: str, *, tools: str = "", body: str = "    pass", declared: str = "()") -> str:
+    return (
+        f"{HEAD}{tools}\nclass Made(Module):\n    name = {name!r}\n    tools = {declared}\n{body}\n"
+    )
+
+
+def tool_code(name: str) -> str:
+    return (
+        f"@tool(callers=SESSIONS)\nasync def {name}(ctx, text: str) -> dict[str, str]:\n"
+        "    'Say it.'\n    return {}\n"
+    )
+
+
+@pytest.mark.scenario("S001-12")
+async def test_metadata_marks_the_arguments_that_are_a_matter_of_safety(
+    make_bench: MakeBench,
+) -> None:
+    modules = await make_bench().bring_up()
+    email = modules.modules[0]
+    told = email.tool_metadata()
+    assert isinstance(told, dict)
+    meta = told["bot_email_send_message"]
+    assert isinstance(meta, ToolMeta)
+    assert meta.arg_sensitivities == {"to": True, "body": True}
+    assert modules.tool_metadata() == told  # what approvals will ask
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ("{'say_hullo': ToolMeta()}", "names 'say_hullo', which it does not offer"),
+        ("{'say_hello': ToolMeta({'txet': True})}", "say_hello has no argument 'txet'"),
+    ],
+)
+async def test_metadata_that_would_protect_nothing_is_refused(
+    make_bench: MakeBench, metadata: str, said: str
+) -> None:
+    code = module_code(
+        "polite",
+        tools=tool_code("say_hello"),
+        declared="(say_hello,)",
+        body=f"    def tool_metadata(self):\n        return {metadata}",
+    )
+    modules = await make_bench({"polite": ""}, code={"polite": code}).bring_up()
+    (state,) = modules.states()
+    assert state.failure_phase is FailurePhase.TOOLS
+    assert said in str(state.failure_error)
+
+
+async def test_closures_of_register_tools_become_tools(make_bench: MakeBench) -> None:
+    body = '''
+    def tool_metadata(self):
+        return {"note_count": ToolMeta(), "shout": ToolMeta()}
+
+    async def register_tools(self, mcp, config, db):
+        @mcp.tool()
+        async def note_count(prefix: str, limit: int = 10) -> dict[str, int]:
+            """How many notes there are."""
+            async with db.transaction() as connection:
+                return {"count": await connection.fetchval("SELECT 41 + $1::int", limit)}
+
+        @mcp.tool(name="shout", description="Say it loud.")
+        async def whisper(text: str) -> str:
+            return text.upper()
+'''
+    bench = make_bench({"notes": ""}, code={"notes": module_code("notes", body=body)})
+    modules = await bench.bring_up()
+    assert modules.healthy, modules.states()
+    count, shout = (spec for _, spec in bench.specs)
+    assert (count.name, count.description) == ("note_count", "How many notes there are.")
+    assert (shout.name, shout.description) == ("shout", "Say it loud.")
+    assert count.effect is Effect.LONG  # it opens its own transactions
+    assert await count.function(None, prefix="a", limit=1) == {"count": 42}
+    assert await shout.function(None, text="ho") == "HO"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "    def register_tools(self, mcp, config, db):\n"
+            "        @mcp.tool()\n        async def secret_door() -> None: ...",
+            "offers the tool 'secret_door', which it did not declare",
+        ),
+        (
+            "    def tool_metadata(self):\n        return {'slow_door': ToolMeta()}\n"
+            "    def register_tools(self, mcp, config, db):\n"
+            "        @mcp.tool\n        def slow_door() -> None: ...",
+            "is not an async function",
+        ),
+        (
+            "    def register_tools(self, mcp, config, db):\n"
+            "        super().register_tools(mcp, config, db)\n        mcp.add_tool(door)",
+            "offers the tool 'door' twice",
+        ),
+        (
+            "    def register_tools(self, mcp, config, db):\n        raise OSError('no paper')",
+            "OSError: no paper",
+        ),
+    ],
+    ids=["undeclared", "not async", "twice", "crash"],
+)
+async def test_a_wrong_registration_fails_the_module(
+    make_bench: MakeBench, body: str, said: str
+) -> None:
+    code = module_code("doors", tools=tool_code("door"), declared="(door,)", body=body)
+    bench = make_bench({"doors": ""}, code={"doors": code})
+    modules = await bench.bring_up()
+    (state,) = modules.states()
+    assert state.failure_phase is FailurePhase.TOOLS
+    assert said in str(state.failure_error)
+    assert bench.tools == []
+
+
+async def test_only_the_messenger_keeps_tools_that_speak_to_the_outside(
+    make_bench: MakeBench,
+) -> None:
+    names = ["email_reply_to_thread", "telegram_send_message", "bot_email_search", "pager_call"]
+    code = module_code(
+        "posts",
+        tools="".join(map(tool_code, names)),
+        declared=f"({', '.join(names)})",
+        body="    def tool_metadata(self):\n        return {'pager_call': ToolMeta(egress=True)}",
+    )
+    bench = make_bench({"posts": ""}, code={"posts": code})
+    with capture_logs() as log:
+        modules = await bench.bring_up()
+    assert bench.tools == ["bot_email_search"]
+    outside = ("email_reply_to_thread", "telegram_send_message", "pager_call")
+    assert modules.stripped_tools == outside
+    (line,) = (line for line in log if line["log_level"] == "warning")
+    assert (line["event"], line["module"]) == ("egress tools stripped", "posts")
+    assert line["tools"] == list(outside)
+    assert modules.healthy
+    messenger = make_bench({"posts": ""}, name="messenger", code={"posts": code})
+    assert (await messenger.bring_up()).stripped_tools == ()
+    assert messenger.tools == names
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"), [("status", "the core"), ("bot_email_read_message", "module email")]
+)
+async def test_a_name_with_two_owners_is_found_and_both_are_named(
+    make_bench: MakeBench, name: str, owner: str
+) -> None:
+    code = module_code("twin", tools=tool_code(name), declared=f"({name},)")
+    bench = make_bench({**GOOD, "twin": ""}, code={"twin": code})
+    await bench.bring_up()
+    core = [("the core", spec) for spec in core_tools(bench.config.role)]
+    with pytest.raises(ConfigInvalid) as refused:
+        name_tools([*core, *bench.specs])
+    assert f"{name!r} is declared by {owner} and by module twin" in refused.value.message
+
+
+async def test_the_tools_of_the_core_and_of_both_modules_fit_together(
+    make_bench: MakeBench,
+) -> None:
+    bench = make_bench()
+    await bench.bring_up()
+    core = [("the core", spec) for spec in core_tools(bench.config.role)]
+    named = name_tools([*core, *bench.specs])
+    for tool_function in bench.modules.modules[0].tools:
+        assert named[spec_of(tool_function).name].function is tool_function

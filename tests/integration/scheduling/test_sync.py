@@ -1,0 +1,145 @@
+"""butler.toml's schedules in the table, through the start of a real butler."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from butlers.domain.errors import PhaseFailed
+from integration.scheduling.conftest import Home
+
+MORNING = 'name = "morning-briefing"\ncron = "0 8 * * *"\nprompt = "Brief me."'
+CLEANUP = 'name = "cleanup"\ncron = "*/30 * * * *"\ndispatch_mode = "job"\njob_name = "sweep"'
+WEEKLY = {"name": "mine", "cron": "0 10 * * 1", "prompt": "ping"}
+
+
+@pytest.mark.scenario("S002-38")
+async def test_first_start_inserts_both(place: Home) -> None:
+    place.write(MORNING, CLEANUP)
+    await place.start()
+    tasks = await place.tasks()
+    assert set(tasks) == {"morning-briefing", "cleanup"}
+    assert {task["source"] for task in tasks.values()} == {"toml"}
+    assert {task["enabled"] for task in tasks.values()} == {True}
+    # It is 08:00:30 in Berlin: tomorrow at eight, and half past eight.
+    assert tasks["morning-briefing"]["next_run_at"] == datetime(2026, 5, 14, 6, tzinfo=UTC)
+    assert tasks["cleanup"]["next_run_at"] == datetime(2026, 5, 13, 6, 30, tzinfo=UTC)
+    assert tasks["morning-briefing"]["timezone"] == "Europe/Berlin"
+    assert tasks["cleanup"]["dispatch_mode"] == "job"
+    assert (tasks["morning-briefing"]["exact"], tasks["cleanup"]["exact"]) == (True, False)
+
+
+@pytest.mark.scenario("S002-39")
+async def test_a_changed_entry_changes_its_task(place: Home) -> None:
+    place.write(MORNING)
+    await place.start()
+    (before,) = (await place.tasks()).values()
+    place.write('name = "morning-briefing"\ncron = "30 9 * * *"\nprompt = "Brief me well."')
+    await place.restart()
+    (after,) = (await place.tasks()).values()
+    assert (after["cron"], after["prompt"]) == ("30 9 * * *", "Brief me well.")
+    assert after["next_run_at"] == datetime(2026, 5, 13, 7, 30, tzinfo=UTC)
+    assert (after["id"], after["source"]) == (before["id"], "toml")
+
+
+@pytest.mark.scenario("S002-40")
+async def test_tasks_made_at_run_time_are_left_alone(place: Home) -> None:
+    place.write(MORNING)
+    await place.start()
+    await place.call("schedule_create", **WEEKLY)
+    before = (await place.tasks())["mine"]
+    assert before["source"] == "db"
+    place.write(CLEANUP)
+    await place.restart()
+    assert (await place.tasks())["mine"] == before
+
+
+@pytest.mark.scenario("S002-41")
+async def test_no_schedule_in_the_file(place: Home) -> None:
+    await place.start()
+    assert await place.tasks() == {}
+    await place.call("schedule_create", **WEEKLY)
+    before = await place.tasks()
+    await place.restart()
+    assert await place.tasks() == before
+    assert {task["source"] for task in before.values()} == {"db"}
+
+
+async def test_what_left_the_file_is_off_until_it_comes_back(place: Home) -> None:
+    place.write(MORNING, CLEANUP)
+    await place.start()
+    place.write(CLEANUP)
+    await place.restart()
+    gone = (await place.tasks())["morning-briefing"]
+    assert (gone["enabled"], gone["disabled_by"], gone["next_run_at"]) == (False, "file", None)
+    place.clock.move(days=3)
+    place.write(MORNING, CLEANUP)
+    await place.restart()
+    back = (await place.tasks())["morning-briefing"]
+    assert (back["id"], back["enabled"], back["disabled_by"]) == (gone["id"], True, None)
+    assert back["next_run_at"] == datetime(2026, 5, 17, 6, tzinfo=UTC)
+
+
+async def test_what_the_owner_switched_off_stays_off(place: Home) -> None:
+    place.write(MORNING)
+    await place.start()
+    (task,) = (await place.tasks()).values()
+    await place.call("schedule_update", id=str(task["id"]), enabled=False)
+    await place.restart()
+    (after,) = (await place.tasks()).values()
+    assert (after["enabled"], after["disabled_by"], after["next_run_at"]) == (False, "owner", None)
+    answer = await place.call("schedule_update", id=str(task["id"]), enabled=True)
+    assert answer["next_run_at"] == "2026-05-14T06:00:00+00:00"
+
+
+async def test_an_unchanged_entry_keeps_its_due_time(place: Home) -> None:
+    """Or else a restart would make everyone forget what was due while the butler was away."""
+    place.write(MORNING)
+    await place.start()
+    await place.stop()
+    place.clock.move(days=2, hours=3)
+    await place.start()
+    runs = await place.ended("morning-briefing", 2)
+    assert [run["outcome"] for run in runs] == ["missed", "missed"]
+
+
+async def test_a_name_that_belongs_to_a_task_of_the_database(place: Home) -> None:
+    await place.start()
+    made = await place.call("schedule_create", **WEEKLY)
+    await place.stop()
+    place.write(MORNING, 'name = "mine"\ncron = "@daily"\nprompt = "ping"')
+    with pytest.raises(
+        PhaseFailed, match=r"butler\.toml:\d+: butler\.schedule\[1\]\.name"
+    ) as caught:
+        await place.start()
+    assert made["id"] in str(caught.value)
+    assert "'mine'" in str(caught.value)
+    assert caught.value.hint
+    assert caught.value.phase == "sync schedules"
+    place.write()
+    await place.start()
+    assert set(await place.tasks()) == {"mine"}  # the failed start left nothing behind
+
+
+@pytest.mark.parametrize(
+    ("schedule", "reason"),
+    [
+        ('name = "x"\ncron = "0 0 30 2 *"\nprompt = "p"', r":10: .*cron: .*never fires"),
+        ('name = "x"\ncron = "* * * * * *"\nprompt = "p"', r":10: .*not to the second"),
+        ('name = "x"\ncron = "nine"\nprompt = "p"', r":10: .*1 fields"),
+        ('name = "a\\u0007b"\ncron = "@daily"\nprompt = "p"', r":9: .*control characters"),
+        ('name = "x"\ncron = "@daily"\nprompt = "a\\u0000b"', r":11: .*NUL"),
+        (
+            'name = "x"\ncron = "@daily"\ndispatch_mode = "job"\njob_name = "j"\njob_args = {a = nan}',
+            r":13: .*nan",
+        ),
+    ],
+)
+async def test_a_bad_entry_is_refused_with_file_key_and_line(
+    place: Home, schedule: str, reason: str
+) -> None:
+    place.write(schedule)
+    with pytest.raises(PhaseFailed, match=rf"butler\.toml{reason}") as caught:
+        await place.start()
+    assert caught.value.hint

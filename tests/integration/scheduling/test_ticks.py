@@ -1,0 +1,348 @@
+"""Ticks and runs against a real database: once each, never lost, and never silently left out."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from butlers.daemon.butler import Butler
+from butlers.domain.errors import DatabaseUnavailable
+from butlers.domain.schedule import run_id_of
+from butlers.scheduling.jobs import JobContext
+from butlers.scheduling.runs import Runner
+from butlers.scheduling.scheduler import Scheduler
+from butlers.store import queue, schedules
+from butlers.store.database import Database
+from integration.scheduling.conftest import Home, until
+
+PING = 'name = "ping"\ncron = "0 9 * * *"\nprompt = "ping"'
+NINE = datetime(2026, 5, 13, 7, tzinfo=UTC)  # in Berlin
+
+
+def jobs_of(place: Home) -> dict[str, Any]:
+    jobs = place.butler.scheduler.jobs
+    assert isinstance(jobs, dict)
+    return jobs
+
+
+async def tick_at(place: Home, when: datetime) -> dict[str, Any]:
+    place.clock.at = when
+    return (await place.butler.scheduler.tick()).as_dict()
+
+
+async def test_a_prompt_runs_in_a_session(place: Home) -> None:
+    place.write(PING)
+    await place.start()
+    assert await tick_at(place, NINE - timedelta(seconds=1)) == {}
+    assert await tick_at(place, NINE) == {"queued": ["ping"]}
+    (run,) = await place.ended("ping")
+    assert (run["outcome"], run["due_at"], run["detail"]) == ("ran", NINE, None)
+    (session,) = await place.rows("SELECT * FROM sessions")
+    assert session["trigger_source"] == "schedule:ping"
+    assert session["request_id"] == run["id"] == run_id_of(run["task_id"], NINE)
+    assert (session["id"], session["output"]) == (run["session_id"], "pong")
+    task = (await place.tasks())["ping"]
+    assert task["next_run_at"] == NINE + timedelta(days=1)
+    assert task["last_run_at"] == NINE
+    assert task["last_result"]["outcome"] == "ran"
+
+
+async def test_the_tick_tool_and_the_loop_fire_once(place: Home) -> None:
+    place.write(PING)
+    await place.start()
+    place.clock.at = NINE
+    answers = await asyncio.gather(*(place.call("tick") for _ in range(6)))
+    assert [answer for answer in answers if answer] in (
+        [],
+        [{"queued": ["ping"]}],
+    )  # or the loop did
+    await place.ended("ping")
+    assert len(await place.runs("ping")) == 1
+    assert len(await place.rows("SELECT FROM sessions")) == 1
+
+
+async def test_many_concurrent_ticks_share_a_large_load(running: Home) -> None:
+    """Three batches' worth, six ticks at once: every due time once, none twice."""
+    scheduler = running.butler.scheduler
+    await running.rows(
+        """
+        INSERT INTO scheduled_tasks (id, name, cron, prompt, next_run_at)
+        SELECT gen_random_uuid(), 'task ' || n, '0 9 * * *', 'ping', $1
+        FROM generate_series(1, 250) AS n
+        """,
+        NINE,
+    )
+    running.clock.at = NINE
+    found = await asyncio.gather(*(scheduler.tick() for _ in range(6)))
+    again = await scheduler.tick()
+    queued = [name for summary in (*found, again) for name in summary.names("queued")]
+    assert len(queued) == len(set(queued))
+    assert await scheduler.tick() == type(again)()
+    runs = await running.rows("SELECT task_name, due_at FROM schedule_runs")
+    assert sorted(run["task_name"] for run in runs) == sorted(f"task {n}" for n in range(1, 251))
+    assert {run["due_at"] for run in runs} == {NINE}
+
+
+async def test_a_crash_after_the_claim_loses_nothing(place: Home) -> None:
+    """The claim is committed, a worker takes the run and dies; the next start finds and runs it."""
+    place.write(PING)
+    butler = await place.start()
+    await place.stop()
+    place.clock.at = NINE
+    await tick_and_die(butler, place)
+
+    await place.start()
+    (run,) = await place.ended("ping")
+    assert (run["outcome"], run["due_at"]) == ("ran", NINE)
+    assert len(await place.runs("ping")) == 1
+    (item,) = await place.rows("SELECT * FROM queue_items WHERE queue = 'schedules'")
+    assert item["attempts"] == 2
+
+
+async def tick_and_die(butler: Butler, place: Home) -> None:
+    """All that a process does up to its death; what it leaves is the lease of a holder that is no more."""
+    database = await Database.open(butler.database.login, "dying")
+    try:
+        scheduler = Scheduler(butler.config, database, butler.listener, place.clock, _never, {})
+        assert (await scheduler.tick()).names("queued") == ["ping"]
+        async with database.transaction() as connection:
+            (lease,) = await queue.claim(connection, schedules.SCHEDULES, holder=4711)
+            await schedules.begin_run(connection, UUID(lease.payload["run_id"]), NINE)
+    finally:
+        await database.close()
+
+
+async def _never(*_: object) -> UUID:
+    raise AssertionError("nothing is to be delivered")
+
+
+async def test_a_run_that_was_recorded_is_not_repeated(place: Home) -> None:
+    """It ended, and the worker died before it could say so to the queue."""
+    place.write(PING)
+    await place.start()
+    await tick_at(place, NINE)
+    (run,) = await place.ended("ping")
+    runner = Runner(
+        "tester", place.butler.database, place.clock, place.butler.spawner, _never, {}, timeout_s=5
+    )
+    payload = {"run_id": str(run["id"]), "start_at": NINE.isoformat()}
+    lease = queue.Lease(run["id"], "schedules", str(run["id"]), payload, 2, 8, 2)
+    assert await runner.process(lease) is None
+    assert len(await place.rows("SELECT FROM sessions")) == 1
+
+
+async def test_a_dead_letter_is_a_failed_run(place: Home) -> None:
+    place.write('name = "spread"\ncron = "*/30 * * * *"\nprompt = "ping"')
+    await place.start()
+    place.clock.at = datetime(2026, 5, 13, 6, 30, tzinfo=UTC)
+    scheduler = place.butler.scheduler
+    async with place.butler.database.transaction() as connection:
+        # Held far in the future, so that no worker takes it.
+        task = (await schedules.read_due(connection, place.clock.at, 1))[0]
+        assert await schedules.claim(
+            connection, [(task.id, place.clock.at, place.clock.at + timedelta(minutes=30))]
+        ) == {task.id}
+        run_id = run_id_of(task.id, place.clock.at)
+        run = schedules.Run(run_id, task.id, task.name, place.clock.at)
+        await schedules.open_run(connection, run, place.clock.at, timedelta(days=1))
+        await connection.execute(
+            "UPDATE queue_items SET state = 'dead', error = 'the worker died' WHERE queue = 'schedules'"
+        )
+    await scheduler.tick()
+    (ended,) = await place.runs("spread")
+    assert (ended["outcome"], ended["detail"]) == ("failed", "the worker died")
+
+
+@pytest.mark.parametrize(
+    ("missed", "outcomes", "asked"),
+    [
+        ('missed = "skip"', ["missed", "missed"], 0),
+        ('missed = "once"', ["skipped", "ran"], 0),
+        ('missed = "once"\nmissed_within_s = 3600', ["missed", "missed"], 0),
+        ('missed = "ask"', ["missed", "missed"], 1),
+        ('missed = "ask"\nmissed_within_s = 3600', ["missed", "missed"], 0),
+    ],
+)
+async def test_downtime(place: Home, missed: str, outcomes: list[str], asked: int) -> None:
+    """Three mornings and a bit without a butler."""
+    place.write(f"{PING}\n{missed}")
+    await place.start()
+    await place.stop()
+    place.clock.at = NINE + timedelta(days=2, hours=3)
+    await place.start()
+    runs = await place.ended("ping", 2)
+    assert [run["outcome"] for run in runs] == outcomes
+    assert [run["due_at"] for run in runs] == [NINE, NINE + timedelta(days=2)]
+    assert all(run["detail"] for run in runs)
+    assert len(await place.rows("SELECT FROM sessions")) == outcomes.count("ran")
+    sent = await place.sent()
+    assert len(sent) == asked
+    if sent:
+        assert "'ping'" in sent[0]["message"]
+        assert sent[0]["target"] == "console:owner"
+    task = (await place.tasks())["ping"]
+    assert task["next_run_at"] == NINE + timedelta(days=3)
+    await place.butler.scheduler.tick()
+    assert len(await place.runs("ping")) == 2
+
+
+async def test_the_answer_to_a_question_is_a_run(place: Home) -> None:
+    place.write(f'{PING}\nmissed = "ask"')
+    await place.start()
+    await place.stop()
+    place.clock.at = NINE + timedelta(hours=5)
+    await place.start()
+    await until("the question", place.sent)
+    task = (await place.tasks())["ping"]
+    await place.call("schedule_update", id=str(task["id"]), run_now=True)
+    runs = await place.ended("ping", 2)
+    assert [run["outcome"] for run in runs] == ["missed", "ran"]
+    assert (await place.tasks())["ping"]["next_run_at"] == NINE + timedelta(days=1)
+
+
+async def test_a_run_that_was_claimed_before_a_long_downtime_is_missed_too(place: Home) -> None:
+    place.write('name = "spread"\ncron = "0 */6 * * *"\nprompt = "ping"')
+    await place.start()
+    task = (await place.tasks())["spread"]
+    due = task["next_run_at"]
+    async with place.butler.database.transaction() as connection:
+        await schedules.claim(connection, [(task["id"], due, due + timedelta(hours=6))])
+        place.clock.at = due + timedelta(hours=2)
+        run = schedules.Run(run_id_of(task["id"], due), task["id"], "spread", due)
+        await schedules.open_run(connection, run, due, timedelta(0))
+    (run_row,) = await place.ended("spread")
+    assert run_row["outcome"] == "missed"
+    assert "2 h late" in run_row["detail"]
+    assert await place.rows("SELECT FROM sessions") == []
+
+
+async def test_a_check_with_nothing_to_say_costs_no_session(place: Home) -> None:
+    place.write(f'{PING}\ncheck = "anything_new"')
+    await place.start()
+    answers = [[], ["a bill"]]
+    seen: list[JobContext] = []
+
+    async def anything_new(job: JobContext) -> list[str]:
+        seen.append(job)
+        return answers.pop(0)
+
+    jobs_of(place)["anything_new"] = anything_new
+    await tick_at(place, NINE)
+    (run,) = await place.ended("ping")
+    assert run["outcome"] == "nothing-to-say"
+    assert await place.rows("SELECT FROM sessions") == []
+    await tick_at(place, NINE + timedelta(days=1))
+    _, second = await place.ended("ping", 2)
+    assert second["outcome"] == "ran"
+    assert len(await place.rows("SELECT FROM sessions")) == 1
+    assert [job.due_at for job in seen] == [NINE, NINE + timedelta(days=1)]
+
+
+JOB = 'name = "{0}"\ncron = "0 9 * * *"\ndispatch_mode = "job"\njob_name = "{0}"\njob_args = {{n = 7}}'
+
+
+async def test_jobs_fail_alone_and_write_with_their_outcome(place: Home) -> None:
+    names = ("works", "crashes", "unknown", "hangs")
+    place.write(*(JOB.format(name) for name in names), extra="runtime.timeout_s = 2")
+    await place.start()
+
+    async def works(job: JobContext) -> str:
+        await job.connection.execute("INSERT INTO state VALUES ('works', $1)", job.arguments["n"])
+        return f"swept for {job.task}"
+
+    async def crashes(job: JobContext) -> None:
+        await job.connection.execute("INSERT INTO state VALUES ('crashes', '1')")
+        raise ValueError("no \x00 broom")
+
+    async def hangs(_job: JobContext) -> None:
+        await asyncio.sleep(60)
+
+    jobs_of(place).update(works=works, crashes=crashes, hangs=hangs)
+    await tick_at(place, NINE)
+    found = {name: (await place.ended(name))[0] for name in names}
+    assert {name: run["outcome"] for name, run in found.items()} == {
+        "works": "ran",
+        "crashes": "failed",
+        "unknown": "failed",
+        "hangs": "failed",
+    }
+    assert found["works"]["detail"] == "swept for works"
+    assert found["crashes"]["detail"] == "ValueError: no \\0 broom"
+    assert found["unknown"]["detail"] == "there is no job 'unknown'"
+    assert "longer than 2 s" in found["hangs"]["detail"]
+    assert await place.rows("SELECT key, value FROM state") == [{"key": "works", "value": 7}]
+    assert await place.rows("SELECT FROM sessions") == []
+
+
+async def test_what_may_succeed_later_is_tried_again(place: Home) -> None:
+    place.write(JOB.format("flaky"))
+    await place.start()
+    tries: list[UUID] = []
+
+    async def flaky(job: JobContext) -> None:
+        tries.append(job.run_id)
+        if len(tries) < 3:
+            raise DatabaseUnavailable("not yet")
+
+    jobs_of(place)["flaky"] = flaky
+    await tick_at(place, NINE)
+    (run,) = await place.ended("flaky")
+    assert (run["outcome"], tries) == ("ran", [run["id"]] * 3)
+
+
+async def test_a_run_that_has_not_ended_is_not_overtaken(place: Home) -> None:
+    place.write(JOB.format("slow").replace("0 9 * * *", "0 * * * *"))
+    await place.start()
+    entered, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(_job: JobContext) -> None:
+        entered.set()
+        await gate.wait()
+
+    jobs_of(place)["slow"] = slow
+    await tick_at(place, NINE)
+    await entered.wait()
+    assert await tick_at(place, NINE + timedelta(hours=1)) == {"skipped": ["slow"]}
+    gate.set()
+    runs = await place.ended("slow", 2)
+    assert [run["outcome"] for run in runs] == ["ran", "skipped"]
+    assert "09:00" in runs[1]["detail"]
+
+
+async def test_a_task_disabled_or_deleted_after_its_claim_is_skipped(running: Home) -> None:
+    made = await running.call("schedule_create", name="gone", cron="@hourly", prompt="ping")
+    due = datetime.fromisoformat(made["next_run_at"])
+    async with running.butler.database.transaction() as connection:
+        task = await schedules.find_task(connection, UUID(made["id"]))
+        assert task is not None
+        await schedules.delete_task(connection, task.id)
+        run = schedules.Run(run_id_of(task.id, due), task.id, "gone", due)
+        await schedules.open_run(connection, run, running.clock.now(), timedelta(0))
+    (run_row,) = await running.ended("gone")
+    assert (run_row["outcome"], run_row["detail"]) == ("skipped", "the schedule was deleted")
+
+
+async def test_a_task_that_no_longer_makes_sense_fails_alone(place: Home) -> None:
+    place.write(PING)
+    await place.start()
+    await place.rows(
+        "INSERT INTO scheduled_tasks (id, name, cron, timezone, prompt, next_run_at)"
+        " VALUES (gen_random_uuid(), 'odd', '0 9 * * *', 'Mars/Olympus', 'ping', $1)",
+        NINE,
+    )
+    assert await tick_at(place, NINE) == {"queued": ["ping"], "failed": ["odd"]}
+    (run,) = await place.ended("odd")
+    assert "Mars/Olympus" in run["detail"]
+    assert (await place.ended("ping"))[0]["outcome"] == "ran"
+
+
+async def test_a_change_wakes_the_loop(running: Home) -> None:
+    """Nobody ticks here but the loop, which would otherwise sleep for a minute."""
+    made = await running.call("schedule_create", name="soon", cron="@daily", prompt="ping")
+    await running.call("schedule_update", id=made["id"], run_now=True)
+    (run,) = await running.ended("soon")
+    assert run["outcome"] == "ran"

@@ -1,0 +1,87 @@
+"""The pool: typed errors for a server that is gone, and for nothing else; JSONB as Python data."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from butlers.domain.errors import DatabaseUnavailable
+from butlers.store.database import Database, Login, connect
+
+
+async def test_jsonb_is_python_data(database: Database) -> None:
+    value = {"a": [1, 2.5, None, True, "ü \U0001f600"], "b": {"c": "\\u0041"}}
+    async with database.transaction() as connection:
+        assert await connection.fetchval("SELECT $1::jsonb", value) == value
+        assert await connection.fetchval("SELECT $1::jsonb ->> 'x'", {"x": "text"}) == "text"
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError("/no"), TimeoutError(), ConnectionResetError()]
+)
+async def test_what_failed_beside_the_database_is_not_the_databases_fault(
+    database: Database, error: OSError
+) -> None:
+    async def work() -> None:
+        async with database.transaction() as connection:
+            await connection.execute("INSERT INTO state (key, value) VALUES ('k', '1')")
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        await work()
+    assert caught.value is error
+    async with database.transaction() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM state") == 0
+
+
+@pytest.mark.parametrize(("cast", "value"), [("int", "text"), ("int", 2**40), ("jsonb", object())])
+async def test_an_argument_that_can_not_be_sent_is_not_an_outage(
+    database: Database, cast: str, value: object
+) -> None:
+    async def work() -> None:
+        async with database.transaction() as connection:
+            await connection.fetchval(f"SELECT $1::{cast}", value)
+
+    with pytest.raises(asyncpg.DataError, match="invalid input"):
+        await work()
+    assert await database.is_alive()
+
+
+async def test_a_session_that_is_ended_by_the_server_is_an_outage(
+    database: Database, admin: Login
+) -> None:
+    async def work() -> None:
+        async with database.transaction() as connection:
+            other = await connect(admin, "tests")
+            await other.fetchval("SELECT pg_terminate_backend($1)", connection.get_server_pid())
+            await other.close()
+            await connection.execute("SELECT 1")
+
+    with pytest.raises(DatabaseUnavailable) as caught:
+        await work()
+    assert caught.value.retryable
+    async with database.transaction() as connection:  # the next one finds a fresh connection
+        assert await connection.fetchval("SELECT 1") == 1
+
+
+async def test_a_server_that_is_not_there_is_an_outage() -> None:
+    nobody = Login("postgresql://postgres@127.0.0.1:1/postgres", "postgres", "x", "postgres")
+    with pytest.raises(DatabaseUnavailable):
+        await connect(nobody, "tests")
+    with pytest.raises(DatabaseUnavailable):
+        await Database.open(nobody, "tests")
+
+
+async def test_a_mistake_in_a_statement_stays_what_it_is(database: Database) -> None:
+    async def work() -> None:
+        async with database.transaction() as connection:
+            await connection.execute("SELECT nonsense")
+
+    with pytest.raises(asyncpg.UndefinedColumnError):
+        await work()
+
+
+def test_a_login_does_not_print_its_passwords() -> None:
+    shown = repr(Login("postgresql://postgres:hunter2@/x", "someone", "hunter3", "butlers"))
+    assert "someone" in shown
+    assert "hunter" not in shown

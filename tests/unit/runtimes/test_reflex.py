@@ -1,0 +1,53 @@
+"""What the reflex runtime does before it reaches its butler. The rest is in tests/integration/daemon."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from butlers.domain.errors import PeerUnavailable
+from butlers.domain.session import Outcome, SessionResult
+from butlers.runtimes.base import McpServer
+from butlers.runtimes.reflex import NO_MODEL, ReflexRuntime
+from butlers.skills.reflexes import ReflexMatch, load_reflexes
+
+NOBODY = {"tester": McpServer("http://127.0.0.1:1/mcp", "token")}
+
+
+async def invoke(runtime: ReflexRuntime, prompt: str) -> SessionResult:
+    return await runtime.invoke(prompt, "", NOBODY, {}, request=None)
+
+
+async def test_no_match_reaches_nobody() -> None:
+    asked: list[str] = []
+
+    def match(text: str) -> ReflexMatch | None:
+        asked.append(text)
+        return None
+
+    result = await invoke(ReflexRuntime(match), "hello there")
+    assert asked == ["hello there"]
+    assert (result.outcome, result.text, result.tool_calls) == (Outcome.NO_MATCH, NO_MODEL, ())
+    assert not result.ok
+
+
+async def test_a_butler_that_is_away_is_an_error_to_retry(tmp_path: Path) -> None:
+    """Nothing happened, so nothing is said to the person: the whole request is tried again."""
+    file = tmp_path / "notes" / "reflex.toml"
+    file.parent.mkdir()
+    file.write_text(
+        'version = 1\n[[reflex]]\nname = "a"\npattern = "go"\ntool = "t"\nreply = "ok"\n'
+    )
+    book = load_reflexes(tmp_path)
+    runtime = ReflexRuntime(lambda text: book.match(text, datetime.now(UTC), ZoneInfo("UTC")))
+
+    with pytest.raises(PeerUnavailable) as failed:
+        await invoke(runtime, "go")
+    assert failed.value.retryable
+
+
+def test_a_token_is_not_shown() -> None:
+    assert "secret" not in repr(McpServer("http://127.0.0.1:1/mcp", "secret"))
