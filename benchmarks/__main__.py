@@ -7,9 +7,14 @@ import logging
 
 import structlog
 
-from benchmarks import message, queue, start
+from benchmarks import message, queue, start, ticks
 
-BENCHMARKS = {"start": start.run, "message": message.run, "queue": queue.run}
+BENCHMARKS = {
+    "start": start.run,
+    "message": message.run,
+    "queue": queue.run,
+    "ticks": ticks.run,
+}
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from alembic import op
 
 revision = "core_001"
 down_revision = None
+branch_labels = ("core",)
 
 
 def upgrade() -> None:

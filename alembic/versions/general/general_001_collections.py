@@ -4,6 +4,7 @@ from alembic import op
 
 revision = "general_001"
 down_revision = None
+branch_labels = ("general",)
 
 
 def upgrade() -> None:

@@ -4,6 +4,7 @@ from alembic import op
 
 revision = "health_001"
 down_revision = None
+branch_labels = ("health",)
 
 
 def upgrade() -> None:

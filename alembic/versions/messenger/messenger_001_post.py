@@ -4,6 +4,7 @@ from alembic import op
 
 revision = "messenger_001"
 down_revision = None
+branch_labels = ("messenger",)
 
 
 def upgrade() -> None:

@@ -8,6 +8,7 @@ from alembic import op
 
 revision = "shared_001"
 down_revision = None
+branch_labels = ("shared",)
 
 
 def upgrade() -> None:

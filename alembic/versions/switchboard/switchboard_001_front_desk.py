@@ -4,6 +4,7 @@ from alembic import op
 
 revision = "switchboard_001"
 down_revision = None
+branch_labels = ("switchboard",)
 
 
 def upgrade() -> None:

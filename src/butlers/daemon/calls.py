@@ -58,6 +58,7 @@ current_call: ContextVar[CallContext] = ContextVar("current_call")
 # What PostgreSQL says to a NUL in a text, and to one in a JSON document.
 UNSTORABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
 AUDITED_TEXT = 4_000  # characters of one argument that the audit keeps
+LONGEST_SECRET = 70_000
 AUDITED_ARGUMENTS = 64_000  # and of all of them
 _content_blocks: TypeAdapter[list[mt.ContentBlock]] = TypeAdapter(list[mt.ContentBlock])
 
@@ -125,7 +126,7 @@ class _Call:
         return CallRecord(
             caller=self.caller,
             tool=self.spec.name,
-            arguments=_keepable(redactor.scrub_data(self.arguments)),
+            arguments=_keepable(self.arguments),
             ok=error is None,
             duration_ms=round((time.monotonic() - self.started) * 1000),
             replayed=replayed,
@@ -368,7 +369,8 @@ def _keepable(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
-        text = _storable(value[:AUDITED_TEXT])
+        # A little more than is kept is searched, so that a secret is not cut in two before it is found.
+        text = _storable(redactor.scrub(value[: AUDITED_TEXT + LONGEST_SECRET])[:AUDITED_TEXT])
         cut = len(value) - AUDITED_TEXT
         return f"{text}… ({cut:,} more characters)" if cut > 0 else text
     if isinstance(value, dict):

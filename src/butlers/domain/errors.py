@@ -176,6 +176,12 @@ class NotFound(ButlersError):
     code = "not_found"
 
 
+class StateConflict(ButlersError):
+    """Somebody else changed the value meanwhile."""
+
+    code = "state_conflict"
+
+
 class NotAllowed(ButlersError):
     """This caller may not do that."""
 

@@ -58,3 +58,18 @@ async def list_sessions(connection: Connection, limit: int, offset: int) -> list
         offset,
     )
     return [dict(row) for row in rows]
+
+
+async def get_session(connection: Connection, session_id: UUID) -> dict[str, Any] | None:
+    """Everything that is known of one session, its tool calls included."""
+    row = await connection.fetchrow("SELECT * FROM sessions WHERE id = $1", session_id)
+    if row is None:
+        return None
+    calls = await connection.fetch(
+        """
+        SELECT tool, arguments, ok, replayed, error, duration_ms, called_at
+        FROM tool_calls WHERE session_id = $1 ORDER BY id
+        """,
+        session_id,
+    )
+    return {**dict(row), "tool_calls": [dict(call) for call in calls]}

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from butlers.config.butler import Role
-from butlers.tools import messenger, modules, routing, schedules, sessions, status, switchboard
+from butlers.tools import (
+    messenger,
+    modules,
+    routing,
+    schedules,
+    sessions,
+    state,
+    status,
+    switchboard,
+)
 from butlers.tools.base import ToolSpec, spec_of
 
-COMMON = (*status.TOOLS, *sessions.TOOLS, *routing.TOOLS, *schedules.TOOLS, *modules.TOOLS)
+COMMON = (
+    *status.TOOLS,
+    *sessions.TOOLS,
+    *routing.TOOLS,
+    *state.TOOLS,
+    *schedules.TOOLS,
+    *modules.TOOLS,
+)
 BY_ROLE = {Role.SWITCHBOARD: switchboard.TOOLS, Role.MESSENGER: messenger.TOOLS}
 
 

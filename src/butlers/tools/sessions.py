@@ -8,10 +8,11 @@ from uuid import UUID
 from pydantic import Field
 
 from butlers.domain.caller import EVERYONE, OWNER_ONLY
+from butlers.domain.errors import NotFound
 from butlers.domain.ids import uuid7
 from butlers.domain.message import check_storable, check_text
 from butlers.domain.session import SessionRequest
-from butlers.store.sessions import list_sessions
+from butlers.store.sessions import get_session, list_sessions
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 
@@ -54,4 +55,13 @@ async def sessions_list(
     return {"sessions": await list_sessions(ctx.connection, limit, offset)}
 
 
-TOOLS = (trigger, sessions_list)
+@tool(callers=EVERYONE, effect=Effect.READ)
+async def sessions_get(ctx: CallContext, session_id: UUID) -> dict[str, Any]:
+    """One session in full: prompt, output, outcome, cost, and every tool call with its arguments."""
+    found = await get_session(ctx.connection, session_id)
+    if found is None:
+        raise NotFound(f"there is no session {session_id}", hint="sessions_list shows them")
+    return found
+
+
+TOOLS = (trigger, sessions_list, sessions_get)

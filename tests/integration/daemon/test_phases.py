@@ -1,0 +1,164 @@
+"""Each phase of a start, made to fail: no later one runs, every earlier one is undone, and it is named."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from butlers.config.settings import Settings
+from butlers.daemon.butler import Butler
+from butlers.daemon.phases import PHASES, Phase
+from butlers.domain.errors import ConfigInvalid, PhaseFailed
+from butlers.store.database import Login
+from integration.daemon.house import House, MakeHouse
+
+NAMES = [phase.__name__ for phase in PHASES]
+AFTER_THE_PORT = NAMES[1:]  # before it there is nothing that could answer /health
+
+SEED_ORDER = [
+    "initialize_telemetry",
+    "load_modules",
+    "validate_config",
+    "validate_environment",
+    "provision_database",
+    "apply_core_migrations",
+    "apply_butler_migrations",
+    "apply_module_migrations",
+    "set_up_credentials",
+    "validate_core_credentials",
+    "start_modules",
+    "create_spawner",
+    "wire_pipeline",
+    "sync_schedules",
+    "connect_switchboard",
+    "start_server",
+    "apply_approval_gates",
+    "start_buffer",
+    "recover_route_inbox",
+    "start_heartbeat",
+    "start_scheduler",
+    "start_liveness_reporter",
+]
+
+
+class Planted(Exception):
+    """What the failing phase raises."""
+
+
+def failing_at(name: str, ran: list[str]) -> tuple[Phase, ...]:
+    """The real phases, recorded, with one that does its work and then fails."""
+
+    def recorded(phase: Phase) -> Phase:
+        async def run(butler: Butler) -> None:
+            await phase(butler)
+            ran.append(phase.__name__)
+            if phase.__name__ == name:
+                raise Planted("planted")
+
+        run.__name__ = phase.__name__
+        return run
+
+    return tuple(recorded(phase) for phase in PHASES)
+
+
+def make(house: House, phases: tuple[Phase, ...]) -> Butler:
+    butler = Butler(
+        house.config(),
+        settings=Settings(house.home),
+        key=house.key,
+        provisioner=house.provisioner,
+        versions=house.versions,
+        phases=phases,
+    )
+    house.butlers.append(butler)
+    return butler
+
+
+async def connections_of(admin: Login, house: House) -> int:
+    connection = await asyncpg.connect(**admin.arguments("tests"))
+    try:
+        return int(
+            await connection.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = $1",
+                house.config().db.name,
+            )
+        )
+    finally:
+        await connection.close()
+
+
+def health_of(butler: Butler) -> str:
+    return butler.url.replace("/mcp", "/health")
+
+
+def tasks_of(butler: Butler) -> set[str]:
+    prefixes = (f"{butler.config.name}:", "worker:", "leases:")
+    return {task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith(prefixes)}
+
+
+def test_the_order_is_the_one_that_was_decided() -> None:
+    assert [name for name in NAMES if name in SEED_ORDER] == SEED_ORDER
+
+
+@pytest.mark.parametrize("name", AFTER_THE_PORT)
+async def test_a_failing_phase_is_named_and_everything_before_it_is_undone(
+    make_house: MakeHouse, admin: Login, name: str
+) -> None:
+    house = make_house()
+    ran: list[str] = []
+    butler = make(house, failing_at(name, ran))
+    said = name.replace("_", " ")
+
+    with pytest.raises(PhaseFailed, match=f"start-up phase '{said}' failed: planted") as failed:
+        await butler.start()
+
+    assert failed.value.phase == said
+    assert ran == NAMES[: NAMES.index(name) + 1]
+    async with httpx.AsyncClient(trust_env=False) as http:
+        state = (await http.get(health_of(butler))).json()
+        assert (state["health"], state["phase"]) == ("failed", said)
+        assert said in state["error"]
+        assert (await http.post(butler.url)).status_code == 503
+    assert tasks_of(butler) == set()
+    assert await connections_of(admin, house) == 0
+    assert not list((house.home / "run").glob("*.json"))
+
+    await butler.stop()
+    async with httpx.AsyncClient(trust_env=False) as http:
+        with pytest.raises(httpx.ConnectError):
+            await http.get(health_of(butler))
+
+
+async def test_each_phase_logs_its_start_its_end_and_how_long_it_took(house: House) -> None:
+    with capture_logs() as logs:
+        again = make(house, PHASES)
+        await again.start()
+        await again.stop()
+    started = [line["phase"] for line in logs if line["event"] == "phase started"]
+    ended = [line["phase"] for line in logs if line["event"] == "phase ended"]
+    assert started == ended == [name.replace("_", " ") for name in NAMES]
+    assert all(line["seconds"] >= 0 for line in logs if line["event"] == "phase ended")
+
+
+async def test_a_required_variable_that_is_not_set_stops_the_start(make_house: MakeHouse) -> None:
+    house = make_house()
+    toml = house.directory / "butler.toml"
+    toml.write_text(toml.read_text() + '\n[butler.env]\nrequired = ["NOT_SET", "NOR_THIS"]\n')
+    with pytest.raises(PhaseFailed, match="NOT_SET, NOR_THIS") as failed:
+        await house.start()
+    assert failed.value.phase == "validate environment"
+    assert isinstance(failed.value.__cause__, ConfigInvalid)
+
+
+async def test_a_runtime_without_its_key_stops_the_start(make_house: MakeHouse) -> None:
+    house = make_house()
+    toml = house.directory / "butler.toml"
+    toml.write_text(toml.read_text() + '\n[runtime]\ntype = "claude-code"\n')
+    with pytest.raises(PhaseFailed, match="ANTHROPIC_API_KEY") as failed:
+        await house.start()
+    assert failed.value.phase == "validate core credentials"
+    assert failed.value.hint
