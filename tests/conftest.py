@@ -14,6 +14,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from butlers.domain.redaction import redactor
 from butlers.store.database import Database, Login
 from butlers.store.embedded import EmbeddedPostgres
 from butlers.store.migrations import butler_chains, migrate, shipped_versions
@@ -108,6 +109,14 @@ async def database_name(admin: Login) -> AsyncIterator[str]:
         await connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
     finally:
         await connection.close()
+
+
+@pytest.fixture(autouse=True)
+def forget_planted_secrets() -> Iterator[None]:
+    """A secret that one test plants must not be masked in the next one's texts."""
+    known = redactor._values, redactor._forms
+    yield
+    redactor._values, redactor._forms = known
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from support.fleet import Fleet, wait_for
+from support.fleet import BUTLERS, Fleet, wait_for
 
 
 def queue_row(fleet: Fleet, schema: str, queue: str, key: str) -> dict[str, object]:
@@ -106,3 +106,15 @@ def test_a_message_sent_again_is_answered_once(fleet: Fleet) -> None:
     assert len(fleet.replies(first)) == 1
     rows = fleet.rows("SELECT count(*) FROM health.measurements WHERE type = 'pulse'")
     assert rows[0][0] == 1
+
+
+def test_every_butler_can_say_something_to_the_owner(fleet: Fleet) -> None:
+    for name in BUTLERS:
+        fleet.call(name, "notify", {"message": f"{name} says hello"})
+
+    def all_there() -> list[str] | None:
+        mail = fleet.call("messenger", "console_receive", {"wait_s": 1})["mail"]
+        said = sorted(item["message"] for item in mail if item["message"].endswith("says hello"))
+        return said if len(said) >= len(BUTLERS) else None
+
+    assert wait_for("four hellos", all_there) == [f"{name} says hello" for name in sorted(BUTLERS)]

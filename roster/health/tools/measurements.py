@@ -28,7 +28,7 @@ async def measurement_log(
     """Keep one measurement, e.g. type "weight", value 80.4, unit "kg". Measured now unless said otherwise."""
     if not value.is_finite():
         raise InvalidArguments("value is not a number")
-    when = measured_at or ctx.clock.now()
+    when = measured_at or ctx.now
     if when.tzinfo is None:
         when = when.replace(tzinfo=ctx.zone)
     row = await ctx.connection.fetchrow(

@@ -19,7 +19,7 @@ def list_butlers(as_json: AsJson = False) -> None:
     from butlers.wire import directory
 
     settings = Settings.from_environ()
-    _, configs = load_roster(settings)
+    _, configs = load_roster(settings, refresh=False)
     health = asyncio.run(_all_health(settings))
     rows = [
         {
@@ -46,7 +46,7 @@ def status(as_json: AsJson = False) -> None:
     from butlers.cli.roster import load_roster
 
     settings = Settings.from_environ()
-    _, configs = load_roster(settings)
+    _, configs = load_roster(settings, refresh=False)
     found = asyncio.run(_all_health(settings))
     states = [found.get(config.name) or _stopped(config.name) for config in configs]
     if as_json:

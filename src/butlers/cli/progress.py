@@ -45,7 +45,8 @@ class Progress:
             if self._states[name] != phase:
                 self._states[name] = phase
                 if self._live is None and (phase == "ready" or butler.failure):
-                    typer.echo(f"{name}: {_shown(phase)} on {butler.url}")
+                    place = f" on {butler.url}" if butler.is_ready else ""
+                    typer.echo(f"{name}: {_shown(phase)}{place}")
         if self._live:
             self._live.update(self._table(), refresh=True)
 
@@ -55,7 +56,7 @@ class Progress:
         if self._live:
             self._live.stop()
             self._live = None
-        first = butlers[0].url if butlers else "nowhere"
+        first = next(butler.url for butler in butlers if butler.is_ready)
         typer.echo(f"Butlers is up at {first} after {seconds:.1f} s. Ctrl-C stops it.")
         typer.echo(f"Talk to it from another terminal: {_command()}")
 

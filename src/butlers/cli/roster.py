@@ -12,10 +12,12 @@ from butlers.config.settings import Settings
 OWN = Path("butlers")
 
 
-def load_roster(settings: Settings) -> tuple[FleetConfig, list[ButlerConfig]]:
+def load_roster(
+    settings: Settings, *, refresh: bool = True
+) -> tuple[FleetConfig, list[ButlerConfig]]:
     fleet = load_fleet_config(settings)
     own = OWN if OWN.is_dir() else None
-    folders = find_butlers(fleet, settings, shipped=shipped_roster(), own=own)
+    folders = find_butlers(fleet, settings, shipped=shipped_roster(), own=own, refresh=refresh)
     return fleet, [load_one(folder, settings, fleet) for folder in folders]
 
 

@@ -35,6 +35,31 @@ def send(
     asyncio.run(_send(Settings.from_environ(), message, timeout if wait else None, as_json))
 
 
+def mail(
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the first.", min=0)] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show what your butlers said and no console has shown yet: replies, reminders, questions."""
+    asyncio.run(_mail(Settings.from_environ(), wait, as_json))
+
+
+async def _mail(settings: Settings, wait_s: float, as_json: bool) -> None:
+    async with (
+        owner_client(settings, "switchboard") as switchboard,
+        owner_client(settings, "messenger") as messenger,
+    ):
+        console = ConsoleConnector(switchboard, messenger)
+        said: list[Reply] = []
+        while fresh := await console.receive(None, 0 if said else wait_s):
+            said += fresh
+            if not as_json:
+                for reply in fresh:
+                    typer.echo(f"{reply.origin}: {reply.message}")
+            await console.shown(fresh)
+    if as_json:
+        print_json([{"origin": reply.origin, "message": reply.message} for reply in said])
+
+
 async def _send(settings: Settings, text: str, wait_s: float | None, as_json: bool) -> None:
     async with (
         owner_client(settings, "switchboard") as switchboard,

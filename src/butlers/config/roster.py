@@ -9,7 +9,7 @@ from pathlib import Path
 from butlers.config.butler import CONFIG_FILE, ButlerConfig
 from butlers.config.fleet import FLEET_FILE, FleetConfig
 from butlers.config.settings import Settings
-from butlers.config.working_copy import refresh_working_copy
+from butlers.config.working_copy import refresh_working_copy, working_copy
 from butlers.domain.errors import ConfigInvalid, ConfigMissing
 
 __all__ = ["check_distinct", "find_butlers", "refresh_working_copy", "shipped_roster"]
@@ -21,10 +21,21 @@ def shipped_roster() -> Path:
 
 
 def find_butlers(
-    fleet: FleetConfig, settings: Settings, *, shipped: Path, own: Path | None
+    fleet: FleetConfig,
+    settings: Settings,
+    *,
+    shipped: Path,
+    own: Path | None,
+    refresh: bool = True,
 ) -> tuple[Path, ...]:
-    """The config folders to run: the fleet's roster from a refreshed copy, then the user's own."""
-    roster = _butlers_in(refresh_working_copy(shipped, settings.home))
+    """The config folders to run: the fleet's roster from its working copy, then the user's own.
+
+    Without ``refresh`` a copy that is there stays as it is: whoever only looks changes nothing.
+    """
+    copy = working_copy(settings.home)
+    if refresh or not copy.is_dir():
+        copy = refresh_working_copy(shipped, settings.home)
+    roster = _butlers_in(copy)
     mine = _butlers_in(own) if own else {}
     for name in fleet.roster:
         if name not in roster and name not in mine:

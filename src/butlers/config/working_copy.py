@@ -32,6 +32,10 @@ class _Shipped:
     mode: int
 
 
+def working_copy(home: Path) -> Path:
+    return home / _COPY
+
+
 def refresh_working_copy(shipped: Path, home: Path) -> Path:
     """Bring $BUTLERS_HOME/roster up to date with what ships, keeping the notes sessions wrote."""
     try:
@@ -42,13 +46,13 @@ def refresh_working_copy(shipped: Path, home: Path) -> Path:
     except OSError as error:
         raise ConfigInvalid(
             f"the roster can not be copied here: {error.strerror or error}",
-            path=Path(error.filename) if isinstance(error.filename, str) else home / _COPY,
+            path=Path(error.filename) if isinstance(error.filename, str) else working_copy(home),
             hint="check free space and that you may write to BUTLERS_HOME",
         ) from error
 
 
 def _refresh(wanted: Mapping[PurePosixPath, _Shipped], home: Path) -> Path:
-    copy, manifest = home / _COPY, home / _MANIFEST
+    copy, manifest = working_copy(home), home / _MANIFEST
     earlier = _read_manifest(manifest)
     # Written before the first copy and again after the last removal: cut short anywhere in between,
     # the next refresh still knows every file that came from us.

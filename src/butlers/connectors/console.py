@@ -65,8 +65,8 @@ class ConsoleConnector:
                 if not error.retryable or asyncio.get_running_loop().time() > deadline:
                     raise
 
-    async def receive(self, request_id: UUID, timeout_s: float) -> list[Reply]:
-        """Replies to one request that were not shown yet; waits for the first, up to ``timeout_s``."""
+    async def receive(self, request_id: UUID | None, timeout_s: float) -> list[Reply]:
+        """Replies not shown yet, to one request or any; waits up to ``timeout_s`` for the first."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while True:
@@ -87,10 +87,10 @@ class ConsoleConnector:
         ids = [str(reply.delivery_id) for reply in replies]
         await self._messenger.call("console_shown", {"delivery_ids": ids})
 
-    async def _receive(self, request_id: UUID, wait_s: float) -> list[Reply]:
+    async def _receive(self, request_id: UUID | None, wait_s: float) -> list[Reply]:
         answer = await self._messenger.call(
             "console_receive",
-            {"request_id": str(request_id), "wait_s": wait_s},
+            {"request_id": str(request_id) if request_id else None, "wait_s": wait_s},
             timeout_s=wait_s + 10,
         )
         found = [

@@ -63,7 +63,8 @@ class Fleet:
             ]
             try:
                 await self._start(butlers)
-                ready(butlers)
+                if not self._stop.is_set():
+                    ready(butlers)
                 await self._stop.wait()
             finally:
                 await self._end(butlers)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from butlers.config.butler import Role
 from butlers.domain.errors import DatabaseUnavailable
 from butlers.domain.module import ModuleState
+from butlers.domain.redaction import redactor
 from butlers.modules.lifecycle import ModuleSet
 from butlers.store import queue
 
 if TYPE_CHECKING:
     from butlers.daemon.butler import Butler
+
+ANSWER_S = 3.0
 
 Queues = dict[str, dict[str, int]]
 
@@ -25,7 +29,7 @@ async def describe(butler: Butler) -> dict[str, Any]:
         "role": str(butler.config.role),
         "health": _health(butler, connected=queues is not None),
         "phase": butler.phase,
-        "error": butler.failure,
+        "error": butler.failure and redactor.scrub(butler.failure),
         "uptime_s": round(butler.uptime_s, 3),
         "database": _database(butler, connected=queues is not None),
         "modules": [module.name for module in modules or ()],
@@ -69,7 +73,8 @@ async def _queues(butler: Butler) -> Queues | None:
     if not butler.is_ready:
         return None
     try:
-        async with butler.database.transaction(patience_s=2) as connection:
-            return await queue.depths(connection)
-    except DatabaseUnavailable:
+        async with asyncio.timeout(ANSWER_S):  # a server that hangs is as good as gone
+            async with butler.database.transaction() as connection:
+                return await queue.depths(connection)
+    except (DatabaseUnavailable, TimeoutError):
         return None

@@ -22,6 +22,7 @@ from butlers.daemon.heartbeat import Heartbeat
 from butlers.daemon.runtime import choose_runtime, credential_of
 from butlers.daemon.transport import DualTransport
 from butlers.domain.errors import ConfigInvalid
+from butlers.domain.request import RequestContext
 from butlers.ingest.triage import decide
 from butlers.modules.lifecycle import ModuleSet
 from butlers.routing.dispatch import Dispatch
@@ -31,7 +32,7 @@ from butlers.routing.registration import Registrar
 from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.guard import SessionGuard
 from butlers.sessions.spawner import Spawner
-from butlers.skills.reflexes import load_reflexes
+from butlers.skills.reflexes import ReflexMatch, load_reflexes
 from butlers.store import migrations
 from butlers.store.credentials import CredentialStore
 from butlers.store.database import Database
@@ -152,9 +153,13 @@ async def open_listener(butler: Butler) -> None:
 
 async def create_spawner(butler: Butler) -> None:
     config, zone = butler.config, ZoneInfo(butler.config.timezone)
-    runtime = choose_runtime(
-        config, lambda text: butler.reflexes.match(text, butler.clock.now(), zone)
-    )
+
+    def match(text: str, request: RequestContext | None) -> ReflexMatch | None:
+        # "In 10 minutes" counts from when it was said, so that a second run means the same.
+        now = request.received_at if request else butler.clock.now()
+        return butler.reflexes.match(text, now, zone) if config.skills.reflexes else None
+
+    runtime = choose_runtime(config, match)
     butler.guard = SessionGuard(config.name)
     butler.spawner = Spawner(
         config.name,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from butlers.config.butler import ButlerConfig
 from butlers.domain.errors import ConfigInvalid
 from butlers.runtimes.base import Runtime
-from butlers.runtimes.reflex import Plan, ReflexRuntime
+from butlers.runtimes.reflex import Match, ReflexRuntime
 
 CREDENTIALS = {
     "claude-code": "ANTHROPIC_API_KEY",
@@ -21,7 +19,7 @@ def credential_of(runtime_type: str) -> str | None:
     return CREDENTIALS.get(runtime_type)
 
 
-def choose_runtime(config: ButlerConfig, match: Callable[[str], Plan | None]) -> Runtime:
+def choose_runtime(config: ButlerConfig, match: Match) -> Runtime:
     if config.runtime.type not in ("auto", "reflex"):
         raise ConfigInvalid(
             f"the runtime {config.runtime.type!r} is not available yet",

@@ -41,6 +41,7 @@ def work_at_the_doors(butler: Butler) -> list[Work]:
         return [
             (INBOX, butler.dispatch.route_message, workers),
             (DELIVERIES, butler.dispatch.forward_delivery, workers),
+            (NOTIFY, butler.dispatch.forward_delivery, workers),  # what it has to say itself
         ]
     if butler.config.role is Role.MESSENGER:
         return [(DELIVERIES, _counter(butler).send, workers)]

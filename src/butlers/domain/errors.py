@@ -111,7 +111,7 @@ class DatabaseUnavailable(ButlersError):
 
     code = "database_unavailable"
     retryable = True
-    default_hint = "nothing was stored; try again when `butlers status` says healthy"
+    default_hint = "try again when `butlers status` says healthy"
 
 
 class ProvisioningError(ButlersError):

@@ -13,7 +13,7 @@ from butlers.modules.tool_registrar import ToolRegistrar
 from butlers.store.database import Database
 from butlers.tools.base import ToolSpec, spec_of
 
-# The names under which seed and modules know sending; `bot_email_send_message` is not one of them.
+# The names under which modules know sending; `bot_email_send_message` is not one of them.
 EGRESS = re.compile(
     r"(?:console|discord|email|matrix|signal|slack|sms|telegram|whatsapp)"
     r"_(?:send_message|reply_to_message|reply_to_thread)"

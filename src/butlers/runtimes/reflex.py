@@ -32,10 +32,13 @@ class Plan(Protocol):
     def reply(self, result: Any) -> str: ...
 
 
+Match = Callable[[str, RequestContext | None], Plan | None]
+
+
 class ReflexRuntime:
     name = "reflex"
 
-    def __init__(self, match: Callable[[str], Plan | None]) -> None:
+    def __init__(self, match: Match) -> None:
         self._match = match
 
     async def invoke(
@@ -47,7 +50,7 @@ class ReflexRuntime:
         *,
         request: RequestContext | None,
     ) -> SessionResult:
-        plan = self._match(prompt)
+        plan = self._match(prompt, request)
         if plan is None:
             return SessionResult(Outcome.NO_MATCH, NO_MODEL)
         ((name, server),) = mcp_servers.items()

@@ -6,6 +6,7 @@ from butlers.modules.base import CredentialNeed, Module, ModuleConfig, ToolMeta
 from butlers.modules.registry import load_module
 from butlers.modules.testing import module_context
 from butlers.modules.tool_registrar import ToolRegistrar
+from butlers.scheduling.jobs import JobContext
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 
@@ -18,6 +19,7 @@ __all__ = [
     "CallerKind",
     "CredentialNeed",
     "Effect",
+    "JobContext",
     "Module",
     "ModuleConfig",
     "ToolMeta",

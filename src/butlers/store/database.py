@@ -135,13 +135,11 @@ class Database:
             self.pool.terminate()
 
     @asynccontextmanager
-    async def transaction(
-        self, *, readonly: bool = False, patience_s: float = PATIENCE_S
-    ) -> AsyncIterator[Connection]:
+    async def transaction(self, *, readonly: bool = False) -> AsyncIterator[Connection]:
         foreign: OSError | None = None
         try:
             async with (
-                self.pool.acquire(timeout=patience_s) as connection,
+                self.pool.acquire(timeout=PATIENCE_S) as connection,
                 connection.transaction(readonly=readonly),
             ):
                 try:
@@ -154,11 +152,3 @@ class Database:
             if error is foreign:
                 raise
             raise _unavailable(error) from error
-
-    async def is_alive(self) -> bool:
-        try:
-            async with self.pool.acquire(timeout=2) as connection:
-                await connection.fetchval("SELECT 1", timeout=2)
-        except GONE:
-            return False
-        return True

@@ -1,4 +1,4 @@
-"""The leased queue: one primitive that carries inbox, routes, notifications and deliveries.
+"""The leased queue: one primitive that carries inbox, routes, notifications, deliveries and schedules.
 
 An item is claimed under a lease. Each claim raises the item's fence; completing, failing or extending
 needs the fence of the claim, so a worker that was frozen past its lease can not finish what another has
@@ -6,7 +6,8 @@ taken over. Races are settled in the statements, and every time in them is the d
 
     ready -> leased -> done
        ^        |----> dead          (attempts used up, or a permanent failure)
-       '--------'                    (retry after a delay; a planned restart gives the attempt back)
+       '--------'                    (retry after a delay; a planned restart, or a wait for somebody
+                                      who is away, gives the attempt back)
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from butlers.wire.telemetry import count_lease_expiries
 
 LEASE = timedelta(seconds=30)
 MAX_ATTEMPTS = 8
+LONGEST_WAIT = timedelta(days=1)
+SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,37 @@ async def retry(connection: Connection, lease: Lease, error: str, delay: timedel
         delay,
         error,
     )
+
+
+async def wait(connection: Connection, lease: Lease, error: str) -> None:
+    """Give an item back because somebody else is away: that is no attempt of the item's.
+
+    The pauses grow with the item's age, up to half a minute; after a day it goes to the dead letter.
+    """
+    await _settle(
+        connection,
+        lease,
+        "UPDATE queue_items SET error = $3, holder = NULL, lease_until = NULL,"
+        " attempts = attempts - 1,"
+        " state = CASE WHEN created_at < now() - $4::interval THEN 'dead' ELSE 'ready' END,"
+        " finished_at = CASE WHEN created_at < now() - $4::interval THEN now() END,"
+        " run_after = now() + (0.75 + random() / 2)"
+        "   * least($5::interval, greatest($6::interval, (now() - created_at) / 4))",
+        error,
+        LONGEST_WAIT,
+        LONGEST_PAUSE,
+        SHORTEST_PAUSE,
+    )
+
+
+async def hurry(connection: Connection, queue: str) -> None:
+    """Whoever the queue waits for may be back: make everything that waits due now."""
+    await connection.execute(
+        "UPDATE queue_items SET run_after = now()"
+        " WHERE queue = $1 AND state = 'ready' AND run_after > now() AND error IS NOT NULL",
+        queue,
+    )
+    await notify(connection, queue)
 
 
 async def bury(connection: Connection, lease: Lease, error: str) -> None:

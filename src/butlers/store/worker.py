@@ -1,7 +1,8 @@
 """A loop that claims items of one queue, works on them under their leases, and settles them.
 
-The handler finishes by returning (its value is kept as the item's result) or raises. A retryable error,
-or one nobody foresaw, comes back later with a growing delay; a permanent one goes to the dead letter.
+The handler finishes by returning (its value is kept as the item's result) or raises. A retryable error says
+that somebody else is away: the item waits for them, and that is no attempt. One that nobody foresaw is tried
+again with a growing delay, a few times; a permanent one goes to the dead letter.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class QueueWorker:
             span.fail(str(error))
             logger.warning("item failed", error=str(error), retryable=error.retryable)
             if error.retryable:
-                await self._try_later(lease, str(error))
+                await self._wait(lease, str(error))
             else:
                 await self._settle(queue.bury, lease, _storable(str(error)))
         except asyncio.CancelledError:
@@ -163,6 +164,12 @@ class QueueWorker:
             span.fail(f"{type(error).__name__}: {error}")
             logger.exception("item crashed")
             await self._try_later(lease, f"{type(error).__name__}: {error}")
+
+    async def _wait(self, lease: Lease, error: str) -> None:
+        await self._settle(queue.wait, lease, _storable(error))
+        # The first pauses are shorter than a scan, and nothing is notified when one runs out.
+        soon = queue.SHORTEST_PAUSE.total_seconds() * 1.3
+        asyncio.get_running_loop().call_later(soon, self._wake.set)
 
     async def _try_later(self, lease: Lease, error: str) -> None:
         delay = backoff(lease.attempt)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -48,6 +49,11 @@ class CallContext:
     @property
     def clock(self) -> Clock:
         return self.services.clock
+
+    @property
+    def now(self) -> datetime:
+        """When it was asked: the request's own time, the same in every run of it."""
+        return self.request.received_at if self.request else self.clock.now()
 
     @property
     def zone(self) -> ZoneInfo:

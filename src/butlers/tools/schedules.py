@@ -99,7 +99,7 @@ async def schedule_create(
 @tool(callers=SESSIONS)
 async def schedule_update(
     ctx: CallContext,
-    id: UUID,  # noqa: A002  (the name the seed gives it)
+    id: UUID,  # noqa: A002  (the name its callers know)
     enabled: bool | None = None,
     cron: CronText | None = None,
     timezone: Zone | None = None,
@@ -134,7 +134,7 @@ async def schedule_update(
 @tool(callers=SESSIONS)
 async def schedule_delete(
     ctx: CallContext,
-    id: UUID,  # noqa: A002  (the name the seed gives it)
+    id: UUID,  # noqa: A002  (the name its callers know)
 ) -> dict[str, Any]:
     """Remove a schedule or reminder by its id. What became of its past runs stays recorded."""
     task = await _find(ctx, id)

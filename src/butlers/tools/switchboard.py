@@ -9,7 +9,7 @@ from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import NotAllowed
 from butlers.domain.message import Control, Event, InboundEnvelope, Payload, Sender, Source
 from butlers.domain.registration import Registration
-from butlers.ingest.accept import accept
+from butlers.ingest.accept import INBOX, accept
 from butlers.routing.deliver import DELIVERIES
 from butlers.store import queue
 from butlers.store.registry import register as store_registration
@@ -44,6 +44,8 @@ async def register(ctx: CallContext, registration: Registration) -> dict[str, An
     if registration.name != ctx.caller.name:
         raise NotAllowed(f"{ctx.caller.name} can not register {registration.name}")
     await store_registration(ctx.connection, registration)
+    for waiting in (INBOX, DELIVERIES):
+        await queue.hurry(ctx.connection, waiting)
     return {"status": "registered"}
 
 

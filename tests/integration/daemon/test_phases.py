@@ -19,7 +19,7 @@ from integration.daemon.house import House, MakeHouse
 NAMES = [phase.__name__ for phase in PHASES]
 AFTER_THE_PORT = NAMES[1:]  # before it there is nothing that could answer /health
 
-SEED_ORDER = [
+DECIDED = [
     "initialize_telemetry",
     "load_modules",
     "validate_config",
@@ -101,7 +101,7 @@ def tasks_of(butler: Butler) -> set[str]:
 
 
 def test_the_order_is_the_one_that_was_decided() -> None:
-    assert [name for name in NAMES if name in SEED_ORDER] == SEED_ORDER
+    assert [name for name in NAMES if name in DECIDED] == DECIDED
 
 
 @pytest.mark.parametrize("name", AFTER_THE_PORT)

@@ -1,4 +1,4 @@
-"""What modules offer: declared tools only, egress for the Messenger alone, closures as the seed has them."""
+"""What modules offer: declared tools only, egress for the Messenger alone, closures too."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import pytest
 from butlers.config.butler import load_butler_config
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
+from butlers.daemon.phases import PHASES, start_scheduler
 from butlers.domain.caller import CallerKind
 from butlers.store.provision import Provisioner
 from butlers.wire.client import McpClient
@@ -71,6 +72,7 @@ class Home:
     database_name: str
     clock: HandClock
     started: list[Butler] = field(default_factory=list)
+    was_stopped: bool = False
 
     def write(self, *schedules: str, extra: str = "") -> None:
         lines = ["[butler]", 'name = "tester"', "port = 0", 'timezone = "Europe/Berlin"', extra]
@@ -79,7 +81,10 @@ class Home:
         lines += ["[runtime]", 'type = "reflex"']
         (self.folder / "butler.toml").write_text("\n".join(lines))
 
-    async def start(self) -> Butler:
+    async def start(self, *, loop: bool | None = None) -> Butler:
+        """The first start has no loop, so that the test alone decides when it ticks; a butler that comes
+        back after a stop ticks by itself, as a real one does."""
+        loop = self.was_stopped if loop is None else loop
         config = load_butler_config(self.folder, Settings(self.home))
         butler = Butler(
             config,
@@ -87,19 +92,21 @@ class Home:
             key=self.key,
             provisioner=self.provisioner,
             clock=self.clock,
+            phases=tuple(phase for phase in PHASES if loop or phase is not start_scheduler),
         )
         await butler.start()
         self.started.append(butler)
         return butler
 
     async def stop(self) -> None:
+        self.was_stopped = True
         for butler in self.started:
             await butler.stop()
         self.started.clear()
 
     async def restart(self) -> Butler:
         await self.stop()
-        return await self.start()
+        return await self.start(loop=False)
 
     @property
     def butler(self) -> Butler:
@@ -166,4 +173,11 @@ async def place(
 @pytest.fixture
 async def running(place: Home) -> Home:
     await place.start()
+    return place
+
+
+@pytest.fixture
+async def looping(place: Home) -> Home:
+    """A butler whose own loop ticks."""
+    await place.start(loop=True)
     return place

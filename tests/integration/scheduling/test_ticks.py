@@ -53,7 +53,7 @@ async def test_a_prompt_runs_in_a_session(place: Home) -> None:
 
 async def test_the_tick_tool_and_the_loop_fire_once(place: Home) -> None:
     place.write(PING)
-    await place.start()
+    await place.start(loop=True)
     place.clock.at = NINE
     answers = await asyncio.gather(*(place.call("tick") for _ in range(6)))
     assert [answer for answer in answers if answer] in (
@@ -340,9 +340,9 @@ async def test_a_task_that_no_longer_makes_sense_fails_alone(place: Home) -> Non
     assert (await place.ended("ping"))[0]["outcome"] == "ran"
 
 
-async def test_a_change_wakes_the_loop(running: Home) -> None:
+async def test_a_change_wakes_the_loop(looping: Home) -> None:
     """Nobody ticks here but the loop, which would otherwise sleep for a minute."""
-    made = await running.call("schedule_create", name="soon", cron="@daily", prompt="ping")
-    await running.call("schedule_update", id=made["id"], run_now=True)
-    (run,) = await running.ended("soon")
+    made = await looping.call("schedule_create", name="soon", cron="@daily", prompt="ping")
+    await looping.call("schedule_update", id=made["id"], run_now=True)
+    (run,) = await looping.ended("soon")
     assert run["outcome"] == "ran"

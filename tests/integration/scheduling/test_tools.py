@@ -248,9 +248,9 @@ async def test_a_session_may_not_tick(running: Home) -> None:
     assert caught.value.code == "not_allowed"
 
 
-async def test_a_far_reminder_does_not_keep_the_loop_busy(running: Home) -> None:
-    await running.call("remind", message="x", in_minutes=60 * 24 * 300)
-    async with running.butler.database.transaction() as connection:
+async def test_a_far_reminder_does_not_keep_the_loop_busy(looping: Home) -> None:
+    await looping.call("remind", message="x", in_minutes=60 * 24 * 300)
+    async with looping.butler.database.transaction() as connection:
         due = await connection.fetchval("SELECT next_run_at FROM scheduled_tasks")
-    assert due - running.clock.now() == timedelta(days=300)
-    assert await running.butler.scheduler._until_next() == 60
+    assert due - looping.clock.now() == timedelta(days=300)
+    assert await looping.butler.scheduler._until_next() == 60

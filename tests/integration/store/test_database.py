@@ -44,7 +44,8 @@ async def test_an_argument_that_can_not_be_sent_is_not_an_outage(
 
     with pytest.raises(asyncpg.DataError, match="invalid input"):
         await work()
-    assert await database.is_alive()
+    async with database.transaction() as connection:
+        assert await connection.fetchval("SELECT 1") == 1
 
 
 async def test_a_session_that_is_ended_by_the_server_is_an_outage(

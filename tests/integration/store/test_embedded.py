@@ -566,11 +566,17 @@ def test_an_ordinary_user_has_a_server_and_root_may_join_and_take_over(
 @ROOT_ONLY
 def test_root_without_user_namespaces_becomes_nobody_and_back(home: Path) -> None:
     home.parent.chmod(0o711)
-    with server_of(home, search_path="") as server:
+    # The checkout may lie where nobody else can enter: the programs stand beside the home.
+    installed = find_binaries().parents[1]
+    programs = home.parent / "site" / installed.name / "pginstall"
+    shutil.copytree(installed, programs.parent, symlinks=True)
+    libraries = installed.with_name(f"{installed.name}.libs")
+    shutil.copytree(libraries, programs.parents[1] / libraries.name, symlinks=True)
+    with server_of(home, search_path="", binaries=programs / "bin") as server:
         assert psutil.Process(server.pid).uids().real == NOBODY
         ask(server.dsn(), "create table note as select 7 as number")
     assert processes_own(home) == {NOBODY}
-    with server_of(home) as server:
+    with server_of(home, binaries=programs / "bin") as server:
         assert psutil.Process(server.pid).uids().real == 0
         assert ask(server.dsn(), "select number from note") == 7
     assert processes_own(home) == {0}

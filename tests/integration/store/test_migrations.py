@@ -175,7 +175,7 @@ async def test_a_failing_migration_ends_the_start_and_leaves_nothing(
     how: str,
     fresh: bool,
 ) -> None:
-    """Modules are imported and checked before the database is touched (DESIGN §2, "Order"); wiring
+    """Modules are imported and checked before the database is touched; wiring
     them into a server comes after, and that is what is not reached."""
     login = await provisioner.provision(Place("minimal", database_name, None))
     if not fresh:

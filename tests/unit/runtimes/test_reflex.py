@@ -24,7 +24,7 @@ async def invoke(runtime: ReflexRuntime, prompt: str) -> SessionResult:
 async def test_no_match_reaches_nobody() -> None:
     asked: list[str] = []
 
-    def match(text: str) -> ReflexMatch | None:
+    def match(text: str, _request: object) -> ReflexMatch | None:
         asked.append(text)
         return None
 
@@ -42,7 +42,9 @@ async def test_a_butler_that_is_away_is_an_error_to_retry(tmp_path: Path) -> Non
         'version = 1\n[[reflex]]\nname = "a"\npattern = "go"\ntool = "t"\nreply = "ok"\n'
     )
     book = load_reflexes(tmp_path)
-    runtime = ReflexRuntime(lambda text: book.match(text, datetime.now(UTC), ZoneInfo("UTC")))
+    runtime = ReflexRuntime(
+        lambda text, _request: book.match(text, datetime.now(UTC), ZoneInfo("UTC"))
+    )
 
     with pytest.raises(PeerUnavailable) as failed:
         await invoke(runtime, "go")
