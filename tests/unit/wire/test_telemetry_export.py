@@ -179,9 +179,9 @@ def test_it_goes_away_and_comes_back() -> None:
             work(10)
         # The loss may be told by the metrics before the first spans were even sent.
         assert len(collector.spans()) in (10, 20)
-        wait_for("the return to be told", lambda: back(lines) or None)
-    assert away(lines) == 1
-    assert back(lines) == 1
+        wait_for("the return to be told", lambda: back(lines) == away(lines) or None)
+    # An export that was under way when the collector came back may be refused once more.
+    assert 1 <= away(lines) <= 2
 
 
 def back(lines: Sequence[Mapping[str, Any]]) -> int:
