@@ -1,13 +1,16 @@
 """The MCP client that daemons, reflexes and commands use to call a butler's tool.
 
-One stateless POST of protocol 2026-07-28 per call: no handshake, no session, a JSON answer. The full
-client library takes over a second to import, which a command that must answer within one can not pay
-(docs/adr/0003-light-mcp-client.md).
+One stateless POST of protocol 2026-07-28 per call: no handshake, no session, one answer. A quick call
+is answered in JSON; one that takes longer than the server's patience, or that reports progress, in an
+event stream whose last event is the answer. The full client library takes over a second to import,
+which a command that must answer within one can not pay (docs/adr/0003-light-mcp-client.md).
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import json
 import re
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -29,6 +32,8 @@ from butlers.domain.trace import traceparent_headers
 
 PROTOCOL = "2026-07-28"
 META = "io.modelcontextprotocol"
+CONNECT_S = 10.0
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")  # of an event stream; a text in JSON may hold other ones
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
@@ -39,10 +44,13 @@ class McpClient:
         self.name = name
         self.url = url
         self._token = token
+        self._timeout_s = timeout_s
         self._ids = itertools.count(1)
         # Reading the certificate store takes longer than a call on loopback, which has no use for it.
         self._http = httpx.AsyncClient(
-            timeout=timeout_s, trust_env=False, verify=url.startswith("https:")
+            timeout=httpx.Timeout(None, connect=CONNECT_S),
+            trust_env=False,
+            verify=url.startswith("https:"),
         )
 
     async def __aenter__(self) -> Self:
@@ -107,9 +115,10 @@ class McpClient:
             "method": method,
             "params": {**params, "_meta": meta},
         }
-        timeout = httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
         try:
-            answer = await self._http.post(self.url, json=body, headers=headers, timeout=timeout)
+            # Over the whole call: a stream that is kept alive would never be late for a single read.
+            async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
+                answer = await self._http.post(self.url, json=body, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise PeerUnavailable(f"{self.name} does not listen at {self.url}") from error
         except (ValueError, TypeError) as error:  # NaN, half a surrogate pair, an object
@@ -134,8 +143,12 @@ class McpClient:
             raise InvalidArguments(
                 f"the arguments are too large for {self.name}", hint="send less in one call"
             )
+        streamed = answer.headers.get("content-type", "").startswith("text/event-stream")
+        text = _last_event(answer.text) if streamed else answer.text
+        if text is None:
+            raise AnswerLost(f"{self.name} ended its stream at {self.url} without an answer")
         try:
-            body = answer.json()
+            body = json.loads(text)
         except ValueError:
             body = None
         if not isinstance(body, dict):
@@ -146,6 +159,12 @@ class McpClient:
         if not isinstance(result, dict):
             raise PeerFailed(f"{self.name} answered {answer.status_code} without a result")
         return result
+
+
+def _last_event(stream: str) -> str | None:
+    """The data of the last event, which is one line as the server writes it; pings are comments."""
+    lines = reversed(_LINE_ENDS.split(stream))
+    return next((line[5:] for line in lines if line.startswith("data:")), None)
 
 
 def _is_wrapped(result: Mapping[str, Any], content: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 
@@ -49,6 +50,20 @@ async def test_all_clients_at_once(house: House) -> None:
     ):
         for number, client in enumerate((one, two, three, four, five)):
             assert (await client.call("quick", {"text": str(number)}))["text"] == str(number)
+
+
+@pytest.mark.parametrize("connect", clients.ALL, ids=lambda connect: connect.__name__)
+async def test_a_call_that_outlasts_the_servers_patience_is_answered(
+    house: House, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it the protocol library turns the answer into a stream; every client must read that too."""
+    monkeypatch.setattr("mcp.server._streamable_http_modern._SSE_PING_INTERVAL", 0.01)
+    async with connect(house.butler.url, house.owner_token) as client:
+        asked = asyncio.ensure_future(client.call("slow", {"label": "long"}))
+        await house.until_running("long")
+        await asyncio.sleep(0.05)  # several times the patience; the answer is right however long it is
+        house.open_gate()
+        assert await asked == {"label": "long"}
 
 
 @pytest.mark.parametrize(("method", "path"), ENDPOINTS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -33,11 +35,15 @@ class Peer:
 
     status: int = 200
     body: bytes | None = b""
+    kind: str = "application/json"
     requests: list[tuple[dict[str, str], Any]] = field(default_factory=list)
     url: str = ""
 
     def answers(self, body: Any, status: int = 200) -> None:
         self.status, self.body = status, json.dumps(body).encode()
+
+    def streams(self, *events: str) -> None:
+        self.kind, self.body = "text/event-stream", "".join(events).encode()
 
     def results(self, **result: Any) -> None:
         self.answers({"jsonrpc": "2.0", "id": 1, "result": result})
@@ -55,6 +61,7 @@ def peer() -> Iterator[Peer]:
                 self.close_connection = True
                 return
             self.send_response(told.status)
+            self.send_header("Content-Type", told.kind)
             self.send_header("Content-Length", str(len(told.body)))
             self.end_headers()
             self.wfile.write(told.body)
@@ -186,6 +193,53 @@ async def test_an_answer_that_is_none_is_the_peers_failure(
     with pytest.raises(PeerFailed, match=f"health answered {status} without") as caught:
         await call(peer.url)
     assert not caught.value.retryable
+
+
+# -- a call that takes long ------------------------------------------------------------------------
+
+PING = ": ping\r\n\r\n"
+
+
+def event(**message: Any) -> str:
+    body = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False)
+    return f"event: message\r\ndata: {body}\r\n\r\n"
+
+
+async def test_a_long_call_is_answered_by_the_last_event_of_a_stream(peer: Peer) -> None:
+    said = {"text": "two\u2028lines\x85here"}
+    progress = event(method="notifications/progress", params={"progress": 1})
+    peer.streams(PING, progress, PING, event(id=1, result={"structuredContent": said}))
+    assert await call(peer.url) == said
+
+
+async def test_the_error_of_a_long_call_is_raised_as_any_other(peer: Peer) -> None:
+    peer.streams(PING, event(id=1, error={"code": -32602, "message": "no such thing"}))
+    with pytest.raises(InvalidArguments, match="no such thing"):
+        await call(peer.url)
+
+
+async def test_a_stream_that_ends_without_an_answer_may_have_done_it(peer: Peer) -> None:
+    peer.streams(PING, PING)
+    with pytest.raises(AnswerLost):
+        await call(peer.url)
+
+
+async def test_a_stream_that_is_kept_alive_for_ever_is_too_late_all_the_same() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+        writer.write(head.encode())
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(PING.encode())
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    async with McpClient("health", url, lambda: "t") as client:
+        with pytest.raises(AnswerLost):
+            await client.call("note", timeout_s=0.2)
+    server.close()
 
 
 # -- when nobody answers ---------------------------------------------------------------------------
