@@ -12,7 +12,9 @@ install: $(VENV)/.installed
 up: install
 	@$(BIN)/butlers up
 
+# The npm programs come first, so that the tests need no network; without npm their tests are skipped.
 test: $(VENV)/.installed-dev check
+	@PYTHONPATH=tests $(BIN)/python -m support.npm
 	@$(BIN)/python -m pytest -n auto --dist worksteal -q
 
 check: $(VENV)/.installed-dev
