@@ -232,18 +232,25 @@ def test_a_taken_port_names_its_holder(terminal: Terminal) -> None:
         ('[butler]\nname = "x"\nport = = 1\n', ":3: column 8"),
         ('[butler]\nname = "x"\nprot = 1\n', "did you mean"),
         ('[butler]\nname = "x"\nport = 40190\ndescription = "${NOPE}"\n', "NOPE"),
-        ("[butler]\nport = 40190\n", "name is required"),
+        pytest.param(
+            "[butler]\nport = 40190\n", "name is required", marks=pytest.mark.scenario("S002-05")
+        ),
+        pytest.param(None, "there is no", marks=pytest.mark.scenario("S002-03")),
     ],
-    ids=["syntax", "unknown key", "variable", "missing"],
+    ids=["syntax", "unknown key", "variable", "missing", "no file"],
 )
-def test_a_broken_config_names_file_and_line(terminal: Terminal, toml: str, said: str) -> None:
+def test_a_broken_config_names_the_file_and_ends_the_start_before_anything_is_made(
+    terminal: Terminal, toml: str | None, said: str
+) -> None:
     (terminal.home / "x").mkdir()
-    (terminal.home / "x" / "butler.toml").write_text(toml)
+    if toml is not None:
+        (terminal.home / "x" / "butler.toml").write_text(toml)
     refused = terminal.butlers("run", "--config", "x")
     assert refused.returncode == 1
     assert "x/butler.toml" in refused.stderr
     assert said in refused.stderr
-    assert not (terminal.home / "postgres").exists()
+    assert not (terminal.home / "postgres").exists()  # nothing is provisioned
+    assert not (terminal.home / "run").exists()  # nothing is served
 
 
 def test_db_migrate_prepares_and_then_has_nothing_to_do(terminal: Terminal) -> None:

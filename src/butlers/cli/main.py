@@ -6,7 +6,18 @@ import sys
 
 import typer
 
-from butlers.cli import database, init, inspect, module, secrets, send, serve, tools
+from butlers.cli import (
+    database,
+    doctor,
+    init,
+    inspect,
+    module,
+    secrets,
+    send,
+    serve,
+    sessions,
+    tools,
+)
 from butlers.domain.errors import ButlersError
 from butlers.domain.redaction import redactor
 
@@ -26,6 +37,9 @@ app.command()(send.send)
 app.command()(send.mail)
 app.command()(tools.tool)
 app.command()(tools.trigger)
+app.command(name="stop-all")(sessions.stop_all)
+app.command()(doctor.doctor)
+app.add_typer(sessions.app, name="sessions")
 app.add_typer(module.app, name="module")
 app.add_typer(database.app, name="db")
 app.add_typer(secrets.app, name="secrets")

@@ -11,7 +11,7 @@ from butlers.config.document import Document
 from butlers.config.files import make_private_folder, replace_file
 from butlers.config.problems import refuse
 from butlers.config.settings import Settings
-from butlers.config.values import ButlerName, Section, Timezone
+from butlers.config.values import ButlerName, Count, Section, Timezone
 from butlers.domain.errors import ConfigInvalid
 
 FLEET_FILE = "fleet.toml"
@@ -29,6 +29,9 @@ roster = ["switchboard", "messenger", "general", "health"]
 # "roles": each butler has a database role of its own and is refused everywhere else.
 # "none":  start without these walls, on a database server where we may not create roles.
 isolation = "roles"
+
+# How many sessions on a CLI run at once in the whole fleet. Without it: what half of the memory holds.
+# max_sessions = 4
 """
 
 
@@ -48,6 +51,7 @@ class FleetConfig(Section):
         "health",
     )
     isolation: Literal["roles", "none"] = "roles"
+    max_sessions: Count | None = None
 
 
 def load_fleet_config(settings: Settings) -> FleetConfig:

@@ -149,6 +149,8 @@ class BudgetConfig(Section):
 
     daily_usd: Annotated[Decimal, Field(ge=0)] | None = None
     daily_tokens: Annotated[Integer, Field(ge=0)] | None = None
+    # What becomes of a message when it is used up: it waits until tomorrow, or is refused at once.
+    at_limit: Literal["wait", "refuse"] = "wait"
 
 
 class SkillsConfig(Section):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fastmcp.server.auth import AccessToken, TokenVerifier
-from fastmcp.server.dependencies import get_access_token
+from fastmcp.server.dependencies import get_access_token, get_http_request
 
 from butlers.domain.caller import Caller
 from butlers.domain.errors import NotAuthenticated
-from butlers.sessions.guard import LiveSession, SessionGuard
+from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
 from butlers.wire.tokens import FleetKey
 
 
@@ -38,4 +38,10 @@ class ButlerTokens(TokenVerifier):
         access = get_access_token()
         if access is None:
             raise NotAuthenticated
-        return self.identify(access.token)
+        caller, session = self.identify(access.token)
+        named = get_http_request().query_params.get(QUERY)
+        if named is not None and named != str(caller.session_id):
+            raise NotAuthenticated("the address names another session than the token")
+        if session is not None:
+            session.connected = True
+        return caller, session

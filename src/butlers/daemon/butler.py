@@ -32,6 +32,8 @@ from butlers.store.database import Database
 from butlers.store.listener import Listener
 from butlers.store.migrations import shipped_versions
 from butlers.store.provision import Provisioner
+from butlers.store.session_log import SessionLog
+from butlers.store.state import StateStore
 from butlers.wire.tokens import FleetKey
 
 log = structlog.get_logger()
@@ -48,11 +50,14 @@ class Butler:
     modules: ModuleSet
     reflexes: ReflexBook = ReflexBook()
     database: Database
+    state_store: StateStore
+    session_log: SessionLog
     listener: Listener
     guard: SessionGuard
     spawner: Spawner
     peers: Peers
     mcp: FastMCP
+    session_tools_bytes: int = 0  # of the tool list that a session's model is given
     credentials: CredentialStore
     scheduler: Scheduler
     dispatch: Dispatch | None = None  # the Switchboard's
@@ -67,6 +72,7 @@ class Butler:
         provisioner: Provisioner,
         clock: Clock | None = None,
         versions: Path | None = None,
+        max_sessions: int | None = None,
         phases: tuple[Phase, ...] = PHASES,
     ) -> None:
         self.config = config
@@ -76,12 +82,14 @@ class Butler:
         self.provisioner = provisioner
         self.clock = clock or SystemClock()
         self.versions = versions or shipped_versions()
+        self.max_sessions = max_sessions  # of the whole fleet; None: what the memory holds
         self.in_flight = InFlight()
         self.phase = "created"
         self.failure: str | None = None
         self.stack = AsyncExitStack()
         self._phases = phases
         self._ready_at: float | None = None
+        self._end_by: float | None = None
 
     async def start(self) -> None:
         """Run the phases in order. When one fails, the earlier ones are undone and it is named."""
@@ -91,14 +99,14 @@ class Butler:
             try:
                 await self._run_phase(phase)
             except BaseException as error:
-                await self.stack.aclose()
+                await self._undo()
                 if not isinstance(error, Exception):
                     raise
                 failed = PhaseFailed(self.phase, error)
                 self.failure = failed.message
                 raise failed from error
         self.phase = READY
-        self._ready_at = time.monotonic()
+        self._ready_at = self.clock.monotonic()
         log.info("butler ready", port=self.endpoint.port, url=self.url)
 
     async def _run_phase(self, phase: Phase) -> None:
@@ -113,10 +121,14 @@ class Butler:
         log.info("shutdown initiated")
         if self.failure is None:
             self.phase = STOPPING
-        await self.stack.aclose()
+        await self._undo()
         if hasattr(self, "endpoint"):
             await self.endpoint.close()
         log.info("shutdown complete")
+
+    async def _undo(self) -> None:
+        self._end_by = self.clock.monotonic() + self.config.shutdown.timeout_s
+        await self.stack.aclose()
 
     @property
     def url(self) -> str:
@@ -132,7 +144,14 @@ class Butler:
 
     @property
     def uptime_s(self) -> float:
-        return time.monotonic() - self._ready_at if self._ready_at is not None else 0.0
+        return self.clock.monotonic() - self._ready_at if self._ready_at is not None else 0.0
+
+    @property
+    def grace_s(self) -> float:
+        """What is left of the shutdown's time: whoever ends one after another shares it."""
+        if self._end_by is None:
+            return self.config.shutdown.timeout_s
+        return max(0.0, self._end_by - self.clock.monotonic())
 
     async def status(self) -> dict[str, Any]:
         return await describe(self)

@@ -7,6 +7,7 @@ answer. A gated, replayed or refused call never reaches the function.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import json
 import logging
@@ -25,6 +26,7 @@ import structlog
 from fastmcp.exceptions import NotFoundError, ToolError, ValidationError
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools.base import Tool, ToolResult
+from mcp import MCPError
 from pydantic import TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
@@ -79,14 +81,19 @@ class InFlight:
     def refuse_all(self) -> None:
         self._refused = frozenset(CallerKind)
 
-    async def wait_idle(self, timeout_s: float) -> None:
+    async def wait_idle(self, timeout_s: float) -> bool:
+        """Whether the last call ended in time."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout_s)
+        return self.count == 0
+
+    def admit(self, caller: Caller) -> None:
+        if caller.kind in self._refused:
+            raise ShuttingDown
 
     @contextmanager
     def counted(self, caller: Caller) -> Iterator[None]:
-        if caller.kind in self._refused:
-            raise ShuttingDown
+        self.admit(caller)
         self.count += 1
         self._idle.clear()
         try:
@@ -122,7 +129,15 @@ class _Call:
             counter.give_back(key)
             raise
 
-    def record(self, *, replayed: bool = False, error: str | None = None) -> CallRecord:
+    def record(
+        self,
+        result: ToolResult | None = None,
+        *,
+        replayed: bool = False,
+        error: str | None = None,
+    ) -> CallRecord:
+        answer = _freeze(result) if result is not None else None
+        written = json.dumps(answer, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
         return CallRecord(
             caller=self.caller,
             tool=self.spec.name,
@@ -131,6 +146,8 @@ class _Call:
             duration_ms=round((time.monotonic() - self.started) * 1000),
             replayed=replayed,
             error=error and _storable(redactor.scrub(error)),
+            result_digest=None if answer is None else hashlib.sha256(written).hexdigest(),
+            result_bytes=None if answer is None else len(written),
         )
 
     @property
@@ -152,17 +169,45 @@ class CallPipeline(Middleware):
         self._in_flight = in_flight
         self._offered: Sequence[Tool] | None = None
 
+    async def on_initialize(
+        self,
+        context: MiddlewareContext[mt.InitializeRequest],
+        call_next: CallNext[mt.InitializeRequest, mt.InitializeResult | None],
+    ) -> mt.InitializeResult | None:
+        self._admit()
+        return await call_next(context)
+
+    async def on_discover(
+        self,
+        context: MiddlewareContext[mt.DiscoverRequest],
+        call_next: CallNext[mt.DiscoverRequest, mt.DiscoverResult | dict[str, Any]],
+    ) -> mt.DiscoverResult | dict[str, Any]:
+        self._admit()
+        return await call_next(context)
+
+    def _admit(self) -> None:
+        """A connection is not begun with somebody who would be refused every call."""
+        caller, _ = self._tokens.current()
+        try:
+            self._in_flight.admit(caller)
+        except ShuttingDown as error:
+            raise MCPError(mt.INTERNAL_ERROR, error.message, error_fields(error)) from error
+
     async def on_list_tools(
         self,
         context: MiddlewareContext[mt.ListToolsRequest],
         call_next: CallNext[mt.ListToolsRequest, Sequence[Tool]],
     ) -> Sequence[Tool]:
         """A caller is shown the tools it may call, and no others."""
-        caller, _ = self._tokens.current()
+        caller, session = self._tokens.current()
         # The protocol library lists the tools before each call; what never changes is listed once.
         if self._offered is None:
             self._offered = await call_next(context)
-        return [tool for tool in self._offered if caller.kind in self._specs[tool.name].callers]
+        return [tool for tool in self._offered if self._may_call(caller, session, tool.name)]
+
+    def _may_call(self, caller: Caller, session: LiveSession | None, name: str) -> bool:
+        spec = self._specs[name]
+        return caller.kind in spec.callers and (session is None or session.may_call(spec.name))
 
     async def on_call_tool(
         self,
@@ -193,7 +238,7 @@ class CallPipeline(Middleware):
             raise NotFound(
                 f"there is no tool {message.name!r}", hint=self._nearest(message, caller)
             )
-        if caller.kind not in spec.callers:
+        if not self._may_call(caller, session, message.name):
             log.warning("call refused", tool=spec.name, caller=f"{caller.kind} {caller.name}")
             raise NotAllowed(
                 f"the {caller.kind} may not call {spec.name}",
@@ -214,7 +259,7 @@ class CallPipeline(Middleware):
         call_next: CallNext[mt.CallToolRequestParams, ToolResult],
     ) -> ToolResult:
         try:
-            if call.spec.effect is Effect.LONG:
+            if call.spec.effect in (Effect.LONG, Effect.LOOK):
                 return await self._run_long(call, context, call_next)
             return await self._run_in_transaction(call, context, call_next)
         except ButlersError as error:
@@ -229,7 +274,7 @@ class CallPipeline(Middleware):
     ) -> ToolResult:
         """No transaction spans it; the log of a session's calls still shows it."""
         result = await self._run_tool(call, None, context, call_next)
-        await self._audit_alone(call, call.record())
+        await self._audit_alone(call, call.record(result))
         return result
 
     async def _run_in_transaction(
@@ -266,7 +311,7 @@ class CallPipeline(Middleware):
                 if key:
                     await journal.record(connection, key, _freeze(result))
             if call.audited:
-                await record_call(connection, call.record(replayed=done is not None))
+                await record_call(connection, call.record(result, replayed=done is not None))
             kill_point(f"{call.spec.name}.before_commit")
         kill_point(f"{call.spec.name}.committed")
         return result

@@ -64,11 +64,8 @@ class Endpoint:
         await self._lifespan.start()
         self._door.open(app)
 
-    async def drain(self, timeout_s: float) -> None:
-        """Refuse new calls, let running ones finish, end the streams, shut the door. In this order."""
-        # A running call may wait for a session of ours, which has to call us to finish.
-        self._in_flight.refuse_outsiders()
-        await self._in_flight.wait_idle(timeout_s)
+    async def drain(self) -> None:
+        """Refuse every call, shut the door, end the streams. In this order."""
         self._in_flight.refuse_all()
         quiet_s = asyncio.get_running_loop().time() - self._in_flight.last_ended
         await asyncio.sleep(max(0.0, SETTLE_S - quiet_s))

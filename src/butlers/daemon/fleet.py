@@ -58,7 +58,13 @@ class Fleet:
             key = FleetKey.load(self._settings.home)
             provisioner = Provisioner(admin, key, walls=self._fleet.isolation == "roles")
             butlers = [
-                Butler(config, settings=self._settings, key=key, provisioner=provisioner)
+                Butler(
+                    config,
+                    settings=self._settings,
+                    key=key,
+                    provisioner=provisioner,
+                    max_sessions=self._fleet.max_sessions,
+                )
                 for config in self._configs
             ]
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterable
 from typing import Any, get_type_hints
 
@@ -12,15 +13,22 @@ from fastmcp.tools import FunctionTool
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.json_schema import dereference_refs
 
+from butlers import __version__
 from butlers.daemon.auth import ButlerTokens
 from butlers.daemon.calls import bound_error, current_call
 from butlers.domain.errors import ConfigInvalid
-from butlers.tools.base import Effect, ToolSpec
+from butlers.tools.base import ToolSpec
 
 
 def build_server(name: str, description: str, tokens: ButlerTokens) -> FastMCP:
     # Schemas are made flat once, when a tool is registered, not each time tools are listed.
-    return FastMCP(name, instructions=description or None, auth=tokens, dereference_schemas=False)
+    return FastMCP(
+        name,
+        instructions=description or None,
+        version=__version__,
+        auth=tokens,
+        dereference_schemas=False,
+    )
 
 
 def name_tools(specs: Iterable[tuple[str, ToolSpec]]) -> dict[str, ToolSpec]:
@@ -38,16 +46,22 @@ def name_tools(specs: Iterable[tuple[str, ToolSpec]]) -> dict[str, ToolSpec]:
     return named
 
 
-def register(mcp: FastMCP, named: dict[str, ToolSpec]) -> None:
+def register(mcp: FastMCP, named: dict[str, ToolSpec]) -> dict[str, int]:
+    """Put them on the server; says how many bytes of a tool list each takes."""
+    sizes = {}
     for name, spec in named.items():
         tool = FunctionTool.from_function(
             _without_context(spec, name),
             name=name,
             description=spec.description,
-            annotations=mt.ToolAnnotations(read_only_hint=spec.effect is Effect.READ),
+            annotations=mt.ToolAnnotations(read_only_hint=spec.is_read_only),
             output_schema=None,
         )
-        mcp.add_tool(tool.model_copy(update={"parameters": dereference_refs(tool.parameters)}))
+        flat = tool.model_copy(update={"parameters": dereference_refs(tool.parameters)})
+        mcp.add_tool(flat)
+        listed = {"name": name, "description": flat.description, "inputSchema": flat.parameters}
+        sizes[name] = len(json.dumps(listed, ensure_ascii=False).encode())
+    return sizes
 
 
 def _without_context(spec: ToolSpec, name: str) -> Any:

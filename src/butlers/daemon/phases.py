@@ -14,13 +14,15 @@ import structlog
 
 from butlers.config.butler import Role
 from butlers.config.master_key import MasterKey
+from butlers.config.prices import load_prices
 from butlers.daemon import mcp_server, work
 from butlers.daemon.auth import ButlerTokens
 from butlers.daemon.calls import CallPipeline
 from butlers.daemon.endpoint import Endpoint
 from butlers.daemon.heartbeat import Heartbeat
-from butlers.daemon.runtime import choose_runtime, credential_of
+from butlers.daemon.runtime import choose_runtime, require_credential
 from butlers.daemon.transport import DualTransport
+from butlers.domain.caller import CallerKind
 from butlers.domain.errors import ConfigInvalid
 from butlers.domain.request import RequestContext
 from butlers.ingest.triage import decide
@@ -29,9 +31,14 @@ from butlers.routing.dispatch import Dispatch
 from butlers.routing.notify import queue_delivery
 from butlers.routing.peers import Peers
 from butlers.routing.registration import Registrar
+from butlers.runtimes.reflex import ReflexRuntime
 from butlers.scheduling.scheduler import Scheduler
+from butlers.sessions.budget import Budget
+from butlers.sessions.environment import SessionEnvironment
 from butlers.sessions.guard import SessionGuard
-from butlers.sessions.spawner import Spawner
+from butlers.sessions.slots import FleetSlots
+from butlers.sessions.spawner import Means, Spawner
+from butlers.sessions.workspace import Workspaces
 from butlers.skills.reflexes import ReflexMatch, load_reflexes
 from butlers.store import migrations
 from butlers.store.credentials import CredentialStore
@@ -39,6 +46,8 @@ from butlers.store.database import Database
 from butlers.store.listener import Listener
 from butlers.store.migrations import Chain
 from butlers.store.provision import Place
+from butlers.store.session_log import SessionLog
+from butlers.store.state import StateStore
 from butlers.tools.catalogue import core_tools
 from butlers.tools.context import Services
 from butlers.wire import telemetry
@@ -96,6 +105,8 @@ async def provision_database(butler: Butler) -> None:
 async def open_pool(butler: Butler) -> None:
     login = butler.provisioner.login(_place(butler))
     butler.database = await Database.open(login, f"butlers:{butler.config.name}")
+    butler.state_store = StateStore(butler.database)
+    butler.session_log = SessionLog(butler.database)
     log.info("database connected", database=login.database, schema=login.schema)
 
     async def close() -> None:
@@ -132,9 +143,7 @@ async def set_up_credentials(butler: Butler) -> None:
 
 async def validate_core_credentials(butler: Butler) -> None:
     """A runtime that is asked for by name and has no key could never think: that is fatal."""
-    needed = credential_of(butler.config.runtime.type)
-    if needed is not None:
-        await butler.credentials.require(needed, env=needed)
+    await require_credential(butler.config.runtime.type, butler.credentials)
 
 
 async def start_modules(butler: Butler) -> None:
@@ -159,18 +168,31 @@ async def create_spawner(butler: Butler) -> None:
         now = request.received_at if request else butler.clock.now()
         return butler.reflexes.match(text, now, zone) if config.skills.reflexes else None
 
-    runtime = choose_runtime(config, match)
+    workspaces = Workspaces(butler.home, config.name, config.directory)
+    workspaces.take()
+    butler.stack.callback(workspaces.release)
+    await butler.session_log.close_crashed()
     butler.guard = SessionGuard(config.name)
-    butler.spawner = Spawner(
-        config.name,
-        butler.url,
-        runtime,
-        butler.guard,
-        butler.database,
-        max_concurrent=config.runtime.max_concurrent_sessions,
-        max_queued=config.runtime.max_queued,
-        timeout_s=config.runtime.timeout_s,
+    environment = SessionEnvironment(
+        config, butler.credentials, butler.settings.environ, work.credentials_of(butler)
     )
+    means = Means(
+        config=config,
+        url=butler.url,
+        database=butler.database,
+        log=butler.session_log,
+        clock=butler.clock,
+        guard=butler.guard,
+        workspaces=workspaces,
+        environment=environment,
+        budget=Budget(config.budget, load_prices(butler.settings), zone),
+        slots=FleetSlots(butler.home, butler.max_sessions),
+        context=butler.modules.session_context,
+        offered_bytes=lambda: butler.session_tools_bytes,
+    )
+    model = await choose_runtime(config, butler.settings, butler.credentials)
+    butler.spawner = Spawner(means, ReflexRuntime(match), model)
+    log.info("runtime chosen", runtime=butler.spawner.runtime.name)
 
 
 async def wire_pipeline(butler: Butler) -> None:
@@ -214,13 +236,17 @@ async def register_tools(butler: Butler) -> None:
         butler.modules,
     )
     butler.mcp = mcp_server.build_server(butler.config.name, butler.config.description, tokens)
-    mcp_server.register(butler.mcp, named)
+    sizes = mcp_server.register(butler.mcp, named)
+    butler.session_tools_bytes = sum(
+        size for name, size in sizes.items() if CallerKind.SESSION in named[name].callers
+    )
     butler.mcp.add_middleware(CallPipeline(services, tokens, named, butler.in_flight))
 
 
 async def start_server(butler: Butler) -> None:
     await butler.endpoint.serve(DualTransport(butler.mcp))
-    butler.stack.push_async_callback(butler.endpoint.drain, butler.config.shutdown.timeout_s)
+    butler.stack.push_async_callback(butler.endpoint.drain)
+    butler.stack.push_async_callback(work.wait_for_calls, butler)
     log.info("server started", port=butler.endpoint.port)
     butler.stack.callback(announce(butler.home, butler.config.name, butler.url).unlink, True)
 

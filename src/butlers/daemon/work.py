@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import structlog
+
 from butlers.channels.console import ConsoleChannel
 from butlers.config.butler import Role
 from butlers.domain.delivery import DeliveryRequest
@@ -22,6 +24,8 @@ from butlers.store.worker import Handler, QueueWorker
 if TYPE_CHECKING:
     from butlers.daemon.butler import Butler
 
+log = structlog.get_logger()
+
 Work = tuple[str, Handler, int]
 
 
@@ -31,7 +35,22 @@ def start_workers(butler: Butler, work: Iterable[Work]) -> None:
             butler.database, butler.listener, queue_name, handler, concurrency=concurrency
         )
         worker.start()
-        butler.stack.push_async_callback(worker.stop, butler.config.shutdown.timeout_s)
+        butler.stack.push_async_callback(_stop_worker, butler, worker)
+
+
+async def _stop_worker(butler: Butler, worker: QueueWorker) -> None:
+    await worker.stop(butler.grace_s)
+
+
+async def wait_for_calls(butler: Butler) -> None:
+    """Let running calls end, and the sessions that they wait for; nobody from outside begins a new one."""
+    butler.in_flight.refuse_outsiders()
+    if not await butler.in_flight.wait_idle(butler.grace_s):
+        log.warning(
+            "calls and sessions did not end in time",
+            calls=butler.in_flight.count,
+            sessions=butler.guard.count,
+        )
 
 
 def work_at_the_doors(butler: Butler) -> list[Work]:
@@ -52,7 +71,12 @@ def work_of_all(butler: Butler) -> list[Work]:
     """What every butler does: routed messages, what is due, and what it has to say."""
     config = butler.config
     workers, sessions = config.buffer.worker_count, config.runtime.max_concurrent_sessions
-    routes = RouteInbox(config.name, butler.database, butler.spawner)
+    routes = RouteInbox(
+        config.name,
+        butler.database,
+        butler.spawner,
+        waits_for_budget=config.budget.at_limit == "wait",
+    )
     work: list[Work] = [
         (ROUTES, routes.process, sessions),
         # More than there are sessions, so that a job does not wait for a model to finish.
@@ -67,6 +91,15 @@ def work_of_all(butler: Butler) -> list[Work]:
 def jobs_of(butler: Butler) -> Jobs:
     """The jobs that working modules declare, by their function's name."""
     return {job.__name__: job for module in butler.modules.active for job in module.jobs}
+
+
+def credentials_of(butler: Butler) -> list[tuple[str, str]]:
+    """What working modules declare, for sessions: the variable, and the name in the store."""
+    return [
+        (need.env or need.name, need.name)
+        for module in butler.modules.active
+        for need in module.credentials()
+    ]
 
 
 def registration_of(butler: Butler) -> Registration:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -11,7 +12,14 @@ class Clock(Protocol):
         """The current instant, aware, in UTC."""
         ...
 
+    def monotonic(self) -> float:
+        """Seconds that only ever grow, for how long something took: "now" may be set back."""
+        ...
+
 
 class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()

@@ -6,6 +6,7 @@ that travels over MCP and HTTP; ``retryable`` tells a machine whether the same c
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 
@@ -224,6 +225,33 @@ class SessionFailed(ButlersError):
     """A session ended without doing its work."""
 
     code = "session_failed"
+
+
+class SessionUnavailable(SessionFailed):
+    """A session could not think now, and may later."""
+
+    code = "session_unavailable"
+    retryable = True
+
+
+class OverBudget(ButlersError):
+    """Today's budget is used up."""
+
+    code = "over_budget"
+    default_hint = "raise [butler.budget] in butler.toml, or wait until tomorrow"
+    first_today: bool = False
+    until: datetime | None = None  # when there is a new one
+
+
+class Postponed(ButlersError):
+    """The work is kept for later."""
+
+    code = "postponed"
+    retryable = True
+
+    def __init__(self, message: str, until: datetime) -> None:
+        super().__init__(message)
+        self.until = until
 
 
 class DeliveryRefused(ButlersError):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from butlers.config.values import Section
+from butlers.domain.session import SessionRequest
 from butlers.modules.tool_registrar import ToolRegistrar
 from butlers.scheduling.jobs import Job
 from butlers.store.database import Database
@@ -90,6 +91,10 @@ class Module(ABC):
 
     async def on_shutdown(self) -> None:  # noqa: B027
         """Let go of what on_startup took."""
+
+    async def session_context(self, session: SessionRequest) -> str | None:
+        """What a session should know from this module; it stands at the end of the system prompt."""
+        return None
 
     def tool_metadata(self) -> Mapping[str, ToolMeta]:
         """What is to be known of its tools, by their names."""

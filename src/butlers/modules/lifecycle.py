@@ -29,6 +29,7 @@ from butlers.domain.module import (
     reason,
 )
 from butlers.domain.redaction import redactor
+from butlers.domain.session import SessionRequest
 from butlers.modules.base import CredentialSource, Module, ToolMeta, Unloadable
 from butlers.modules.chains import ModuleChains
 from butlers.modules.offer import Offer, collect_offer
@@ -126,6 +127,20 @@ class ModuleSet:
             if self._states[module.name].active  # a later one may have taken it along
             for spec in self._admit(module, offer)
         ]
+
+    async def session_context(self, session: SessionRequest) -> list[str]:
+        """What its modules have for a session. One that fails has nothing, and the session goes on."""
+        found = []
+        for module in self.active:
+            if not self.state(module.name).available:
+                continue
+            try:
+                text = await module.session_context(session)
+            except Exception:  # a loop edge: a module is anybody's code
+                log.exception("module gave no context", module=module.name)
+            else:
+                found += [text] if text else []
+        return found
 
     async def stop(self) -> None:
         """``on_shutdown`` of what was started, in reverse. An error there is logged and stops nothing."""

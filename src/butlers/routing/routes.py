@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from butlers.domain.errors import OverBudget, Postponed, SessionUnavailable
 from butlers.domain.ids import uuid7
 from butlers.domain.route import RouteRequest
-from butlers.domain.session import SessionRequest, SessionResult
+from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.routing.notify import queue_reply
 from butlers.sessions.spawner import Spawner
 from butlers.store import queue
@@ -16,6 +17,7 @@ from butlers.wire.codec import decode, encode
 from butlers.wire.telemetry import span
 
 ROUTES = "routes"
+TRY_AGAIN = (Outcome.RATE_LIMITED, Outcome.MCP_UNAVAILABLE)
 
 
 async def accept_route(connection: Connection, route: RouteRequest) -> bool:
@@ -24,10 +26,13 @@ async def accept_route(connection: Connection, route: RouteRequest) -> bool:
 
 
 class RouteInbox:
-    def __init__(self, butler: str, database: Database, spawner: Spawner) -> None:
+    def __init__(
+        self, butler: str, database: Database, spawner: Spawner, *, waits_for_budget: bool = True
+    ) -> None:
         self._butler = butler
         self._database = database
         self._spawner = spawner
+        self._waits_for_budget = waits_for_budget
 
     async def process(self, lease: Lease) -> Any:
         """One request, one session at a time; a retry repeats no call that already happened."""
@@ -43,12 +48,40 @@ class RouteInbox:
             request=route.request,
             request_id=route.request.request_id,
         )
-        result = await self._spawner.run(session)
-        if not _answered(result) and result.text:
-            async with self._database.transaction() as connection:
-                await queue_reply(connection, self._butler, route.request, result.text)
+        try:
+            result = await self._spawner.run(session)
+        except OverBudget as error:
+            return await self._over_budget(route, error)
+        if result.outcome in TRY_AGAIN:
+            raise SessionUnavailable(result.error)
+        if not _answered(result):
+            await self._reply(route, _words(result))
         return {"session_id": str(session.session_id), "outcome": str(result.outcome)}
+
+    async def _over_budget(self, route: RouteRequest, error: OverBudget) -> Any:
+        """Wait until there is a new budget, and say so once a day; or refuse each message."""
+        if not self._waits_for_budget or error.until is None:
+            await self._reply(route, f"I can not think about that today: {error}.")
+            return {"outcome": str(Outcome.OVER_BUDGET)}
+        if error.first_today:
+            when = f"{error.until:%d %B, %H:%M %Z}"
+            await self._reply(
+                route, f"{error}. Your message is kept, and answered after {when}.".capitalize()
+            )
+        raise Postponed(str(error), error.until)
+
+    async def _reply(self, route: RouteRequest, text: str) -> None:
+        async with self._database.transaction() as connection:
+            await queue_reply(connection, self._butler, route.request, text)
 
 
 def _answered(result: SessionResult) -> bool:
     return any(call.tool == "notify" and call.ok for call in result.tool_calls)
+
+
+def _words(result: SessionResult) -> str:
+    if result.text.strip():
+        return result.text
+    if result.ok:
+        return "That is done."
+    return f"That did not work: {result.error or result.outcome}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from butlers.domain.request import RequestContext
-from butlers.domain.session import SessionResult
+from butlers.domain.session import Access, SessionResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,58 @@ class McpServer:
     token: str = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Where a session lives: its butler's folder, and a private one that is gone when it ends."""
+
+    cwd: Path  # the butler's config folder
+    private: Path  # of this session alone, mode 0700
+
+    @property
+    def home(self) -> Path:
+        return self.private / "home"
+
+    @property
+    def tmp(self) -> Path:
+        return self.private / "tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What a session may touch beside its butler's tools, spelled out. Sealed: nothing."""
+
+    access: Access = Access.SEALED
+    readable: tuple[Path, ...] = ()  # folders, absolute
+    writable: tuple[Path, ...] = ()  # files, absolute
+    commands: tuple[str, ...] = ()  # literal: "ls skills/", "python skills/morning-briefing/run.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    startup_s: float = 60.0  # until the first event
+    silence_s: float = 180.0  # between two events
+    total_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Under which terms a session runs."""
+
+    workspace: Workspace
+    grants: Grants = Grants()
+    limits: Limits = Limits()
+    model: str | None = None  # None: what the CLI takes by itself
+    args: tuple[str, ...] = ()  # the owner's own, added to the command line
+    request: RequestContext | None = None
+
+
 class Runtime(Protocol):
     @property
     def name(self) -> str: ...
+
+    def holds(self, access: Access) -> bool:
+        """Whether this runtime can keep a session within that level."""
+        ...
 
     async def invoke(
         self,
@@ -28,6 +78,5 @@ class Runtime(Protocol):
         system_prompt: str,
         mcp_servers: Mapping[str, McpServer],
         env: Mapping[str, str],
-        *,
-        request: RequestContext | None,
+        terms: Terms,
     ) -> SessionResult: ...

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from butlers.domain.errors import ButlersError
 from butlers.domain.request import RequestContext
-from butlers.domain.session import Outcome, SessionResult, ToolCall
-from butlers.runtimes.base import McpServer
+from butlers.domain.session import Access, Outcome, SessionResult, ToolCall
+from butlers.runtimes.base import McpServer, Terms
 from butlers.wire.client import McpClient
 
 NO_MODEL = (
@@ -41,21 +41,26 @@ class ReflexRuntime:
     def __init__(self, match: Match) -> None:
         self._match = match
 
+    def knows(self, prompt: str, request: RequestContext | None) -> bool:
+        return self._match(prompt, request) is not None
+
+    def holds(self, access: Access) -> bool:
+        return access is Access.SEALED  # it has no hands but its one tool call
+
     async def invoke(
         self,
         prompt: str,
         system_prompt: str,
         mcp_servers: Mapping[str, McpServer],
         env: Mapping[str, str],
-        *,
-        request: RequestContext | None,
+        terms: Terms,
     ) -> SessionResult:
-        plan = self._match(prompt, request)
+        plan = self._match(prompt, terms.request)
         if plan is None:
             return SessionResult(Outcome.NO_MATCH, NO_MODEL)
         ((name, server),) = mcp_servers.items()
         async with McpClient(name, server.url, lambda: server.token) as butler:
-            return await self._carry_out(butler, plan, answers=request is not None)
+            return await self._carry_out(butler, plan, answers=terms.request is not None)
 
     async def _carry_out(self, butler: McpClient, plan: Plan, *, answers: bool) -> SessionResult:
         calls: list[ToolCall] = []

@@ -1,71 +1,114 @@
-"""The spawner: takes a slot, opens the log, invokes the runtime, closes the log."""
+"""The spawner: takes a slot, opens the log, invokes a runtime, closes the log.
+
+A reflex that knows the prompt answers it without a model. What no reflex knows goes to the CLI, when there
+is one: in a folder, an environment and with a token of its own, under the access level of its trigger, and
+within the day's budget.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from uuid import UUID
 
 import structlog
 
-from butlers.domain.errors import ButlersError, QueueFull
+from butlers.config.butler import ButlerConfig
+from butlers.domain.clock import Clock
+from butlers.domain.errors import ButlersError, OverBudget, QueueFull
 from butlers.domain.faults import kill_point
-from butlers.domain.session import Outcome, SessionRequest, SessionResult
-from butlers.domain.trace import traceparent_environment
-from butlers.runtimes.base import McpServer, Runtime
-from butlers.sessions.guard import SessionGuard
+from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult
+from butlers.runtimes.base import Limits, McpServer, Runtime, Terms
+from butlers.runtimes.reflex import ReflexRuntime
+from butlers.sessions.budget import Budget
+from butlers.sessions.environment import SessionEnvironment
+from butlers.sessions.grants import grants_for, level_of
+from butlers.sessions.guard import QUERY, SessionGuard
+from butlers.sessions.prompt import compose_prompt
+from butlers.sessions.slots import FleetSlots
+from butlers.sessions.system_prompt import read_system_prompt
+from butlers.sessions.workspace import Workspaces
 from butlers.store import sessions as log_store
 from butlers.store.database import Database
+from butlers.store.session_log import SessionLog
+from butlers.store.sessions import DoneCall, Opening
 from butlers.wire.telemetry import SessionSpan, session_span
 
 log = structlog.get_logger()
 
+STOPPED = "The session was stopped."
+TOKEN_GRACE_S = 5.0  # a token outlives the session's time limit by this, and then opens nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What sessions are made with."""
+
+    config: ButlerConfig
+    url: str
+    database: Database
+    log: SessionLog
+    clock: Clock
+    guard: SessionGuard
+    workspaces: Workspaces
+    environment: SessionEnvironment
+    budget: Budget
+    slots: FleetSlots
+    # What modules add to the system prompt, and the bytes of the tools that a session is offered.
+    context: Callable[[SessionRequest], Awaitable[Sequence[str]]]
+    offered_bytes: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How one session will run."""
+
+    runtime: Runtime
+    access: Access
+    system_prompt: str
+    opening: Opening
+    thinks: bool  # on a model, so it costs something
+
 
 class Spawner:
-    def __init__(
-        self,
-        butler: str,
-        url: str,
-        runtime: Runtime,
-        guard: SessionGuard,
-        database: Database,
-        *,
-        max_concurrent: int,
-        max_queued: int,
-        timeout_s: float,
-    ) -> None:
-        self.runtime = runtime
-        self._butler = butler
-        self._url = url
-        self._guard = guard
-        self._database = database
-        self._slots = asyncio.Semaphore(max_concurrent)
-        self._max_queued = max_queued
+    def __init__(self, means: Means, reflex: ReflexRuntime, model: Runtime | None) -> None:
+        self.reflex = reflex
+        self.model = model
+        self._means = means
+        self._butler = means.config.name
+        self._slots = asyncio.Semaphore(means.config.runtime.max_concurrent_sessions)
         self._queued = 0
-        self._timeout_s = timeout_s
+        self._running: dict[UUID, asyncio.Future[SessionResult]] = {}
+
+    @property
+    def runtime(self) -> Runtime:
+        """What thinks where no reflex does."""
+        return self.model or self.reflex
 
     async def run(self, session: SessionRequest) -> SessionResult:
         await self._take_slot()
         try:
-            with session_span(session, butler=self._butler, runtime=self.runtime.name) as span:
-                return await self._attend(session, span)
+            plan = await self._plan(session)
+            with session_span(session, butler=self._butler, runtime=plan.runtime.name) as span:
+                async with self._fleet_slot(plan):
+                    return await self._attend(session, plan, span)
         finally:
             self._slots.release()
 
-    async def _attend(self, session: SessionRequest, span: SessionSpan) -> SessionResult:
-        await self._open_log(session)
-        started = time.monotonic()
-        try:
-            result = await self._invoke(session)
-        except BaseException as error:
-            span.ended(_failure(error), time.monotonic() - started)
-            await self._close_log(session, _failure(error), started)
-            raise
-        span.ended(result, time.monotonic() - started)
-        await self._close_log(session, result, started)
-        return result
+    def stop(self, session_id: UUID) -> bool:
+        """End a running session at once; False when it does not run."""
+        running = self._running.get(session_id)
+        return running is not None and running.cancel()
+
+    def stop_all(self) -> list[UUID]:
+        return [session_id for session_id in list(self._running) if self.stop(session_id)]
 
     async def _take_slot(self) -> None:
-        if self._slots.locked() and self._queued >= self._max_queued:
+        if self._slots.locked() and self._queued >= self._means.config.runtime.max_queued:
             raise QueueFull(f"{self._butler} has {self._queued} sessions waiting already")
         self._queued += 1
         try:
@@ -73,36 +116,125 @@ class Spawner:
         finally:
             self._queued -= 1
 
-    async def _open_log(self, session: SessionRequest) -> None:
-        async with self._database.transaction() as connection:
-            await log_store.open_session(connection, session, self.runtime.name)
-        kill_point("session.opened")
+    @asynccontextmanager
+    async def _fleet_slot(self, plan: _Plan) -> AsyncIterator[None]:
+        if not plan.thinks:
+            yield
+            return
+        async with self._means.slots.taken():
+            yield
 
-    async def _invoke(self, session: SessionRequest) -> SessionResult:
-        with self._guard.admit(session) as token:
-            servers = {self._butler: McpServer(self._url, token)}
-            try:
-                return await asyncio.wait_for(
-                    self.runtime.invoke(
-                        session.prompt,
-                        session.system_prompt,
-                        servers,
-                        traceparent_environment(),
-                        request=session.request,
-                    ),
-                    self._timeout_s,
+    async def _plan(self, session: SessionRequest) -> _Plan:
+        if self.model is None or self.reflex.knows(session.prompt, session.request):
+            opening = Opening(self.reflex.name, access=Access.SEALED)
+            return _Plan(self.reflex, Access.SEALED, "", opening, thinks=False)
+        config, runtime = self._means.config, self.model
+        wanted = level_of(session, config)
+        access = wanted if runtime.holds(wanted) else Access.SEALED
+        because = None if access is wanted else f"{runtime.name} can not hold {wanted}"
+        context = await self._means.context(session)
+        system_prompt = read_system_prompt(config.directory, config.name, *context)
+        fixed = (len(system_prompt.encode()) + self._means.offered_bytes()) // 4
+        opening = Opening(runtime.name, config.runtime.model, access, because, fixed)
+        return _Plan(runtime, access, system_prompt, opening, thinks=True)
+
+    async def _attend(
+        self, session: SessionRequest, plan: _Plan, span: SessionSpan
+    ) -> SessionResult:
+        done = await self._open(session, plan)
+        started = time.monotonic()
+        try:
+            result = await self._invoke_stoppable(session, plan, done)
+        except BaseException as error:
+            await self._close(session, plan, _failure(error), span, started)
+            raise
+        await self._close(session, plan, result, span, started)
+        return result
+
+    async def _open(self, session: SessionRequest, plan: _Plan) -> Sequence[DoneCall]:
+        """Write it down before it happens, within the budget; says what earlier runs of it did."""
+        means, now = self._means, self._means.clock.now()
+        done: Sequence[DoneCall] = ()
+        try:
+            async with means.database.transaction() as connection:
+                if plan.thinks:
+                    await means.budget.open(connection, session, plan.opening, now)
+                    if session.request_id is not None:
+                        done = await log_store.calls_of_request(connection, session.request_id)
+                else:
+                    await log_store.open_session(connection, session, plan.opening)
+        except OverBudget as error:
+            async with means.database.transaction() as connection:
+                error.first_today = await means.budget.refuse(
+                    connection, session, plan.opening, str(error), now
                 )
+            error.until = means.budget.next_day(now)
+            raise
+        kill_point("session.opened")
+        return done
+
+    async def _invoke_stoppable(
+        self, session: SessionRequest, plan: _Plan, done: Sequence[DoneCall]
+    ) -> SessionResult:
+        running = asyncio.ensure_future(self._invoke(session, plan, done))
+        self._running[session.session_id] = running
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError:  # we are to end, and with us the session
+            running.cancel()
+            await asyncio.wait({running})
+            raise
+        finally:
+            del self._running[session.session_id]
+        if running.cancelled():
+            return SessionResult(Outcome.CANCELLED, STOPPED, error=STOPPED)
+        return running.result()
+
+    async def _invoke(
+        self, session: SessionRequest, plan: _Plan, done: Sequence[DoneCall]
+    ) -> SessionResult:
+        means, config = self._means, self._means.config
+        total_s = config.runtime.timeout_s
+        with ExitStack() as stack:
+            token = stack.enter_context(
+                means.guard.admit(session, lifetime_s=total_s + TOKEN_GRACE_S)
+            )
+            workspace = stack.enter_context(means.workspaces.open(session.session_id))
+            servers = {self._butler: McpServer(f"{means.url}?{QUERY}={session.session_id}", token)}
+            terms = Terms(
+                workspace,
+                grants_for(plan.access, config.directory),
+                Limits(total_s=total_s),
+                config.runtime.model,
+                config.runtime.args,
+                session.request,
+            )
+            env = await means.environment.build(session, plan.runtime.name, plan.access, servers)
+            prompt = compose_prompt(session, done) if plan.thinks else session.prompt
+            try:
+                # The runtime keeps its own limits; this one is for a runtime that does not.
+                async with asyncio.timeout(total_s + TOKEN_GRACE_S):
+                    return await plan.runtime.invoke(
+                        prompt, plan.system_prompt, servers, env, terms
+                    )
             except TimeoutError:
-                text = f"The session took longer than {self._timeout_s:g} s and was ended."
+                text = f"The session took longer than {total_s:g} s and was ended."
                 return SessionResult(Outcome.TIMED_OUT, text, error=text)
 
-    async def _close_log(
-        self, session: SessionRequest, result: SessionResult, started: float
+    async def _close(
+        self,
+        session: SessionRequest,
+        plan: _Plan,
+        result: SessionResult,
+        span: SessionSpan,
+        started: float,
     ) -> None:
-        duration_ms = round((time.monotonic() - started) * 1000)
+        seconds = time.monotonic() - started
+        cost = self._cost(plan, result)
+        span.ended(result, seconds, None if cost is None else float(cost))
+        duration_ms = round(seconds * 1000)
         try:
-            async with self._database.transaction() as connection:
-                await log_store.close_session(connection, session.session_id, result, duration_ms)
+            await self._means.log.close(session.session_id, result, duration_ms, cost)
         except ButlersError as error:  # the session's own outcome matters more than its log
             log.warning("session log not closed", session=str(session.session_id), error=str(error))
             return
@@ -110,10 +242,15 @@ class Spawner:
             "session ended",
             session=str(session.session_id),
             trigger=session.trigger_source,
-            runtime=self.runtime.name,
+            runtime=plan.runtime.name,
             outcome=str(result.outcome),
             duration_ms=duration_ms,
         )
+
+    def _cost(self, plan: _Plan, result: SessionResult) -> Decimal | None:
+        if not plan.thinks:
+            return None
+        return self._means.budget.cost(result, self._means.config.runtime.model)
 
 
 def _failure(error: BaseException) -> SessionResult:

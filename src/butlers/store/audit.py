@@ -19,14 +19,16 @@ class CallRecord:
     duration_ms: int
     replayed: bool = False
     error: str | None = None
+    result_digest: str | None = None  # of what was answered; the answer itself is not kept here
+    result_bytes: int | None = None
 
 
 async def record_call(connection: Connection, call: CallRecord) -> None:
     await connection.execute(
         """
         INSERT INTO tool_calls (id, session_id, request_id, caller_kind, caller, tool, arguments,
-                                ok, replayed, error, duration_ms)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+                                ok, replayed, error, duration_ms, result_digest, result_bytes)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
         """,
         uuid7(),
         call.caller.session_id,
@@ -39,4 +41,6 @@ async def record_call(connection: Connection, call: CallRecord) -> None:
         call.replayed,
         call.error,
         call.duration_ms,
+        call.result_digest,
+        call.result_bytes,
     )

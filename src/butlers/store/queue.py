@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -177,6 +177,18 @@ async def wait(connection: Connection, lease: Lease, error: str) -> None:
         LONGEST_WAIT,
         LONGEST_PAUSE,
         SHORTEST_PAUSE,
+    )
+
+
+async def postpone(connection: Connection, lease: Lease, why: str, until: datetime) -> None:
+    """Give an item back for a certain time. That is no attempt of the item's either."""
+    await _settle(
+        connection,
+        lease,
+        "UPDATE queue_items SET state = 'ready', run_after = $3, error = $4,"
+        " attempts = attempts - 1, holder = NULL, lease_until = NULL",
+        until,
+        why,
     )
 
 

@@ -1,61 +1,178 @@
-"""The session log: what each session was asked, and what came of it."""
+"""The session log: what each session was asked, under which terms, and what came of it.
+
+It is also the ledger of the day's budget: a session that runs is counted with what was reserved for it, one
+that has ended with what it used, and one whose use nobody knows with its reservation.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from butlers.domain.redaction import redactor
-from butlers.domain.session import SessionRequest, SessionResult
+from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.domain.trace import current_trace
 from butlers.store.database import Connection
 
 
-async def open_session(connection: Connection, session: SessionRequest, runtime: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What is known of a session before it runs."""
+
+    runtime: str
+    model: str | None = None
+    access: str | None = None
+    sealed_because: str | None = None
+    fixed_tokens: int | None = None
+    reserved_tokens: int | None = None
+    reserved_usd: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DoneCall:
+    """A writing call that an earlier session of the same request made."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    tokens: int
+    usd: Decimal
+
+
+async def open_session(connection: Connection, session: SessionRequest, opening: Opening) -> None:
     await connection.execute(
         """
-        INSERT INTO sessions (id, request_id, trigger_source, runtime, prompt, trace_id)
-        VALUES ($1, $2, $3, $4, $5, $6)
+        INSERT INTO sessions (id, request_id, trigger_source, prompt, trace_id, runtime, model,
+                              access, sealed_because, fixed_tokens, reserved_tokens, reserved_usd)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
         """,
         session.session_id,
         session.request_id,
         session.trigger_source,
-        runtime,
         redactor.scrub(session.prompt),
         trace.trace_id if (trace := current_trace()) else None,
+        opening.runtime,
+        opening.model,
+        opening.access,
+        opening.sealed_because,
+        opening.fixed_tokens,
+        opening.reserved_tokens,
+        opening.reserved_usd,
     )
 
 
 async def close_session(
-    connection: Connection, session_id: UUID, result: SessionResult, duration_ms: int
+    connection: Connection,
+    session_id: UUID,
+    result: SessionResult,
+    duration_ms: int,
+    cost_usd: Decimal | None = None,
 ) -> None:
+    ended = result.exit
     await connection.execute(
         """
         UPDATE sessions
         SET output = $2, outcome = $3, success = $4, error = $5, duration_ms = $6,
-            input_tokens = $7, output_tokens = $8, completed_at = now()
+            input_tokens = $7, output_tokens = $8, cached_tokens = $9, cost_usd = $10,
+            model = coalesce($11, model), denials = $12, exit_code = $13, exit_stderr = $14,
+            completed_at = now()
         WHERE id = $1
         """,
         session_id,
-        redactor.scrub(result.text),
+        _clean(result.text),
         result.outcome,
         result.ok,
-        result.error and redactor.scrub(result.error),
+        _clean(result.error),
         duration_ms,
-        result.usage.get("input_tokens"),
-        result.usage.get("output_tokens"),
+        result.usage.input_tokens,
+        result.usage.output_tokens,
+        result.usage.cached_tokens,
+        cost_usd,
+        result.model,
+        [_clean(denial) for denial in result.denials],
+        ended.code if ended else None,
+        _clean(ended.stderr) if ended else None,
     )
 
 
-async def list_sessions(connection: Connection, limit: int, offset: int) -> list[dict[str, Any]]:
+async def close_crashed(connection: Connection) -> list[UUID]:
+    """Sessions that were running when their daemon was killed can not end any more: they crashed."""
     rows = await connection.fetch(
         """
-        SELECT id, trigger_source, runtime, outcome, success, error, duration_ms, started_at,
-               completed_at
-        FROM sessions ORDER BY started_at DESC, id DESC LIMIT $1 OFFSET $2
+        UPDATE sessions
+        SET outcome = $1, success = false, completed_at = now(),
+            error = 'the butler was ended while the session ran'
+        WHERE completed_at IS NULL RETURNING id
+        """,
+        Outcome.CRASHED,
+    )
+    return [row["id"] for row in rows]
+
+
+async def calls_of_request(connection: Connection, request_id: UUID) -> list[DoneCall]:
+    """The calls with an effect that sessions of this request have made, in their order."""
+    rows = await connection.fetch(
+        """
+        SELECT tool, arguments FROM tool_calls AS made
+        WHERE request_id = $1 AND session_id IS NOT NULL AND ok AND NOT replayed
+          AND EXISTS (SELECT FROM call_journal AS kept
+                      WHERE kept.request_id = $1 AND kept.tool = made.tool)
+        ORDER BY id
+        """,
+        request_id,
+    )
+    return [DoneCall(row["tool"], row["arguments"]) for row in rows]
+
+
+async def spent_since(connection: Connection, since: datetime) -> Spent:
+    """What sessions that began since then used, or have reserved."""
+    row = await connection.fetchrow(
+        """
+        SELECT coalesce(sum(coalesce(input_tokens + output_tokens, reserved_tokens)), 0) AS tokens,
+               coalesce(sum(coalesce(cost_usd, reserved_usd)), 0) AS usd
+        FROM sessions WHERE started_at >= $1
+        """,
+        since,
+    )
+    assert row is not None
+    return Spent(int(row["tokens"]), row["usd"])
+
+
+async def lock_budget(connection: Connection) -> None:
+    """Until the transaction ends: two sessions must not both take the last of a budget."""
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock(hashtext(current_schema() || '.budget')::bigint)"
+    )
+
+
+async def has_outcome_since(connection: Connection, outcome: Outcome, since: datetime) -> bool:
+    found = await connection.fetchval(
+        "SELECT EXISTS (SELECT FROM sessions WHERE started_at >= $1 AND outcome = $2)",
+        since,
+        outcome,
+    )
+    return bool(found)
+
+
+async def list_sessions(
+    connection: Connection, limit: int, offset: int, *, running: bool = False
+) -> list[dict[str, Any]]:
+    rows = await connection.fetch(
+        """
+        SELECT id, trigger_source, runtime, model, access, outcome, success, error, input_tokens,
+               output_tokens, cost_usd, duration_ms, started_at, completed_at
+        FROM sessions WHERE NOT $3 OR completed_at IS NULL
+        ORDER BY started_at DESC, id DESC LIMIT $1 OFFSET $2
         """,
         limit,
         offset,
+        running,
     )
     return [dict(row) for row in rows]
 
@@ -67,9 +184,18 @@ async def get_session(connection: Connection, session_id: UUID) -> dict[str, Any
         return None
     calls = await connection.fetch(
         """
-        SELECT tool, arguments, ok, replayed, error, duration_ms, called_at
+        SELECT tool, arguments, ok, replayed, error, duration_ms, called_at, result_digest,
+               result_bytes
         FROM tool_calls WHERE session_id = $1 ORDER BY id
         """,
         session_id,
     )
     return {**dict(row), "tool_calls": [dict(call) for call in calls]}
+
+
+def _clean(text: str | None) -> str | None:
+    """As a database can hold it, and without the secrets that we know."""
+    if text is None:
+        return None
+    storable = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return redactor.scrub(storable.encode("utf-8", "replace").decode("utf-8"))

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from butlers.domain.errors import StateConflict
-from butlers.store.database import Connection
+from butlers.store.database import Connection, Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,25 @@ class StateEntry:
     @classmethod
     def from_row(cls, row: asyncpg.Record) -> StateEntry:
         return cls(row["key"], row["value"], row["version"], row["updated_at"])
+
+
+@dataclass(frozen=True, slots=True)
+class StateStore:
+    """The store for whoever is in no call of a tool: each step is a transaction of its own."""
+
+    database: Database
+
+    async def get(self, key: str) -> StateEntry | None:
+        async with self.database.transaction() as connection:
+            return await get(connection, key)
+
+    async def put(self, key: str, value: Any, expected_version: int | None = None) -> int:
+        async with self.database.transaction() as connection:
+            return await put(connection, key, value, expected_version)
+
+    async def remove(self, key: str, expected_version: int | None = None) -> bool:
+        async with self.database.transaction() as connection:
+            return await remove(connection, key, expected_version)
 
 
 async def get(connection: Connection, key: str) -> StateEntry | None:

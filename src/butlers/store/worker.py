@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from butlers.domain.errors import ButlersError, DatabaseUnavailable, LeaseLost
+from butlers.domain.errors import ButlersError, DatabaseUnavailable, LeaseLost, Postponed
 from butlers.domain.faults import kill_point
 from butlers.store import queue
 from butlers.store.database import Database
@@ -149,6 +149,9 @@ class QueueWorker:
             kill_point(f"{self.queue}.handled")
             await self._settle(queue.complete, lease, result)
             kill_point(f"{self.queue}.completed")
+        except Postponed as error:
+            logger.info("item postponed", why=str(error), until=error.until.isoformat())
+            await self._settle(queue.postpone, lease, _storable(str(error)), error.until)
         except ButlersError as error:
             span.fail(str(error))
             logger.warning("item failed", error=str(error), retryable=error.retryable)

@@ -15,6 +15,7 @@ F = TypeVar("F", bound=ToolFunction)
 
 class Effect(StrEnum):
     READ = "read"  # changes nothing; gets a connection
+    LOOK = "look"  # changes nothing; looks elsewhere or may wait, so it holds no connection
     WRITE = "write"  # one transaction: effect, journal and audit commit together
     LONG = "long"  # may take long, so it holds no connection; it opens transactions of its own
 
@@ -26,6 +27,10 @@ class ToolSpec:
     callers: frozenset[CallerKind]
     effect: Effect
     aliases: tuple[str, ...] = ()
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.effect in (Effect.READ, Effect.LOOK)
 
     @property
     def description(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from butlers.config.butler import Role
 from butlers.tools import (
+    attachments,
     messenger,
     modules,
     routing,
@@ -19,6 +20,7 @@ COMMON = (
     *status.TOOLS,
     *sessions.TOOLS,
     *routing.TOOLS,
+    *attachments.TOOLS,
     *state.TOOLS,
     *schedules.TOOLS,
     *modules.TOOLS,

@@ -29,7 +29,7 @@ async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]
     return {"status": "accepted", "delivery_id": str(delivery_id)}
 
 
-@tool(callers=OWNER_ONLY, effect=Effect.LONG)
+@tool(callers=OWNER_ONLY, effect=Effect.LOOK)
 async def console_receive(
     ctx: CallContext,
     target: str = "console:owner",

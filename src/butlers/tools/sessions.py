@@ -50,9 +50,11 @@ async def sessions_list(
     ctx: CallContext,
     limit: Annotated[int, Field(ge=1, le=500)] = 20,
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
+    running: bool = False,
 ) -> dict[str, Any]:
-    """Recent sessions, newest first."""
-    return {"sessions": await list_sessions(ctx.connection, limit, offset)}
+    """Recent sessions, newest first; with running = true only those that have not ended."""
+    found = await list_sessions(ctx.connection, limit, offset, running=running)
+    return {"sessions": found}
 
 
 @tool(callers=EVERYONE, effect=Effect.READ)
@@ -64,4 +66,14 @@ async def sessions_get(ctx: CallContext, session_id: UUID) -> dict[str, Any]:
     return found
 
 
-TOOLS = (trigger, sessions_list, sessions_get)
+@tool(callers=OWNER_ONLY, effect=Effect.LONG)
+async def sessions_stop(ctx: CallContext, session_id: UUID | None = None) -> dict[str, Any]:
+    """End a running session at once, or all of this butler's when none is named."""
+    if session_id is None:
+        return {"stopped": [str(stopped) for stopped in ctx.services.spawner.stop_all()]}
+    if not ctx.services.spawner.stop(session_id):
+        raise NotFound(f"no session {session_id} runs here", hint="sessions_list shows them")
+    return {"stopped": [str(session_id)]}
+
+
+TOOLS = (trigger, sessions_list, sessions_get, sessions_stop)

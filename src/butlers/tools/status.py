@@ -9,7 +9,7 @@ from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 
 
-@tool(callers=EVERYONE, effect=Effect.LONG)
+@tool(callers=EVERYONE, effect=Effect.LOOK)
 async def status(ctx: CallContext) -> dict[str, Any]:
     """Who this butler is and how it is: name, description, modules, health, uptime, queue depth."""
     return await ctx.services.status()

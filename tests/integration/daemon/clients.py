@@ -119,3 +119,17 @@ ALL: tuple[Connect, ...] = (
     mcp_streamable,
     mcp_sse,
 )
+
+SHAKING_HANDS = ALL[1:]  # ours opens nothing before its first call
+
+
+async def refusal(connect: Connect, url: str, token: str) -> str:
+    """What a client is told that is not even let in."""
+    try:
+        async with connect(url, token):
+            pass
+    except Exception as error:  # noqa: BLE001  (each library wraps it in its own way)
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        return str(error)
+    raise AssertionError(f"{connect.__name__} was let in")

@@ -10,6 +10,8 @@ import pytest
 from butlers.store.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.daemon.house import House, MakeHouse, copy_roster, write_tester, write_versions
+from support import npm
+from support.programs import Programs
 
 
 @pytest.fixture
@@ -49,3 +51,9 @@ async def switchboard(make_house: MakeHouse) -> House:
     made = make_house("switchboard")
     await made.start()
     return made
+
+
+@pytest.fixture
+def mcp_programs(home: Path) -> Programs:
+    """The protocol's own programs: its conformance suite and its Inspector."""
+    return Programs(npm.installed("mcp"), home)

@@ -247,15 +247,16 @@ class House:
     # -- the butler --------------------------------------------------------------------------
 
     def config(self) -> ButlerConfig:
-        return load_butler_config(self.directory, Settings.from_environ({}))
+        return load_butler_config(self.directory, Settings(self.home))
 
-    def make(self) -> Butler:
+    def make(self, **options: Any) -> Butler:
         butler = Butler(
             self.config(),
             settings=Settings(self.home),
             key=self.key,
             provisioner=self.provisioner,
             versions=self.versions,
+            **options,
         )
         self.butlers.append(butler)
         return butler

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from butlers.store.database import Login
 from butlers.store.embedded import EmbeddedPostgres
 from butlers.store.provision import Provisioner
 from butlers.wire.tokens import FleetKey
+from integration.daemon import clients
 from integration.daemon.house import (
     House,
     MakeHouse,
@@ -28,6 +30,7 @@ from integration.daemon.house import (
     write_tester,
     write_versions,
 )
+from integration.scheduling.conftest import HandClock
 
 BROKEN = r"""
 version = 1
@@ -66,6 +69,19 @@ async def test_a_healthy_butler_says_so_in_both_places(house: House) -> None:
         assert state["queues"] == {}
         assert state["diagnostics"] == []
         assert state["uptime_s"] >= 0
+
+
+@pytest.mark.scenario("S002-42")
+async def test_uptime_counts_the_seconds_since_the_butler_was_ready(make_house: MakeHouse) -> None:
+    house = make_house()
+    clock = HandClock(datetime(2026, 5, 13, 9, tzinfo=UTC))
+    butler = house.make(clock=clock)
+    await butler.start()
+    async with clients.fastmcp_modern(butler.url, house.owner_token) as client:
+        assert (await client.call("status", {}))["uptime_s"] == 0
+        clock.move(seconds=300)
+        assert (await client.call("status", {}))["uptime_s"] == 300
+    assert (await health(house))["uptime_s"] == 300
 
 
 async def test_health_shows_what_waits(house: House) -> None:
@@ -134,6 +150,7 @@ def kill(server: EmbeddedPostgres) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.scenario("S002-43")
 async def test_a_butler_lives_through_the_death_of_its_database(
     server: EmbeddedPostgres, tmp_path: Path, home: Path
 ) -> None:
@@ -142,6 +159,9 @@ async def test_a_butler_lives_through_the_death_of_its_database(
     try:
         async with house.owner() as owner:
             await owner.call("write", {"text": "before"})
+            well = await owner.call("status")
+            assert (well["health"], well["database"]) == ("healthy", "connected")
+            assert [module["health"] for module in well["module_states"]] == ["active"]
             kill(server)
 
             async def degraded() -> dict[str, Any] | None:
@@ -151,7 +171,8 @@ async def test_a_butler_lives_through_the_death_of_its_database(
             state = await until("the loss to be noticed", degraded)
             assert (state["health"], state["phase"]) == ("degraded", "ready")
             assert state["queues"] is None
-            assert (await owner.call("status"))["database"] == "unreachable"
+            said = await owner.call("status")
+            assert (said["health"], said["database"]) == ("degraded", "unreachable")
 
             for _attempt in range(3):
                 with pytest.raises(DatabaseUnavailable) as refused:

@@ -94,6 +94,7 @@ def test_a_port_can_be_bound_again_at_once() -> None:
     bind_port(port, patience_s=0).close()
 
 
+@pytest.mark.scenario("S002-26")
 async def test_a_butler_whose_port_is_taken_says_who_holds_it(make_house: MakeHouse) -> None:
     house = make_house()
     with listening_process() as (port, child):
@@ -105,5 +106,6 @@ async def test_a_butler_whose_port_is_taken_says_who_holds_it(make_house: MakeHo
 
     assert failed.value.phase == "open the port"
     assert isinstance(failed.value.__cause__, PortTaken)
+    assert f"port {port} can not be bound" in failed.value.message
     assert f"process {child.pid} " in failed.value.message
     assert "BUTLERS_PORT_OFFSET" in (failed.value.hint or "")

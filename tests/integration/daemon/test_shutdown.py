@@ -4,17 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from butlers.config.settings import Settings
+from butlers.daemon.butler import Butler
 from butlers.daemon.ports import bind_port, hold_port
+from butlers.domain.caller import CallerKind
 from butlers.domain.errors import PeerUnavailable, ShuttingDown
+from butlers.store.database import Login
+from butlers.store.provision import Provisioner
+from butlers.wire.tokens import FleetKey
 from integration.daemon import clients
+from integration.daemon.doorman import MODULES, shut_doors, write_doorman
 from integration.daemon.house import House, MakeHouse, until
+from integration.modules.bench import load_config
+from integration.scheduling.conftest import HandClock
 
 GENERATIONS = (clients.ours, clients.mcp_streamable, clients.mcp_sse)  # one of each transport
 SHORT = "[butler.shutdown]\ntimeout_s = 0.2\n"
+
+
+ENDS = [*(f"module shutdown {name}" for name in reversed(MODULES)), "database pool closed"]
+NINE = datetime(2026, 5, 13, 9, tzinfo=UTC)
+AT_NINE = """\
+runtime.max_concurrent_sessions = 2
+shutdown.timeout_s = 3600
+switchboard = { advertise = true, url = "http://127.0.0.1:9/mcp" }
+schedule = [{ name = "nine", cron = "0 9 * * *", prompt = "wait at door 2" }]
+"""
 
 
 def assert_port_is_free(port: int) -> None:
@@ -190,3 +214,120 @@ async def test_it_can_be_started_again_on_what_it_left(house: House) -> None:
         "after",
         "before",
     ]
+
+
+# -- from the first refusal to the pool ----------------------------------------------------------------
+
+
+@pytest.fixture
+async def doorman(
+    tmp_path: Path, home: Path, key: FleetKey, provisioner: Provisioner, database_name: str
+) -> AsyncIterator[Butler]:
+    """A butler with three modules whose sessions wait at doors, and a clock in the test's hand."""
+    write_doorman(tmp_path / "postbox", database_name, AT_NINE)
+    butler = Butler(
+        load_config(tmp_path / "postbox"),
+        settings=Settings(home),
+        key=key,
+        provisioner=provisioner,
+        clock=HandClock(NINE.replace(hour=8)),
+    )
+    await butler.start()
+    yield butler
+    await butler.stop()
+
+
+async def until_nobody_is_let_in(butler: Butler, token: str) -> None:
+    async with clients.fastmcp_modern(butler.url, token) as owner:
+
+        async def refused() -> bool:
+            answer = await owner.call("state_list", {})
+            return "error" in answer and answer["error"]["code"] == "shutting_down"
+
+        stopping = asyncio.create_task(butler.stop())
+        await until("the butler to refuse", refused)
+    for connect in clients.SHAKING_HANDS:
+        assert "shutting down" in await clients.refusal(connect, butler.url, token)
+    assert not stopping.done()
+
+
+def ends_of(logs: list[Any]) -> list[str]:
+    """Which modules ended, and the pool, in the order of the log."""
+    wanted = ("module shutdown", "database pool closed")
+    return [
+        " ".join(filter(None, (line["event"], line.get("module"))))
+        for line in logs
+        if line["event"] in wanted
+    ]
+
+
+@pytest.mark.scenario("S002-37")
+async def test_stop_waits_for_the_session_then_ends_the_modules_and_the_pool(
+    doorman: Butler, admin: Login
+) -> None:
+    token = doorman.key.mint(CallerKind.OWNER, "owner", "postbox")
+    async with (
+        shut_doors(admin, doorman.config.db.name, 1) as doors,
+        clients.mcp_streamable(doorman.url, token) as owner,
+    ):
+        session = asyncio.create_task(owner.call("trigger", {"prompt": "wait at door 1"}))
+        await doors.until_waiting(1)
+        with capture_logs() as logs:
+            await until_nobody_is_let_in(doorman, token)
+            assert (session.done(), ends_of(logs)) == (False, [])
+
+            await doors.open(1)
+            assert (await session)["output"] == "Door 1 is open."
+            await until("the end", lambda: logs[-1]["event"] == "shutdown complete")
+    assert ends_of(logs) == ENDS
+    assert doorman.database.pool.is_closing()
+    assert_port_is_free(doorman.endpoint.port)
+
+
+@pytest.mark.scenario("S001-05")
+async def test_sessions_share_one_time_limit_and_everything_ends_in_reverse(
+    doorman: Butler, admin: Login
+) -> None:
+    """The clock of the test is put on beyond the limit while the first session is waited for. So the
+    second, whose turn comes after, gets no time of its own; it would have had an hour."""
+    token = doorman.key.mint(CallerKind.OWNER, "owner", "postbox")
+    background = ["heartbeat", "scheduler", "registrar"]  # in the order of their start
+    tasks = {task.get_name().removeprefix("postbox:"): task for task in asyncio.all_tasks()}
+    ended: list[str] = []
+    for name in background:
+        tasks[name].add_done_callback(lambda _task, name=name: ended.append(name))
+    clock = doorman.clock
+    assert isinstance(clock, HandClock)
+
+    async with (
+        shut_doors(admin, doorman.config.db.name, 1, 2) as doors,
+        clients.mcp_streamable(doorman.url, token) as owner,
+    ):
+        stuck = asyncio.create_task(owner.call("trigger", {"prompt": "wait at door 1"}))
+        clock.at = NINE
+        await doorman.scheduler.tick()
+        await doors.until_waiting(1, 2)
+        with capture_logs() as logs:
+            await until_nobody_is_let_in(doorman, token)
+            await until("the background to end", lambda: len(ended) == len(background))
+            assert ended == background[::-1]
+            assert (stuck.done(), ends_of(logs)) == (False, [])
+
+            clock.move(seconds=3601)
+            await doors.open(2)
+            await until("the end", lambda: logs[-1]["event"] == "shutdown complete")
+        stuck.cancel()
+        await asyncio.gather(stuck, return_exceptions=True)
+    drained = [line["trigger"] for line in logs if line["event"] == "session ended"]
+    assert drained == ["schedule:nine"]
+    (warning,) = (
+        line for line in logs if line["event"] == "calls and sessions did not end in time"
+    )
+    assert (warning["log_level"], warning["sessions"]) == ("warning", 1)
+    assert ends_of(logs) == ENDS
+    assert doorman.database.pool.is_closing()
+
+
+@pytest.mark.parametrize("line", ["shutdown_timeout_s = 7", "shutdown.timeout_s = 7"])
+async def test_the_time_limit_is_the_one_of_the_config(make_house: MakeHouse, line: str) -> None:
+    assert (await make_house(extra=line).start()).grace_s == 7

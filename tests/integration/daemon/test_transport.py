@@ -61,7 +61,9 @@ async def test_a_call_that_outlasts_the_servers_patience_is_answered(
     async with connect(house.butler.url, house.owner_token) as client:
         asked = asyncio.ensure_future(client.call("slow", {"label": "long"}))
         await house.until_running("long")
-        await asyncio.sleep(0.05)  # several times the patience; the answer is right however long it is
+        await asyncio.sleep(
+            0.05
+        )  # several times the patience; the answer is right however long it is
         house.open_gate()
         assert await asked == {"label": "long"}
 

@@ -12,6 +12,7 @@ from typing import Any
 from butlers.config.butler import ButlerConfig, load_butler_config
 from butlers.config.master_key import MasterKey
 from butlers.config.settings import Settings
+from butlers.domain.module import FailurePhase
 from butlers.modules.lifecycle import ModuleSet
 from butlers.store.credentials import CredentialStore
 from butlers.store.database import Database
@@ -20,6 +21,27 @@ from butlers.tools.base import ToolSpec
 
 POSTBOX = Path(__file__).resolve().parents[2] / "fixtures" / "modules" / "postbox"
 GOOD = {"calendar": "", "email": 'address = "postbox@example.org"'}
+
+# How the email module is made to fail in each phase, and what its state says of it.
+WAYS = {
+    FailurePhase.CONFIG: ('adress = "postbox@example.org"', "did you mean 'address'"),
+    FailurePhase.CREDENTIALS: (
+        'address = "postbox@example.org"\npassword_env = "NOT_SET"',
+        "not set: EMAIL_PASSWORD",
+    ),
+    FailurePhase.MIGRATION: (
+        'address = "postbox@example.org"\nfail = "migration"',
+        'relation "email_half" already exists',
+    ),
+    FailurePhase.STARTUP: (
+        'address = "postbox@example.org"\nfail = "startup"',
+        "ConnectionError: the mail server does not answer",
+    ),
+    FailurePhase.TOOLS: (
+        'address = "postbox@example.org"\nfail = "undeclared tool"',
+        "offers the tool 'smuggled_tool', which it did not declare",
+    ),
+}
 
 # A module that nobody depends on.
 ALONE = '''

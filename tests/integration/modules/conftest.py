@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from butlers.store.database import Database
+from butlers.store.provision import Provisioner
+from butlers.wire.tokens import FleetKey
 from integration.modules.bench import Bench, load_config, write_postbox
+from integration.modules.place import Place, Start
 
 MakeBench = Callable[..., Bench]
 
@@ -29,3 +32,20 @@ async def make_bench(tmp_path: Path, database: Database) -> AsyncIterator[MakeBe
     for bench in made:
         if hasattr(bench, "modules"):
             await bench.modules.stop()
+
+
+@pytest.fixture
+async def place(
+    tmp_path: Path, home: Path, key: FleetKey, provisioner: Provisioner, database_name: str
+) -> AsyncIterator[Place]:
+    """Where the fixture butler is a whole daemon; those still running are stopped after the test."""
+    made = Place(tmp_path / "butlers", home, key, provisioner, database_name)
+    yield made
+    for butler in made.butlers:
+        await butler.stop()
+
+
+@pytest.fixture
+def start(place: Place) -> Start:
+    """Writes the fixture butler and starts it."""
+    return place.start

@@ -12,30 +12,10 @@ from structlog.testing import capture_logs
 from butlers.domain.errors import ConfigInvalid, DatabaseUnavailable
 from butlers.domain.module import FailurePhase, ModuleFailed, ModuleHealth, ModuleState
 from butlers.store.migrations import Chain
-from integration.modules.bench import ALONE, GOOD, Bench, events
+from integration.modules.bench import ALONE, GOOD, WAYS, Bench, events
 
 MakeBench = Callable[..., Bench]
 
-# How the email module is made to fail in each phase, and what its state says of it.
-WAYS = {
-    FailurePhase.CONFIG: ('adress = "postbox@example.org"', "did you mean 'address'"),
-    FailurePhase.CREDENTIALS: (
-        'address = "postbox@example.org"\npassword_env = "NOT_SET"',
-        "not set: EMAIL_PASSWORD",
-    ),
-    FailurePhase.MIGRATION: (
-        'address = "postbox@example.org"\nfail = "migration"',
-        'relation "email_half" already exists',
-    ),
-    FailurePhase.STARTUP: (
-        'address = "postbox@example.org"\nfail = "startup"',
-        "ConnectionError: the mail server does not answer",
-    ),
-    FailurePhase.TOOLS: (
-        'address = "postbox@example.org"\nfail = "undeclared tool"',
-        "offers the tool 'smuggled_tool', which it did not declare",
-    ),
-}
 OF_POSTBOX = [
     "bot_email_send_message",
     "bot_email_search_inbox",

@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
+import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import NotFound, PhaseFailed
 from butlers.domain.module import ModuleDisabled
-from butlers.store.provision import Provisioner
 from butlers.wire.client import McpClient
-from butlers.wire.tokens import FleetKey
-from integration.modules.bench import ALONE, GOOD, events, load_config, write_postbox
+from integration.modules.bench import ALONE, GOOD, events
+from integration.modules.place import Place, Start
 
-Start = Callable[..., Awaitable[Butler]]
+FIRST = """
+from butlers.sdk import Module
+
+happened = []
+
+
+class First(Module):
+    name = "first"
+
+    async def on_startup(self, config, db):
+        happened.append("started")
+
+    async def on_shutdown(self):
+        happened.append("stopped")
+"""
 FAILS = {**GOOD, "email": 'address = "postbox@example.org"\nfail = "startup"'}
-
-
-@pytest.fixture
-async def start(
-    tmp_path: Path, home: Path, key: FleetKey, provisioner: Provisioner, database_name: str
-) -> AsyncIterator[Start]:
-    made: list[Butler] = []
-
-    async def start(
-        modules: Mapping[str, str] = GOOD, extra: str = "", code: Mapping[str, str] | None = None
-    ) -> Butler:
-        directory = tmp_path / f"postbox{len(made)}"
-        write_postbox(directory, modules, extra=f'{extra}\ndb.name = "{database_name}"', code=code)
-        config = load_config(directory)
-        made.append(Butler(config, settings=Settings(home), key=key, provisioner=provisioner))
-        await made[-1].start()
-        return made[-1]
-
-    yield start
-    for butler in made:
-        await butler.stop()
 
 
 @asynccontextmanager
@@ -129,11 +120,27 @@ async def test_a_switched_off_module_refuses_over_the_protocol(start: Start) -> 
             await client.call("module.set_enabled", {"name": "emial", "enabled": True})
 
 
-async def test_strict_modules_end_the_start_and_what_had_started_is_shut_down(start: Start) -> None:
-    with capture_logs() as log, pytest.raises(PhaseFailed, match="the mail server does not answer"):
-        await start(FAILS, extra="strict_modules = true")
-    assert events(log, "module initialized", "module shutdown") == []
-    assert "server started" not in [line["event"] for line in log]
+@pytest.mark.scenario("S002-30")
+async def test_strict_modules_end_the_start_and_what_had_started_is_shut_down(
+    place: Place,
+) -> None:
+    place.write({"first": "", **FAILS}, extra="strict_modules = true", code={"first": FIRST})
+    butler = place.make()
+    with capture_logs() as log, pytest.raises(PhaseFailed) as failed:
+        await butler.start()
+    assert failed.value.phase == "start modules"
+    assert "module 'email' failed in startup" in failed.value.message
+    assert "the mail server does not answer" in failed.value.message
+    assert events(log, "module initialized", "module shutdown") == [
+        ("module initialized", "first"),
+        ("module shutdown", "first"),
+    ]
+    assert place.module("first").happened == ["started", "stopped"]
+    begun = [line["phase"] for line in log if line["event"] == "phase started"]
+    assert begun[-1] == "start modules"
+    assert not hasattr(butler, "mcp")
+    async with httpx.AsyncClient(trust_env=False) as http:
+        assert (await http.post(butler.url, json={})).status_code == 503
 
 
 async def test_modules_end_before_the_pool_does(start: Start) -> None:

@@ -48,6 +48,9 @@ class HandClock:
     def now(self) -> datetime:
         return self.at
 
+    def monotonic(self) -> float:
+        return self.at.timestamp()
+
     def move(self, **by: float) -> datetime:
         self.at += timedelta(**by)
         return self.at

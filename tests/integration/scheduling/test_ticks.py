@@ -20,6 +20,18 @@ from butlers.store.database import Database
 from integration.scheduling.conftest import Home, until
 
 PING = 'name = "ping"\ncron = "0 9 * * *"\nprompt = "ping"'
+SWEEPER = """
+from butlers.sdk import JobContext, Module
+
+
+async def sweep(job: JobContext) -> None:
+    await job.connection.execute("INSERT INTO state VALUES ('swept', $1)", job.task)
+
+
+class TesterModule(Module):
+    name = "tester"
+    jobs = (sweep,)
+"""
 NINE = datetime(2026, 5, 13, 7, tzinfo=UTC)  # in Berlin
 
 
@@ -49,6 +61,35 @@ async def test_a_prompt_runs_in_a_session(place: Home) -> None:
     assert task["next_run_at"] == NINE + timedelta(days=1)
     assert task["last_run_at"] == NINE
     assert task["last_result"]["outcome"] == "ran"
+
+
+@pytest.mark.scenario("S001-40")
+async def test_an_entry_of_the_file_starts_a_session_or_runs_a_job(place: Home) -> None:
+    place.write(
+        'name = "greet"\ncron = "0 9 * * *"\ndispatch_mode = "prompt"\nprompt = "ping"',
+        'name = "sweep"\ncron = "0 10 * * *"\ndispatch_mode = "job"\njob_name = "sweep"',
+        extra="[modules.tester]",
+    )
+    (place.folder / "modules").mkdir()
+    (place.folder / "modules" / "__init__.py").write_text(SWEEPER)
+    await place.start()
+    declared = {
+        name: (task["cron"], task["dispatch_mode"]) for name, task in (await place.tasks()).items()
+    }
+    assert declared == {"greet": ("0 9 * * *", "prompt"), "sweep": ("0 10 * * *", "job")}
+
+    assert await tick_at(place, NINE) == {"queued": ["greet"]}
+    (greeted,) = await place.ended("greet")
+    (session,) = await place.rows("SELECT * FROM sessions")
+    assert (session["prompt"], session["output"]) == ("ping", "pong")
+    assert session["id"] == greeted["session_id"]
+    assert session["runtime"] == place.butler.spawner.runtime.name
+
+    assert await tick_at(place, NINE + timedelta(hours=1)) == {"queued": ["sweep"]}
+    (swept,) = await place.ended("sweep")
+    assert (swept["outcome"], swept["session_id"]) == ("ran", None)
+    assert await place.rows("SELECT key, value FROM state") == [{"key": "swept", "value": "sweep"}]
+    assert len(await place.rows("SELECT FROM sessions")) == 1  # the one of before
 
 
 async def test_the_tick_tool_and_the_loop_fire_once(place: Home) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import SSETransport
 
-from butlers.config.butler import load_butler_config
+from butlers.config.butler import DatabaseConfig, load_butler_config
 from butlers.config.settings import Settings
 from butlers.daemon.butler import READY, Butler
 from butlers.domain.caller import CallerKind
@@ -44,7 +44,7 @@ async def general(
     slot.release()
 
 
-@pytest.mark.scenario("S001-01")
+@pytest.mark.scenario("S001-01", "S001-38")
 async def test_a_butler_is_a_name_a_port_and_a_schema(
     general: tuple[Butler, int],
     key: FleetKey,
@@ -71,7 +71,8 @@ async def test_a_butler_is_a_name_a_port_and_a_schema(
     assert status is not None
     assert "general" in str(status)
 
-    # It works in its own schema of the one database ...
+    # It works in its own schema of the one database, as its butler.toml says ...
+    assert butler.config.db == DatabaseConfig(database_name, "general")
     await provisioner.provision(Place("health", database_name, "health"))
     owner = await connect(Login(admin.server_dsn, "postgres", None, database_name), "tests")
     await owner.execute("CREATE TABLE health.diary (x text)")

@@ -10,10 +10,9 @@ from structlog.testing import capture_logs
 
 from butlers.config.settings import Settings
 from butlers.domain.ids import uuid7
-from butlers.domain.request import RequestContext
-from butlers.domain.session import Outcome, SessionRequest, SessionResult
+from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult, Usage
 from butlers.domain.trace import TraceContext
-from butlers.runtimes.base import McpServer
+from butlers.runtimes.base import McpServer, Terms
 from butlers.wire.client import McpClient
 from butlers.wire.telemetry import collecting
 from integration.daemon.house import House, request_context
@@ -28,14 +27,16 @@ class Program:
     def __init__(self, at_once: int) -> None:
         self._meeting = asyncio.Barrier(at_once)
 
+    def holds(self, access: Access) -> bool:
+        return True
+
     async def invoke(
         self,
         prompt: str,
         system_prompt: str,
         mcp_servers: Mapping[str, McpServer],
         env: Mapping[str, str],
-        *,
-        request: RequestContext | None,
+        terms: Terms,
     ) -> SessionResult:
         await self._meeting.wait()
         process = await asyncio.create_subprocess_exec(
@@ -50,8 +51,7 @@ class Program:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, _call, name, server, prompt)
         await self._meeting.wait()
-        usage = {"input_tokens": 11, "output_tokens": 2}
-        return SessionResult(Outcome.OK, said.decode(), usage=usage)
+        return SessionResult(Outcome.OK, said.decode(), usage=Usage(11, 2))
 
 
 def _call(name: str, server: McpServer, text: str) -> None:
@@ -74,7 +74,7 @@ async def test_sessions_side_by_side_keep_their_traces(
 ) -> None:
     spawner = house.butler.spawner
     spawner._slots = asyncio.Semaphore(5)
-    spawner.runtime = Program(5)
+    spawner.model = Program(5)
     sessions = [asked(number) for number in range(1, 6)]
     with collecting(settings), capture_logs() as lines:
         results = await asyncio.gather(*(spawner.run(session) for session in sessions))
@@ -87,7 +87,7 @@ async def test_sessions_side_by_side_keep_their_traces(
         opened, call = mine["butler.session"], mine["butler.tool.quick"]
         assert TraceContext.parse(result.text) == TraceContext(trace_id, opened.span_id)
         assert call.parent_id == opened.span_id
-        assert call.json("butlers.tool.arguments") == {"text": f"prompt {number}"}
+        assert f"\nprompt {number}\n" in call.json("butlers.tool.arguments")["text"]
         for span in mine.values():
             assert span.attributes["butlers.session"] == str(session.session_id)
         assert opened.attributes["butlers.tokens.input"] == 11
@@ -106,6 +106,6 @@ async def test_sessions_side_by_side_keep_their_traces(
 
 
 async def test_the_trace_is_handed_over_without_a_collector(house: House) -> None:
-    house.butler.spawner.runtime = Program(1)
+    house.butler.spawner.model = Program(1)
     result = await house.butler.spawner.run(asked(9))
     assert TraceContext.parse(result.text).trace_id == f"{9:032x}"

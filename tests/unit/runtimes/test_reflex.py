@@ -10,15 +10,16 @@ import pytest
 
 from butlers.domain.errors import PeerUnavailable
 from butlers.domain.session import Outcome, SessionResult
-from butlers.runtimes.base import McpServer
+from butlers.runtimes.base import McpServer, Terms, Workspace
 from butlers.runtimes.reflex import NO_MODEL, ReflexRuntime
 from butlers.skills.reflexes import ReflexMatch, load_reflexes
 
+TERMS = Terms(Workspace(Path(), Path()))
 NOBODY = {"tester": McpServer("http://127.0.0.1:1/mcp", "token")}
 
 
 async def invoke(runtime: ReflexRuntime, prompt: str) -> SessionResult:
-    return await runtime.invoke(prompt, "", NOBODY, {}, request=None)
+    return await runtime.invoke(prompt, "", NOBODY, {}, TERMS)
 
 
 async def test_no_match_reaches_nobody() -> None:

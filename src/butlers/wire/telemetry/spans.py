@@ -201,8 +201,9 @@ class SessionSpan(Span):
             outcome=str(result.outcome),
             trigger=self._session.trigger_source.partition(":")[0],
         )
-        for kind in ("input", "output"):
-            if (tokens := result.usage.get(f"{kind}_tokens")) is not None:
+        usage = result.usage
+        for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+            if tokens is not None:
                 self.set(f"butlers.tokens.{kind}", tokens)
                 metrics.count_tokens(kind, tokens, runtime=self._runtime)
         if cost_usd is not None:

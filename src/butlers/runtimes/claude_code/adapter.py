@@ -1,0 +1,31 @@
+"""The adapter of Claude Code: its command line on one side, its events on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from butlers.domain.session import Access
+from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.claude_code.command import compose
+from butlers.runtimes.claude_code.transcript import ClaudeTranscript
+from butlers.runtimes.cli import CliRuntime, Transcript
+from butlers.runtimes.process import Command
+
+
+class ClaudeCodeAdapter(CliRuntime):
+    name = "claude-code"
+    levels = frozenset(Access)
+
+    def command(
+        self,
+        prompt: str,
+        system_prompt: str,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        terms: Terms,
+    ) -> Command:
+        return compose(self.executable, prompt, system_prompt, mcp_servers, env, terms)
+
+    def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
+        (butler,) = mcp_servers
+        return ClaudeTranscript(butler)

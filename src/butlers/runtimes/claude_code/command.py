@@ -1,0 +1,104 @@
+"""The command line of Claude Code, and the files that it names.
+
+What a flag or variable here is for was seen on the real CLI; the contract suite asks each of them again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from butlers.domain.session import Access
+from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.claude_code.permissions import TOOLS, Permissions
+from butlers.runtimes.cli import own_environment, write_private
+from butlers.runtimes.process import Command
+
+# Whatever the access level: no call-outs, nothing in the prompt that we did not put there, no long waits.
+SWITCHES = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "ENABLE_TOOL_SEARCH": "false",  # else the butler's tools hide behind a search
+    "CLAUDE_CODE_MAX_RETRIES": "2",  # by default it goes on for minutes, also on a wrong key
+    "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # a line before the system prompt that differs each time
+    "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",  # the butler's CLAUDE.md is the system prompt already
+    "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+    # An @path anywhere in the prompt is read from the disk, without asking, whatever the permissions:
+    # a message from outside could name any file.
+    "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
+}
+CONFINED_SWITCHES = {
+    "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS": "1",
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    "CLAUDE_CODE_DISABLE_CRON": "1",
+}
+FULL_SWITCHES = {"IS_SANDBOX": "1"}  # else it refuses to run without permissions as root
+
+
+def compose(
+    executable: Path,
+    prompt: str,
+    system_prompt: str,
+    mcp_servers: Mapping[str, McpServer],
+    env: Mapping[str, str],
+    terms: Terms,
+) -> Command:
+    (butler,) = mcp_servers
+    folder = terms.workspace.private
+    full = terms.grants.access is Access.FULL
+    argv = (
+        *(str(executable), "-p", "--verbose"),
+        *("--output-format", "stream-json"),
+        "--no-session-persistence",
+        *("--mcp-config", str(_mcp_file(folder, mcp_servers)), "--strict-mcp-config"),
+        *("--system-prompt-file", str(write_private(folder / "system.md", system_prompt))),
+        *("--setting-sources", ""),
+        *(_full() if full else _confined(butler, terms)),
+        *(("--model", terms.model) if terms.model else ()),
+        *terms.args,
+    )
+    switches = {**SWITCHES, **(FULL_SWITCHES if full else CONFINED_SWITCHES)}
+    return Command(
+        argv, own_environment(env, terms, **switches), terms.workspace.cwd, _stdin(prompt)
+    )
+
+
+def _full() -> tuple[str, ...]:
+    return ("--permission-mode", "bypassPermissions")
+
+
+def _confined(butler: str, terms: Terms) -> tuple[str, ...]:
+    workspace = terms.grants.access is Access.WORKSPACE
+    permissions = Permissions.of(butler, terms.workspace, terms.grants)
+    settings = write_private(
+        terms.workspace.private / "settings.json", json.dumps(permissions.settings())
+    )
+    return (
+        *("--permission-mode", "dontAsk"),
+        *("--tools", ",".join(TOOLS) if workspace else ""),
+        "--disable-slash-commands",
+        *("--settings", str(settings)),
+    )
+
+
+def _mcp_file(folder: Path, servers: Mapping[str, McpServer]) -> Path:
+    """A file of its own: on the command line every account could read the token."""
+    found: dict[str, Any] = {
+        name: {
+            "type": "http",
+            "url": server.url,
+            "headers": {"Authorization": f"Bearer {server.token}"},
+        }
+        for name, server in servers.items()
+    }
+    return write_private(folder / "mcp.json", json.dumps({"mcpServers": found}))
+
+
+def _stdin(prompt: str) -> str:
+    """A text that begins with a slash is a command to the CLI; after a line break it is a text."""
+    return f"\n{prompt}" if prompt.startswith("/") else prompt

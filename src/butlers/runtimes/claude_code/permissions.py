@@ -1,0 +1,87 @@
+"""What a session of Claude Code may touch, as rules for the CLI and as a gate of our own behind them.
+
+The CLI's rules alone do not hold the workspace level (seen on 2.1.325): it runs commands that it takes for
+reading (``ls``, ``cat``, ``git status``) without any rule, and its paths match without regard to case, so
+that a rule for AGENTS.md also lets a file agents.md be made. The gate is a hook that the CLI runs before
+each use of a built-in tool, and that refuses all but what was granted to the letter. Both must agree.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from butlers.domain.session import Access
+from butlers.runtimes.base import Grants, Workspace
+from butlers.runtimes.claude_code import gate
+from butlers.runtimes.cli import write_private
+
+TOOLS = ("Bash", "Edit", "Read", "Write")
+PLAIN_COMMAND = re.compile(r"[\w./ -]+")  # nothing that a shell or a rule would read as more
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    butler: str
+    grants: Grants
+    commands: tuple[str, ...]  # those granted that are safe to grant
+    scripts: tuple[str, ...]  # of these, the ones that may have arguments
+    gate: str | None  # the command line of the gate; None: nothing to guard
+
+    @classmethod
+    def of(cls, butler: str, workspace: Workspace, grants: Grants) -> Permissions:
+        if grants.access is Access.SEALED:
+            return cls(butler, Grants(), (), (), None)
+        commands = tuple(one for one in grants.commands if _harmless(one, workspace.cwd, grants))
+        scripts = tuple(one for one in commands if (workspace.cwd / one.split()[-1]).is_file())
+        rules = {
+            "readable": [str(path) for path in grants.readable],
+            "writable": [str(path) for path in grants.writable],
+            "commands": commands,
+            "scripts": scripts,
+        }
+        file = write_private(workspace.private / "gate.json", json.dumps(rules))
+        program = shlex.join((interpreter(), "-I", "-S", gate.__file__, str(file)))
+        # Any other failure than 2 would let the call through.
+        return cls(butler, grants, commands, scripts, f"{program} || exit 2")
+
+    def settings(self) -> dict[str, Any]:
+        hook = {"type": "command", "command": self.gate}
+        gates = [{"matcher": "|".join(TOOLS), "hooks": [hook]}] if self.gate else []
+        return {"permissions": {"allow": self.rules()}, "hooks": {"PreToolUse": gates}}
+
+    def rules(self) -> list[str]:
+        """Paths in rules begin with two slashes when they are absolute."""
+        return [
+            f"mcp__{self.butler}__*",
+            *(
+                f"Read(/{path}/**)"
+                for folder in self.grants.readable
+                for path in _spellings(folder)
+            ),
+            *(f"Edit(/{path})" for file in self.grants.writable for path in _spellings(file)),
+            *(f"Bash({command})" for command in self.commands),
+            *(f"Bash({command} *)" for command in self.scripts),
+        ]
+
+
+def interpreter() -> str:
+    return sys.executable
+
+
+def _spellings(path: Path) -> set[Path]:
+    """As it was granted, and with the links on the way to it followed."""
+    return {path, path.parent.resolve() / path.name}
+
+
+def _harmless(command: str, cwd: Path, grants: Grants) -> bool:
+    """A name with a meaning for the shell, or one that leads out of what may be read, is not granted."""
+    if not PLAIN_COMMAND.fullmatch(command) or ".." in command or not command.split():
+        return False
+    target = (cwd / command.split()[-1]).resolve()
+    return any(target.is_relative_to(folder.resolve()) for folder in grants.readable)

@@ -1,0 +1,102 @@
+"""The last event of a session: its answer or its failure, and what it used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from butlers.domain.session import Outcome, Usage
+from butlers.runtimes.failures import Failure, brief
+from butlers.runtimes.shapes import count, mapping, mappings, money, text, texts
+
+LIMITS = ("error_max_budget_usd", "error_max_turns")  # those that the owner's own arguments set
+NO_CREDENTIAL_STATUS = (401, 403)
+RATE_LIMITED_STATUS = (429, 529)
+# The same, where no request was answered: a session without any key asks nobody.
+NO_CREDENTIAL = ("authentication_failed", "oauth_org_not_allowed")
+RATE_LIMITED = ("rate_limit", "overloaded")
+UNKNOWN_PRICE = "unknown"
+
+
+class Ending:
+    def __init__(self, event: Mapping[str, Any]) -> None:
+        self._event = event
+
+    @property
+    def is_error(self) -> bool:
+        """The subtype says ``success`` also when the model's API failed."""
+        return self._event.get("is_error") is not False or self._event.get("subtype") != "success"
+
+    @property
+    def text(self) -> str | None:
+        return None if self.is_error else text(self._event.get("result"))
+
+    @property
+    def denials(self) -> dict[str, str]:
+        """By the id of the call."""
+        found = {}
+        for denial in mappings(self._event.get("permission_denials")):
+            key, name = text(denial.get("tool_use_id")), text(denial.get("tool_name"))
+            if key and name:
+                found[key] = name
+        return found
+
+    def failure(self, trouble: str | None) -> Failure:
+        """``trouble`` is the kind of the last error, as the CLI names it."""
+        subtype, status = self._event.get("subtype"), self._event.get("api_error_status")
+        if subtype in LIMITS:
+            outcome = Outcome.OVER_BUDGET
+        elif status in NO_CREDENTIAL_STATUS or trouble in NO_CREDENTIAL:
+            outcome = Outcome.NO_CREDENTIAL
+        elif status in RATE_LIMITED_STATUS or trouble in RATE_LIMITED:
+            outcome = Outcome.RATE_LIMITED
+        else:
+            outcome = Outcome.CRASHED
+        return Failure(outcome, self._reason())
+
+    def _reason(self) -> str:
+        said = text(self._event.get("result")) or "; ".join(texts(self._event.get("errors")))
+        why = said or text(self._event.get("subtype")) or "it did not say why"
+        return f"Claude Code failed: {brief(why)}"
+
+    @property
+    def usage(self) -> Usage:
+        """By model, because the plain counts are all zero when a limit ended the session."""
+        models = list(mapping(self._event.get("modelUsage")).values())
+        if not models:
+            return self._plain_usage(mapping(self._event.get("usage")))
+        cached = _sum(models, "cacheReadInputTokens")
+        return Usage(
+            input_tokens=_total(
+                _sum(models, "inputTokens"), cached, _sum(models, "cacheCreationInputTokens")
+            ),
+            output_tokens=_sum(models, "outputTokens"),
+            cached_tokens=cached,
+            cost_usd=self._cost(models),
+        )
+
+    def _plain_usage(self, usage: Mapping[str, Any]) -> Usage:
+        cached = count(usage.get("cache_read_input_tokens"))
+        written = count(usage.get("cache_creation_input_tokens"))
+        return Usage(
+            input_tokens=_total(count(usage.get("input_tokens")), cached, written),
+            output_tokens=count(usage.get("output_tokens")),
+            cached_tokens=cached,
+            cost_usd=self._cost([]),
+        )
+
+    def _cost(self, models: list[Any]) -> Decimal | None:
+        """None for a model whose price the CLI does not know: it then takes the dearest one's."""
+        if any(mapping(model).get("costBasis") == UNKNOWN_PRICE for model in models):
+            return None
+        return money(self._event.get("total_cost_usd"))
+
+
+def _sum(models: list[Any], name: str) -> int | None:
+    return _total(*(count(mapping(model).get(name)) for model in models))
+
+
+def _total(*counts: int | None) -> int | None:
+    known = [one for one in counts if one is not None]
+    return sum(known) if known else None

@@ -1,0 +1,84 @@
+"""A runtime that is a command line: what differs is the command and how its events are read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from butlers.domain.errors import InternalError
+from butlers.domain.session import Access, SessionResult
+from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.process import Command, Ended, Event, run
+
+
+class Transcript(Protocol):
+    """Reads the events of one session, in the order in which they come, and never raises on any."""
+
+    def read(self, event: Event) -> bool:
+        """True when this was the last event."""
+        ...
+
+    def result(self, ended: Ended) -> SessionResult: ...
+
+
+class CliRuntime:
+    """Writes the CLI's files into the session's private folder, runs it, and reads what it says."""
+
+    name: ClassVar[str]
+    levels: ClassVar[frozenset[Access]]  # the access levels that it can hold
+
+    def __init__(self, executable: Path) -> None:
+        self.executable = executable
+
+    def holds(self, access: Access) -> bool:
+        return access in self.levels
+
+    async def invoke(
+        self,
+        prompt: str,
+        system_prompt: str,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        terms: Terms,
+    ) -> SessionResult:
+        if not self.holds(terms.grants.access):
+            raise InternalError(f"{self.name} can not hold a session at {terms.grants.access}")
+        for folder in (terms.workspace.home, terms.workspace.tmp):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        command = self.command(prompt, system_prompt, mcp_servers, env, terms)
+        transcript = self.transcript(mcp_servers)
+        return transcript.result(await run(command, terms.limits, transcript.read))
+
+    def command(
+        self,
+        prompt: str,
+        system_prompt: str,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        terms: Terms,
+    ) -> Command:
+        """The command line; the files that it names are written here."""
+        raise NotImplementedError
+
+    def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
+        raise NotImplementedError
+
+
+def own_environment(env: Mapping[str, str], terms: Terms, **more: str) -> dict[str, str]:
+    """What the session was given, a HOME and a TMPDIR of its own, and the CLI's switches."""
+    return {
+        **env,
+        "HOME": str(terms.workspace.home),
+        "TMPDIR": str(terms.workspace.tmp),
+        **more,
+    }
+
+
+def write_private(path: Path, text: str) -> Path:
+    """A file that only this account reads: it may hold the session's token."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    return path

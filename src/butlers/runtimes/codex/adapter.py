@@ -1,0 +1,54 @@
+"""The runtime ``codex``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from butlers.domain.session import Access, SessionResult
+from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.cli import CliRuntime, Transcript
+from butlers.runtimes.codex.catalog import Catalog, bundled
+from butlers.runtimes.codex.command import compose
+from butlers.runtimes.codex.transcript import CodexTranscript
+from butlers.runtimes.process import Command
+
+
+class CodexAdapter(CliRuntime):
+    name = "codex"
+    # Its sandbox knows folders, not commands: it can not hold a session to a list of literal ones.
+    levels = frozenset({Access.SEALED, Access.FULL})
+
+    def __init__(self, executable: Path) -> None:
+        super().__init__(executable)
+        self.catalog: Catalog | None = None
+
+    async def invoke(
+        self,
+        prompt: str,
+        system_prompt: str,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        terms: Terms,
+    ) -> SessionResult:
+        if self.catalog is None:  # asked once: it is part of the program
+            self.catalog = await asyncio.to_thread(bundled, self.executable)
+        result = await super().invoke(prompt, system_prompt, mcp_servers, env, terms)
+        return replace(result, model=terms.model or self.catalog.default)  # its events name none
+
+    def command(
+        self,
+        prompt: str,
+        system_prompt: str,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        terms: Terms,
+    ) -> Command:
+        catalog = self.catalog or Catalog()
+        return compose(self.executable, prompt, system_prompt, mcp_servers, env, terms, catalog)
+
+    def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
+        (server,) = mcp_servers
+        return CodexTranscript(server)

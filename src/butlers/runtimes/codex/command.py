@@ -1,0 +1,168 @@
+"""The command line of a Codex session, and the files that it reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from butlers.domain.session import Access
+from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.cli import own_environment, write_private
+from butlers.runtimes.codex.catalog import Catalog
+from butlers.runtimes.process import Command
+
+OPENAI = "https://api.openai.com/v1"
+PROVIDER = "butlers"
+TOKEN = "BUTLERS_SESSION_TOKEN"
+RETRIES = 2  # the session is tried again as a whole; here only a hiccup is bridged
+
+# What is switched off at every level: other people's servers and code, other agents, and what calls home.
+NEVER = (
+    "apps",
+    "goals",
+    "hooks",
+    "image_generation",
+    "multi_agent",
+    "plugins",
+    "shell_snapshot",
+    "sleep_tool",
+    "tool_suggest",
+)
+HANDS = ("shell_tool", "unified_exec", "view_image")
+
+
+def compose(
+    executable: Path,
+    prompt: str,
+    system_prompt: str,
+    mcp_servers: Mapping[str, McpServer],
+    env: Mapping[str, str],
+    terms: Terms,
+    catalog: Catalog,
+) -> Command:
+    ((name, server),) = mcp_servers.items()
+    home = terms.workspace.home / ".codex"
+    config = {
+        **_settings(terms),
+        **_provider(env),
+        **_butler(name, server, terms),
+        **_prompt(home, system_prompt),
+        **_models(home, catalog, terms),
+    }
+    write_private(home / "config.toml", "".join(_toml(config)))
+    return Command(
+        argv=_argv(executable, terms),
+        env=own_environment(
+            env,
+            terms,
+            CODEX_HOME=str(home),
+            # Calls of tools that it has not are told nowhere but in its log.
+            RUST_LOG="error",
+            **{TOKEN: server.token},
+        ),
+        cwd=terms.workspace.cwd,
+        stdin=prompt,
+    )
+
+
+def _argv(executable: Path, terms: Terms) -> tuple[str, ...]:
+    return (
+        str(executable),
+        "exec",
+        "--json",
+        "--ephemeral",
+        "--skip-git-repo-check",
+        *(("-m", terms.model) if terms.model else ()),
+        *(("--dangerously-bypass-approvals-and-sandbox",) if _full(terms) else ()),
+        *terms.args,
+        "-",
+    )
+
+
+def _full(terms: Terms) -> bool:
+    return terms.grants.access is Access.FULL
+
+
+def _settings(terms: Terms) -> dict[str, Any]:
+    full = _full(terms)
+    return {
+        "approval_policy": "never",
+        "sandbox_mode": "danger-full-access" if full else "read-only",
+        "web_search": "disabled",
+        "check_for_update_on_startup": False,
+        "suppress_unstable_features_warning": True,
+        # The system prompt is the butler's; nothing is to be added to it.
+        "project_doc_max_bytes": 0,
+        "include_permissions_instructions": False,
+        "include_environment_context": full,
+        "analytics": {"enabled": False},
+        "otel": {"exporter": "none"},
+        "history": {"persistence": "none"},
+        "skills": {"include_instructions": full, "bundled": {"enabled": False}},
+        "tools": {"experimental_request_user_input": {"enabled": False}},
+        "shell_environment_policy": {"exclude": [TOKEN]},
+        "features": {
+            **dict.fromkeys(NEVER, False),
+            **dict.fromkeys(HANDS, full),
+            "mcp_tool_list_changed": True,  # a skill that is opened brings tools with it
+        },
+    }
+
+
+def _provider(env: Mapping[str, str]) -> dict[str, Any]:
+    """Always one of our own: the built-in one tries a WebSocket for seconds before it speaks HTTP."""
+    provider = {
+        "name": PROVIDER,
+        "base_url": env.get("OPENAI_BASE_URL") or OPENAI,
+        "env_key": "OPENAI_API_KEY",
+        "wire_api": "responses",
+        "supports_websockets": False,
+        "request_max_retries": RETRIES,
+        "stream_max_retries": RETRIES,
+    }
+    return {"model_provider": PROVIDER, "model_providers": {PROVIDER: provider}}
+
+
+def _butler(name: str, server: McpServer, terms: Terms) -> dict[str, Any]:
+    return {
+        "mcp_servers": {
+            name: {
+                "url": server.url,
+                "bearer_token_env_var": TOKEN,
+                "required": True,  # without it a server that is down is no failure
+                "default_tools_approval_mode": "approve",
+                "tool_timeout_sec": terms.limits.total_s,
+            }
+        }
+    }
+
+
+def _prompt(home: Path, system_prompt: str) -> dict[str, Any]:
+    if not system_prompt.strip():
+        return {}  # it refuses an empty file
+    path = write_private(home / "instructions.md", system_prompt)
+    return {"model_instructions_file": str(path)}
+
+
+def _models(home: Path, catalog: Catalog, terms: Terms) -> dict[str, Any]:
+    if not catalog.models:
+        return {}
+    path = write_private(home / "models.json", catalog.as_json(sealed=not _full(terms)))
+    return {"model_catalog_json": str(path)}
+
+
+def _toml(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[str]:
+    """As lines of dotted keys, so that no table has to be opened and closed."""
+    for key, value in table.items():
+        path = (*above, key)
+        if isinstance(value, Mapping):
+            yield from _toml(value, path)
+        else:
+            yield f"{'.'.join(map(_quoted, path))} = {_quoted(value)}\n"
+
+
+def _quoted(value: Any) -> str:
+    """TOML's strings, numbers, booleans and lists are JSON's, but for one character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

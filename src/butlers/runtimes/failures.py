@@ -1,0 +1,86 @@
+"""Why a session failed, in one word and one sentence, from what its CLI said last."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from butlers.domain.session import Outcome, SessionResult
+from butlers.runtimes.process import End, Ended
+
+SAID = 400  # of a long message, what a person will still read
+
+_STATUS = r"(?:status|code)\W{0,6}"
+# The first that is found decides. Words stand before numbers: a wrong key is a 400 at one vendor and a 401
+# at the next, and an account without money is a 429 that no waiting will cure.
+_SIGNS: tuple[tuple[re.Pattern[str], Outcome], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), outcome)
+    for pattern, outcome in (
+        (r"insufficient_quota|billing_hard_limit|quota exceeded\. check", Outcome.OVER_BUDGET),
+        (
+            r"api[ _]key[ _](not )?(in)?valid|invalid_api_key|incorrect api key",
+            Outcome.NO_CREDENTIAL,
+        ),
+        (rf"{_STATUS}40[13]\b|unauthenticated|permission_denied", Outcome.NO_CREDENTIAL),
+        (
+            rf"{_STATUS}(429|503|529)\b|resource_exhausted|overloaded|at capacity",
+            Outcome.RATE_LIMITED,
+        ),
+        (r"rate limit|usage limit|please wait and try again later", Outcome.RATE_LIMITED),
+    )
+)
+_LATE = {
+    End.NEVER_BEGAN: "said nothing within the time it has to start",
+    End.FELL_SILENT: "fell silent",
+    End.TOOK_TOO_LONG: "took longer than a session may",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    outcome: Outcome
+    error: str
+
+    def of(self, result: SessionResult) -> SessionResult:
+        return replace(result, outcome=self.outcome, error=self.error)
+
+
+def cut_short(who: str, ended: Ended) -> Failure | None:
+    """Whether we ended it, or it never was; None when it left by itself."""
+    if ended.why is End.NOT_FOUND:
+        return Failure(Outcome.CRASHED, f"{who} could not be started: {ended.exit.stderr}")
+    if ended.why is End.LEFT:
+        return None
+    after = f"after {ended.exit.seconds:.0f} s"
+    return Failure(Outcome.TIMED_OUT, f"{who} {_LATE[ended.why]}, and was ended {after}")
+
+
+def of_model(who: str, message: str) -> Failure:
+    """What the model's API answered instead of thinking."""
+    for sign, outcome in _SIGNS:
+        if sign.search(message):
+            return Failure(outcome, f"{who} was refused by its model: {brief(message)}")
+    return Failure(Outcome.CRASHED, f"{who} failed: {brief(message)}")
+
+
+def of_exit(who: str, ended: Ended) -> Failure:
+    """It left without having said how it ended."""
+    last = ended.exit.stderr.strip().rpartition("\n")[2]
+    said = f": {brief(last)}" if last else ""
+    return Failure(Outcome.CRASHED, f"{who} left with {ended.exit.code} and no result{said}")
+
+
+def unreached(who: str, butler: str, why: str = "") -> Failure:
+    because = f": {brief(why)}" if why else ""
+    return Failure(Outcome.MCP_UNAVAILABLE, f"{who} did not reach {butler}{because}")
+
+
+def refused(denials: tuple[str, ...]) -> Failure:
+    tried = "; ".join(denials)
+    return Failure(Outcome.DENIED, f"It was refused what it tried, and did nothing else: {tried}")
+
+
+def brief(message: str) -> str:
+    """One line of it."""
+    line = " ".join(message.split())
+    return line if len(line) <= SAID else f"{line[:SAID]}…"

@@ -1,0 +1,31 @@
+"""The runtime ``gemini``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from butlers.domain.session import Access
+from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.cli import CliRuntime, Transcript
+from butlers.runtimes.gemini.command import alias, compose
+from butlers.runtimes.gemini.transcript import GeminiTranscript
+from butlers.runtimes.process import Command
+
+
+class GeminiAdapter(CliRuntime):
+    name = "gemini"
+    levels = frozenset({Access.SEALED, Access.FULL})
+
+    def command(
+        self,
+        prompt: str,
+        system_prompt: str,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        terms: Terms,
+    ) -> Command:
+        return compose(self.executable, prompt, system_prompt, mcp_servers, env, terms)
+
+    def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
+        (server,) = mcp_servers
+        return GeminiTranscript(alias(server))

@@ -1,0 +1,124 @@
+"""The command line of a Gemini session, and the files that it reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from butlers.domain.session import Access
+from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.cli import own_environment, write_private
+from butlers.runtimes.process import Command
+
+MODEL = "gemini-2.5-flash"  # unnamed, the CLI asks a model which one to take
+ATTEMPTS = 2  # its own patience is ten, over minutes
+
+ONLY_THE_BUTLER = """\
+[[rule]]
+mcpName = "{server}"
+toolName = "*"
+decision = "allow"
+priority = 900
+
+[[rule]]
+toolName = "*"
+decision = "deny"
+priority = 500
+"""
+
+
+def compose(
+    executable: Path,
+    prompt: str,
+    system_prompt: str,
+    mcp_servers: Mapping[str, McpServer],
+    env: Mapping[str, str],
+    terms: Terms,
+) -> Command:
+    ((name, server),) = mcp_servers.items()
+    home = terms.workspace.home / ".gemini"
+    settings = _settings(alias(name), server, terms)
+    write_private(home / "settings.json", json.dumps(settings, indent=1))
+    system = write_private(home / "system.md", system_prompt)
+    return Command(
+        argv=(
+            str(executable),
+            "-m",
+            terms.model or MODEL,
+            "-o",
+            "stream-json",
+            *_access(home, alias(name), terms),
+            *terms.args,
+        ),
+        env=own_environment(
+            env,
+            terms,
+            GEMINI_SYSTEM_MD=str(system),
+            GEMINI_CLI_NO_RELAUNCH="true",  # its second process would outlive it
+            GEMINI_TELEMETRY_ENABLED="false",
+        ),
+        cwd=_cwd(terms),
+        # A prompt that begins with a slash would be a command to the CLI itself.
+        stdin=f"\n{prompt}",
+    )
+
+
+def alias(name: str) -> str:
+    """Its policies take the name of a server to end at the first underscore."""
+    return name.replace("_", "-")
+
+
+def _full(terms: Terms) -> bool:
+    return terms.grants.access is Access.FULL
+
+
+def _access(home: Path, server: str, terms: Terms) -> tuple[str, ...]:
+    if _full(terms):
+        return ("--approval-mode", "yolo")
+    policy = write_private(home / "butler.toml", ONLY_THE_BUTLER.format(server=server))
+    return ("--policy", str(policy))
+
+
+def _cwd(terms: Terms) -> Path:
+    """A sealed session stands in an empty folder: whatever its policy says, the CLI puts a file into the
+    prompt that names it as ``@file``, and reads ``GEMINI.md``, ``.env`` and settings of where it stands."""
+    if _full(terms):
+        return terms.workspace.cwd
+    empty = terms.workspace.private / "empty"
+    empty.mkdir(mode=0o700, exist_ok=True)
+    return empty
+
+
+def _settings(name: str, server: McpServer, terms: Terms) -> dict[str, Any]:
+    return {
+        "mcpServers": {
+            name: {
+                "httpUrl": server.url,
+                "headers": {"Authorization": f"Bearer {server.token}"},
+                "timeout": int(terms.limits.total_s * 1000),
+                "oauth": {"enabled": False},
+            }
+        },
+        "mcp": {"allowed": [name]},
+        "security": {
+            "auth": {"selectedType": "gemini-api-key"},
+            # A folder that is not trusted has no servers, not even these.
+            "folderTrust": {"enabled": False},
+        },
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "general": {
+            "enableAutoUpdate": False,
+            "enableAutoUpdateNotification": False,
+            "maxAttempts": ATTEMPTS,
+            "sessionRetention": {"enabled": False},
+        },
+        "advanced": {"ignoreLocalEnv": True},
+        "context": {"includeDirectoryTree": False},
+        "experimental": {"enableAgents": False},
+        "hooksConfig": {"enabled": False},
+        "skills": {"enabled": _full(terms)},
+        "tools": {"useRipgrep": False},
+    }

@@ -1,0 +1,137 @@
+"""What a Gemini session says: ``init``, messages in pieces, uses and results of tools, and a ``result``.
+
+Nothing in it tells whether the CLI reached its butler. A server that is down leaves a line on stderr; one
+that refuses the token leaves nothing, and only the server itself knows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from butlers.domain.session import Outcome, SessionResult, ToolCall, Usage
+from butlers.runtimes import failures
+from butlers.runtimes.failures import Failure
+from butlers.runtimes.process import Ended, Event
+from butlers.runtimes.shapes import count, mapping, text
+
+WHO = "Gemini CLI"
+
+FORBIDDEN = ("tool_not_registered", "policy_violation")  # how a refusal is called
+_NO_SERVER = re.compile(r"MCP issues detected")
+_NO_KEY = re.compile(r"[^\n]*(?:GEMINI_API_KEY|Auth method)[^\n]*")
+
+
+class GeminiTranscript:
+    def __init__(self, butler: str) -> None:
+        self._butler = butler
+        self._prefix = f"mcp_{butler}_"
+        self._calls: dict[
+            str, ToolCall
+        ] = {}  # of the butler's tools, in the order in which they began
+        self._others: dict[str, str] = {}  # the CLI's own, in a few words
+        self._denials: list[str] = []
+        self._model: str | None = None
+        self._text = ""
+        self._speaking = False
+        self._usage = Usage()
+        self._complaint = ""
+        self._status: str | None = None  # how it says that it ended: "success" or "error"
+
+    def read(self, event: Event) -> bool:
+        kind = event.get("type")
+        if kind == "message" and event.get("role") == "assistant":
+            self._hear(text(event.get("content")) or "")
+        elif kind == "tool_use":
+            self._use(event)
+        elif kind == "tool_result":
+            self._learn(event)
+        elif kind == "init":
+            self._model = text(event.get("model"))
+        elif kind == "error":
+            self._complaint = text(event.get("message")) or ""
+        elif kind == "result":
+            self._end(event)
+        return self._status is not None
+
+    def result(self, ended: Ended) -> SessionResult:
+        result = SessionResult(
+            Outcome.OK,
+            self._text,
+            tuple(self._calls.values()),
+            self._usage,
+            model=self._model,
+            denials=tuple(self._denials),
+            exit=ended.exit,
+        )
+        failure = self._failure(ended)
+        if failure is None and result.denials and not self._reached:
+            failure = failures.refused(result.denials)
+        return failure.of(result) if failure else result
+
+    @property
+    def _reached(self) -> bool:
+        return any(call.ok for call in self._calls.values())
+
+    def _hear(self, piece: str) -> None:
+        """The answer is what it says after its last tool."""
+        self._text = self._text + piece if self._speaking else piece
+        self._speaking = True
+
+    def _use(self, event: Event) -> None:
+        self._speaking = False
+        key, name = str(event.get("tool_id")), text(event.get("tool_name")) or ""
+        arguments = mapping(event.get("parameters"))
+        if name.startswith(self._prefix):
+            tool = name.removeprefix(self._prefix)
+            self._calls[key] = ToolCall(tool, dict(arguments), ok=False)
+        else:
+            target = text(arguments.get("command")) or text(arguments.get("file_path"))
+            self._others[key] = f"{name}: {target}" if target else name
+
+    def _learn(self, event: Event) -> None:
+        key, error = str(event.get("tool_id")), mapping(event.get("error"))
+        if call := self._calls.get(key):
+            said = text(error.get("message")) or _parsed(text(event.get("output")) or "")
+            self._calls[key] = replace(call, ok=event.get("status") == "success", result=said)
+        elif key in self._others and error.get("type") in FORBIDDEN:
+            self._denials.append(self._others[key])
+
+    def _end(self, event: Event) -> None:
+        self._status = text(event.get("status")) or ""
+        self._usage = _usage(mapping(event.get("stats")))
+        self._complaint = text(mapping(event.get("error")).get("message")) or self._complaint
+
+    def _failure(self, ended: Ended) -> Failure | None:
+        if self._status is None:
+            return self._broken_off(ended)
+        if _NO_SERVER.search(ended.exit.stderr) and not self._reached:
+            return failures.unreached(WHO, self._butler)
+        if self._status == "success":
+            return None
+        return failures.of_model(WHO, self._complaint)
+
+    def _broken_off(self, ended: Ended) -> Failure:
+        if found := _NO_KEY.search(ended.exit.stderr):
+            return Failure(Outcome.NO_CREDENTIAL, f"{WHO}: {failures.brief(found[0])}")
+        return failures.cut_short(WHO, ended) or failures.of_exit(WHO, ended)
+
+
+def _parsed(output: str) -> Any:
+    """Tools answer with JSON; the CLI hands it on as text."""
+    try:
+        value = json.loads(output)
+    except (ValueError, RecursionError):
+        return output or None
+    return value if isinstance(value, dict | list) else output
+
+
+def _usage(stats: Mapping[str, Any]) -> Usage:
+    given, total = count(stats.get("input_tokens")), count(stats.get("total_tokens"))
+    output = count(stats.get("output_tokens"))
+    if given is not None and total is not None and output is not None:
+        output = max(output, total - given)  # what it thought is told in the total alone
+    return Usage(input_tokens=given, output_tokens=output, cached_tokens=count(stats.get("cached")))

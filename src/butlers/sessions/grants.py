@@ -1,0 +1,57 @@
+"""What an access level means in one butler's folder, spelled out: no pattern, one entry per thing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from butlers.config.butler import ButlerConfig
+from butlers.domain.session import Access, SessionRequest
+from butlers.runtimes.base import Grants
+
+NOTES = "AGENTS.md"
+SKILLS = "skills"
+_RUNNERS = {".py": ("python", "python3"), ".sh": ("bash", "sh")}
+
+
+def level_of(session: SessionRequest, config: ButlerConfig) -> Access:
+    """A person's own trigger may do more than what came from outside or by the clock."""
+    if session.trigger_source == "trigger":
+        return Access(config.runtime.access)
+    if session.trigger_source == "route":
+        return Access(config.runtime.routed_access)
+    return Access(config.runtime.schedule_access)
+
+
+def grants_for(access: Access, directory: Path) -> Grants:
+    if access is not Access.WORKSPACE:
+        return Grants(access)
+    return Grants(
+        access,
+        readable=(directory,),
+        writable=(directory / NOTES,),
+        commands=tuple(_commands(directory)),
+    )
+
+
+def _commands(directory: Path) -> Iterator[str]:
+    yield from (f"ls {SKILLS}", f"ls {SKILLS}/")
+    skills = directory / SKILLS
+    for skill in sorted(skills.iterdir()) if skills.is_dir() else ():
+        if skill.is_dir() and not skill.is_symlink():
+            yield f"ls {SKILLS}/{skill.name}"
+            for file in sorted(skill.rglob("*")):
+                yield from _ways_to_run(file, directory)
+
+
+def _ways_to_run(file: Path, directory: Path) -> Iterator[str]:
+    if file.is_symlink() or not file.is_file():
+        return
+    path = file.relative_to(directory).as_posix()
+    if not path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
+        return  # a name that a shell reads in its own way is run by nobody
+    for runner in _RUNNERS.get(file.suffix, ()):
+        yield f"{runner} {path}"
+    if os.access(file, os.X_OK):
+        yield f"./{path}"

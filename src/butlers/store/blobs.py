@@ -1,0 +1,90 @@
+"""Files that came with messages, kept by the hash of their content.
+
+The reference is ``sha256:<hex>``: the same file is kept once, a reference can not be guessed without the
+file, and what is read is what was written, or an error that says it is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from butlers.config.files import make_private_folder, write_once
+from butlers.domain.errors import InvalidArguments, InvalidMessage, NotFound
+
+LARGEST = 25 * 2**20
+_REFERENCE = re.compile(r"sha256:(?P<hex>[0-9a-f]{64})")
+
+
+class BlobDamaged(NotFound):
+    """A kept file is not what it was."""
+
+    code = "blob_damaged"
+
+
+class BlobStore:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, content: bytes) -> str:
+        """Keep it, whole or not at all; the same content again changes nothing."""
+        if len(content) > LARGEST:
+            raise InvalidMessage(
+                f"the attachment has {len(content):,} bytes; at most {LARGEST:,} are kept",
+                hint="send a smaller one",
+            )
+        digest = hashlib.sha256(content).hexdigest()
+        path = self._path(digest)
+        if not path.exists():
+            make_private_folder(path.parent)
+            write_once(path, content)
+        return f"sha256:{digest}"
+
+    def get(self, reference: str) -> bytes:
+        found = _REFERENCE.fullmatch(reference)
+        if found is None:
+            raise InvalidArguments(
+                f"{reference[:80]!r} is not a storage_ref", hint='it looks like "sha256:9f86d0…"'
+            )
+        try:
+            content = self._path(found["hex"]).read_bytes()
+        except FileNotFoundError:
+            raise NotFound(
+                f"there is no attachment {reference}", hint="was it sent to this fleet?"
+            ) from None
+        if hashlib.sha256(content).hexdigest() != found["hex"]:
+            raise BlobDamaged(
+                f"the attachment {reference} is damaged on disk", hint="restore it from a backup"
+            )
+        return content
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / digest[:2] / digest
+
+
+def media_type_of(content: bytes) -> str:
+    """By what it begins with; a claim that travelled with a message is the sender's."""
+    for magic, media_type in _MAGIC:
+        if content.startswith(magic):
+            return media_type
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    return "text/plain" if is_text(content) else "application/octet-stream"
+
+
+def is_text(content: bytes) -> bool:
+    try:
+        return "\0" not in content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+
+
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+    (b"PK\x03\x04", "application/zip"),
+)

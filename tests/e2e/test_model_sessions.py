@@ -1,0 +1,235 @@
+"""Messages that only a model can answer: real CLIs, real daemons in processes of their own, a fake model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import npm
+from support.fake_model import FakeModel, Hang, Say, Use, fake_model, in_prompt
+from support.fleet import BUTLERS, Fleet, butlers_environment, command, wait_for
+
+KEYS = {
+    "claude-code": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", ""),
+    "codex": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "/v1"),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", ""),
+}
+KEEP = Use("item_create", collection="shopping", data={"name": "milk"})
+REPLY = Use("notify", message="Milk is on the list.", intent="reply")
+
+
+class ModelThread:
+    """The fake model in a loop of its own: these tests talk to other processes and wait in vain often."""
+
+    def __init__(self) -> None:
+        self._started, self._stop = threading.Event(), asyncio.Event()
+        self.model: FakeModel
+        self._loop: asyncio.AbstractEventLoop
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    def __enter__(self) -> ModelThread:
+        self._thread.start()
+        self._started.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        async with fake_model() as self.model:
+            self._started.set()
+            await self._stop.wait()
+
+
+@pytest.fixture
+def thinking() -> Iterator[ModelThread]:
+    with ModelThread() as thread:
+        yield thread
+
+
+@pytest.fixture(scope="module")
+def programs() -> Path:
+    return npm.installed("clis")
+
+
+@pytest.fixture
+def fleet(template_home: Path) -> Iterator[Fleet]:
+    running = Fleet.copy_of(template_home)
+    try:
+        for name in BUTLERS:
+            if name != "general":
+                running.start(name)
+        yield running
+    finally:
+        running.close()
+
+
+def environment(runtime: str, thinking: ModelThread, programs: Path) -> dict[str, str]:
+    """``auto`` takes the one CLI that has a credential."""
+    key, address, path = KEYS[runtime]
+    return {
+        key: "a-key-for-tests",
+        address: thinking.model.url + path,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+    }
+
+
+def start(fleet: Fleet, env: dict[str, str]) -> None:
+    fleet.start("general", **env)
+    for name in BUTLERS:
+        fleet.wait_healthy(name)
+
+
+def items(fleet: Fleet) -> list[Any]:
+    return [
+        json.loads(row["data"]) for row in fleet.rows("SELECT data FROM general.collection_items")
+    ]
+
+
+def sessions(fleet: Fleet) -> list[dict[str, Any]]:
+    rows = fleet.rows("SELECT * FROM general.sessions ORDER BY started_at")
+    return [dict(row) for row in rows]
+
+
+def processes_of(fleet: Fleet) -> list[int]:
+    """The processes whose HOME is a session's own folder."""
+    mark = f"HOME={fleet.home}/sessions/".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(variable.startswith(mark) for variable in variables):
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.scenario("S001-03")
+@pytest.mark.parametrize("runtime", KEYS)
+def test_a_message_is_thought_about_and_answered(
+    fleet: Fleet, thinking: ModelThread, programs: Path, runtime: str
+) -> None:
+    start(fleet, environment(runtime, thinking, programs))
+    script = in_prompt(KEEP, REPLY, Say("All done."))
+    sent = fleet.send(f"we are out of milk {script}")
+    assert [reply.message for reply in fleet.replies(sent)] == ["Milk is on the list."]
+    assert items(fleet) == [{"name": "milk"}]
+    (session,) = wait_for(
+        "the session to end", lambda: [s for s in sessions(fleet) if s["completed_at"]] or None
+    )
+    assert session["runtime"] == runtime
+    assert (session["outcome"], session["success"], session["error"]) == ("ok", True, None)
+    assert session["output"] == "All done."
+    assert session["prompt"] == f"we are out of milk {script}"
+    assert session["trigger_source"] == "route"
+    assert session["access"] == "sealed"
+    assert session["input_tokens"] > 0
+    assert session["output_tokens"] > 0
+    assert session["duration_ms"] > 0
+    assert len(session["trace_id"]) == 32
+    calls = fleet.rows(
+        "SELECT tool, arguments, ok FROM general.tool_calls WHERE session_id = $1 ORDER BY id",
+        session["id"],
+    )
+    assert [(call["tool"], call["ok"]) for call in calls] == [
+        ("item_create", True),
+        ("notify", True),
+    ]
+    asked = [turn for turn in thinking.model.turns if script in turn.user]
+    assert all("a-key-for-tests" not in json.dumps(turn.body) for turn in asked)
+    offered = {name.rpartition("__")[2] or name for name in asked[0].offered}
+    assert not {"trigger", "tick", "sessions_stop"} & offered, "what is the owner's is not offered"
+    assert processes_of(fleet) == []
+    assert not list((fleet.home / "sessions" / "general").glob("*/*"))
+
+
+@pytest.mark.parametrize("runtime", KEYS)
+def test_a_butler_that_is_killed_leaves_no_orphan_and_goes_on_without_repeating(
+    fleet: Fleet, thinking: ModelThread, programs: Path, runtime: str
+) -> None:
+    env = environment(runtime, thinking, programs)
+    start(fleet, env)
+    script = in_prompt(KEEP, Hang())
+    sent = fleet.send(f"we are out of milk {script}")
+    wait_for("the model to hang", lambda: thinking.model.hanging or None)
+    assert items(fleet) == [{"name": "milk"}]
+    assert processes_of(fleet)
+
+    fleet.kill("general")
+    wait_for("the CLI to be gone", lambda: not processes_of(fleet))
+    # The second session finds what the first did in its prompt, and the same script in the message: its
+    # first call is made again, and returns what it returned then.
+    thinking.model.script = []
+    _release(thinking)
+    start(fleet, env)
+    assert fleet.replies(sent)
+    assert items(fleet) == [{"name": "milk"}]
+    first, second = wait_for(
+        "both sessions to have ended",
+        lambda: (ended := sessions(fleet)) and all(s["completed_at"] for s in ended) and ended,
+    )
+    assert (first["outcome"], second["outcome"]) == ("crashed", "ok")
+    assert first["request_id"] == second["request_id"]
+    told = [turn for turn in thinking.model.turns if script in turn.user][-1]
+    assert "item_create" in told.user
+    assert "cut off" in told.user
+
+
+def _release(thinking: ModelThread) -> None:
+    thinking._loop.call_soon_threadsafe(thinking.model.release)
+
+
+def butlers(fleet: Fleet, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        env=butlers_environment(fleet.home, fleet.slot.offset, **extra),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=fleet.home,
+    )
+
+
+def test_commands_show_stop_and_prove_sessions(fleet: Fleet, programs: Path) -> None:
+    with ModelThread() as thinking:
+        env = environment("claude-code", thinking, programs)
+        start(fleet, env)
+        sent = fleet.send(f"think for ever {in_prompt(Hang())}")
+        wait_for("the model to hang", lambda: thinking.model.hanging or None)
+        running = json.loads(butlers(fleet, "sessions", "list", "--running", "--json").stdout)
+        assert [(one["butler"], one["outcome"]) for one in running] == [("general", None)]
+
+        stopped = butlers(fleet, "stop-all", "--json")
+        assert json.loads(stopped.stdout)["stopped"]["general"] == [running[0]["id"]]
+        assert stopped.returncode == 0
+        wait_for("the CLI to be gone", lambda: not processes_of(fleet))
+        assert [reply.message for reply in fleet.replies(sent)] == ["The session was stopped."]
+        shown = butlers(fleet, "sessions", "show", running[0]["id"][:18])
+        assert "outcome:         cancelled" in shown.stdout
+        assert "think for ever" in shown.stdout
+        table = butlers(fleet, "sessions", "list").stdout
+        assert "cancelled" in table
+        missing = butlers(fleet, "sessions", "stop", "00000000")
+        assert missing.returncode == 1
+        assert "hint:" in missing.stderr
+
+        thinking.model.script = [Use("status"), Say("OK")]
+        doctor = json.loads(butlers(fleet, "doctor", "--json", **env).stdout)
+        found = {check["name"]: check for check in doctor}
+        assert found["claude-code"]["state"] == "ok"
+        assert found["claude-code"]["credential"] == "ANTHROPIC_API_KEY"
+        assert found["codex"]["version"] == "0.166.0"
+        assert found["general"]["runtime"] == "claude-code"
+        assert found["proof"]["state"] == "ok", found["proof"]
+        assert "called status" in found["proof"]["detail"]

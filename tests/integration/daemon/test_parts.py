@@ -1,0 +1,83 @@
+"""The Butler as composition root: it holds every part of its daemon for as long as it lives."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from fastmcp import FastMCP
+
+from butlers.config.butler import ButlerConfig
+from butlers.modules.lifecycle import ModuleSet
+from butlers.scheduling.scheduler import Scheduler
+from butlers.sessions.spawner import Spawner
+from butlers.store.database import Database
+from butlers.store.session_log import SessionLog
+from butlers.store.state import StateStore
+from integration.daemon import clients
+from integration.daemon.house import House, MakeHouse, until
+
+PARTS = {
+    "config": ButlerConfig,
+    "database": Database,
+    "state_store": StateStore,
+    "scheduler": Scheduler,
+    "spawner": Spawner,
+    "session_log": SessionLog,
+    "modules": ModuleSet,
+    "mcp": FastMCP,
+}
+
+
+@pytest.mark.scenario("S002-35")
+async def test_a_started_butler_holds_its_parts_and_they_are_those_its_tools_use(
+    make_house: MakeHouse,
+) -> None:
+    house = make_house()
+    butler = house.make()
+    assert not {name for name in PARTS if hasattr(butler, name)} - {"config"}
+
+    await butler.start()
+
+    held = {name: getattr(butler, name) for name in PARTS}
+    assert {name: type(part) for name, part in held.items()} == PARTS
+    assert [module.name for module in butler.modules] == ["bench"]
+    async with clients.fastmcp_modern(butler.url, house.owner_token) as client:
+        offered = {tool.name for tool in await butler.mcp.list_tools(run_middleware=False)}
+        assert await client.names() < offered  # those that the owner may call
+        await assert_the_tools_and_the_parts_know_the_same(house, client)
+    assert {name: getattr(butler, name) for name in PARTS} == held  # the same all the time
+
+
+async def assert_the_tools_and_the_parts_know_the_same(house: House, client: clients.Face) -> None:
+    butler = house.butler
+    async with butler.database.transaction() as connection:
+        assert await connection.fetchval("SELECT current_database()") == butler.config.db.name
+
+    await client.call("state_set", {"key": "tea", "value": {"cups": 2}})
+    kept = await butler.state_store.get("tea")
+    assert kept is not None
+    assert (kept.value, kept.version) == ({"cups": 2}, 1)
+    assert await butler.state_store.put("tea", 3, expected_version=1) == 2
+    assert (await client.call("state_get", {"key": "tea"}))["value"] == 3
+    assert await butler.state_store.remove("tea")
+    assert await client.call("state_list", {}) == {"keys": []}
+
+    done = await client.call("trigger", {"prompt": "ping"})
+    (session,) = await butler.session_log.recent()
+    assert str(session["id"]) == done["session_id"]
+    whole = await butler.session_log.get(UUID(done["session_id"]))
+    assert whole is not None
+    assert (whole["prompt"], whole["output"]) == ("ping", "pong")
+    assert butler.spawner.runtime.name == session["runtime"]
+
+    task = {"name": "tea", "cron": "0 17 * * *", "prompt": "ping"}
+    made = await client.call("schedule_create", task)
+    await client.call("schedule_update", {"id": made["id"], "run_now": True})
+    await butler.scheduler.tick()  # or its own loop is quicker
+
+    async def ran() -> bool:
+        (shown,) = (await client.call("schedule_list", {}))["schedules"]
+        return [run["outcome"] for run in shown["runs"]] == ["ran"]
+
+    await until("the schedule to have run", ran)

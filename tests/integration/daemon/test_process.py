@@ -1,0 +1,160 @@
+"""A butler as a process: the port it serves, what its log says, and how a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from butlers.store.database import Login
+from integration.daemon import clients
+from integration.daemon.clients import Connect
+from integration.daemon.doorman import MODULES
+from integration.daemon.house import until
+from integration.daemon.process import ButlerProcess
+
+ENDS_OF_MODULES = [f"module shutdown: {name}" for name in reversed(MODULES)]
+
+
+@pytest.fixture
+async def postbox(
+    tmp_path: Path, home: Path, admin: Login, database_name: str
+) -> AsyncIterator[ButlerProcess]:
+    """A butler that is written, not started."""
+    process = ButlerProcess(tmp_path / "postbox", home, admin, database_name)
+    yield process
+    process.close()
+
+
+async def assert_nobody_listens(port: int) -> None:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        with pytest.raises(httpx.ConnectError):
+            await http.get(f"http://127.0.0.1:{port}/health")
+
+
+async def assert_nobody_is_let_in(postbox: ButlerProcess) -> None:
+    for connect in clients.SHAKING_HANDS:
+        said = await clients.refusal(connect, postbox.url, postbox.owner_token)
+        assert "shutting down" in said
+
+
+@pytest.mark.scenario("S002-25")
+async def test_the_server_takes_connections_on_the_port_that_the_config_names(
+    postbox: ButlerProcess,
+) -> None:
+    postbox.write()
+    await postbox.start()
+    assert (
+        f"port = {postbox.port - postbox.slot.offset}\n"
+        in (postbox.directory / "butler.toml").read_text()
+    )
+    by_sse: tuple[Connect, ...] = (clients.fastmcp_sse, clients.mcp_sse)
+    for connect in (*by_sse, clients.fastmcp_modern, clients.mcp_streamable):
+        async with connect(f"http://127.0.0.1:{postbox.port}/mcp", postbox.owner_token) as client:
+            assert (await client.call("status", {}))["name"] == "postbox"
+
+
+@pytest.mark.scenario("S002-27", "S002-44", "S002-45")
+async def test_the_log_tells_the_start_and_the_end_step_by_step(postbox: ButlerProcess) -> None:
+    postbox.write()
+    await postbox.start()
+    begun = postbox.events
+    steps = [
+        "config loaded",
+        "database connected",
+        *(f"module initialized: {name}" for name in MODULES),
+        "server started",
+    ]
+    assert [event for event in begun if event in steps] == steps
+    (config,) = postbox.said("config loaded")
+    assert (config["butler"], config["port"]) == ("postbox", postbox.port)
+    (connected,) = postbox.said("database connected")
+    assert connected["database"] == postbox.database
+    applied = [(line["chain"], line["revision"]) for line in postbox.said("migration applied")]
+    assert ("core", "core_001") in applied
+    assert applied[-2:] == [("email", "email_001"), ("calendar", "calendar_001")]
+    (server,) = postbox.said("server started")
+    assert (server["butler"], server["port"]) == ("postbox", postbox.port)
+
+    postbox.terminate()
+    assert await postbox.ended() == 0
+    assert postbox.events[len(begun) :] == [
+        "shutdown initiated",
+        *ENDS_OF_MODULES,
+        "database pool closed",
+        "shutdown complete",
+    ]
+
+
+@pytest.mark.scenario("S002-31")
+async def test_a_signal_ends_an_idle_butler_in_order(postbox: ButlerProcess) -> None:
+    postbox.write()
+    await postbox.start()
+    async with postbox.owner() as owner:  # a client that stays, with nothing running
+        await owner.call("status", {})
+        postbox.terminate()
+        assert await postbox.ended() == 0
+    await assert_nobody_listens(postbox.port)
+    ends = postbox.events[postbox.events.index("shutdown initiated") :]
+    assert ends[1:] == [*ENDS_OF_MODULES, "database pool closed", "shutdown complete"]
+    assert "Traceback" not in postbox.log
+
+
+@pytest.mark.scenario("S002-32")
+async def test_a_signal_waits_for_the_session_that_is_at_work(postbox: ButlerProcess) -> None:
+    postbox.write()
+    await postbox.start()
+    async with postbox.shut_doors(1) as doors, postbox.owner() as owner:
+        session = asyncio.create_task(owner.call("trigger", {"prompt": "wait at door 1"}))
+        await doors.until_waiting(1)
+
+        postbox.terminate()
+        await postbox.until_said("shutdown initiated")
+        await until("the butler to refuse", lambda: _is_refused(owner))
+        await assert_nobody_is_let_in(postbox)
+        assert not session.done()
+        assert postbox.events[-1] == "shutdown initiated"  # no module has been ended
+
+        await doors.open(1)
+        assert (await session)["output"] == "Door 1 is open."
+        assert await postbox.ended() == 0
+    ends = postbox.events[postbox.events.index("shutdown initiated") :]
+    assert ends[1:] == [
+        "session ended",
+        *ENDS_OF_MODULES,
+        "database pool closed",
+        "shutdown complete",
+    ]
+    assert [line["outcome"] for line in postbox.said("session ended")] == ["ok"]
+    await assert_nobody_listens(postbox.port)
+
+
+async def _is_refused(owner: clients.Face) -> bool:
+    return (await owner.call("state_list", {})).get("error", {}).get("code") == "shutting_down"
+
+
+@pytest.mark.scenario("S002-33")
+async def test_a_session_that_does_not_end_in_time_does_not_hold_the_exit(
+    postbox: ButlerProcess,
+) -> None:
+    postbox.write("shutdown.timeout_s = 0.2")
+    await postbox.start()
+    async with postbox.shut_doors(1) as doors:
+        stuck = asyncio.create_task(_trigger(postbox))
+        await doors.until_waiting(1)
+        postbox.terminate()
+        assert await postbox.ended() == 0
+        await asyncio.gather(stuck, return_exceptions=True)
+    (warning,) = postbox.said("calls and sessions did not end in time")
+    assert (warning["level"], warning["sessions"]) == ("warning", 1)
+    ends = postbox.events[postbox.events.index("shutdown initiated") :]
+    assert ends.index(warning["event"]) < ends.index(ENDS_OF_MODULES[0])
+    assert ends[-5:] == [*ENDS_OF_MODULES, "database pool closed", "shutdown complete"]
+
+
+async def _trigger(postbox: ButlerProcess) -> None:
+    async with postbox.owner() as owner:
+        await owner.call("trigger", {"prompt": "wait at door 1"})

@@ -1,0 +1,194 @@
+"""A start, watched from outside after each phase: what stands, and in which order it came to stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from butlers.daemon.butler import READY, Butler
+from butlers.daemon.phases import PHASES, Phase
+from butlers.domain.errors import PhaseFailed
+from butlers.store.database import Login
+from integration.daemon import clients
+from integration.daemon.house import House, MakeHouse
+
+# The nine steps of a start, by the phase that takes each.
+STEPS = {
+    "config": "open_the_port",
+    "database": "provision_database",
+    "pool": "open_pool",
+    "core tables": "apply_core_migrations",
+    "own tables": "apply_butler_migrations",
+    "modules": "start_modules",
+    "core tools": "register_tools",
+    "module tools": "register_tools",
+    "server": "start_server",
+}
+BROKEN = """
+from alembic import op
+
+revision = "core_999"
+down_revision = "{head}"
+
+
+def upgrade() -> None:
+    op.execute("CREATE TABEL oops (x int)")
+"""
+
+
+@dataclass
+class Witness:
+    """Looks at the world after each phase."""
+
+    house: House
+    admin: Login
+    stands: dict[str, str] = field(default_factory=dict)  # what -> the phase after which it stood
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return tuple(self._watched(phase) for phase in PHASES)
+
+    def _watched(self, phase: Phase) -> Phase:
+        async def run(butler: Butler) -> None:
+            await phase(butler)
+            for what in await self._look(butler):
+                self.stands.setdefault(what, phase.__name__)
+
+        run.__name__ = phase.__name__
+        return run
+
+    async def _look(self, butler: Butler) -> list[str]:
+        tables = await self.tables()
+        tools = await _tools(butler)
+        module = self.house.bench(butler) if _has(butler, "modules") else None
+        signs = {
+            "config": butler.config.name == "tester",
+            "database": tables is not None,
+            "pool": _has(butler, "database") and butler.database.pool.get_size() > 0,
+            "core tables": tables is not None
+            and {"state", "scheduled_tasks", "sessions"} <= tables,
+            "own tables": tables is not None and "entries" in tables,
+            "modules": module is not None and "started" in module.running,
+            "core tools": {"status", "tick", "trigger"} <= tools,
+            "module tools": {"quick", "write"} <= tools,
+            "server": await _answers(butler),
+        }
+        return [what for what, stands in signs.items() if stands]
+
+    async def tables(self) -> set[str] | None:
+        """None: there is no such database."""
+        name = self.house.config().db.name
+        try:
+            connection = await asyncpg.connect(
+                **{**self.admin.arguments("tests"), "database": name}
+            )
+        except asyncpg.InvalidCatalogNameError:
+            return None
+        try:
+            return {row["tablename"] for row in await connection.fetch("SELECT * FROM pg_tables")}
+        finally:
+            await connection.close()
+
+
+def _has(butler: Butler, part: str) -> bool:
+    return hasattr(butler, part)
+
+
+async def _tools(butler: Butler) -> set[str]:
+    if not _has(butler, "mcp"):
+        return set()
+    return {tool.name for tool in await butler.mcp.list_tools(run_middleware=False)}
+
+
+async def _answers(butler: Butler) -> bool:
+    """Whether an MCP request is taken at all: it is for want of a token that it is refused."""
+    async with httpx.AsyncClient(trust_env=False) as http:
+        return (await http.post(butler.url, json={})).status_code == 401
+
+
+def told_when_it_starts(house: House) -> None:
+    """The bench module, made to leave a sign when it is started."""
+    file = house.directory / "modules" / "__init__.py"
+    file.write_text(
+        file.read_text()
+        + "\n    async def on_startup(self, config, db):\n        running.append('started')\n"
+    )
+
+
+@pytest.mark.scenario("S002-28", "S002-36")
+async def test_each_step_stands_after_its_phase_and_not_before(
+    make_house: MakeHouse, admin: Login
+) -> None:
+    house = make_house()
+    told_when_it_starts(house)
+    witness = Witness(house, admin)
+    butler = house.make(phases=witness.phases)
+    assert (butler.config.name, butler.phase) == ("tester", "created")  # it is given its config
+
+    await butler.start()
+
+    assert witness.stands == STEPS
+    assert list(witness.stands) == list(STEPS)
+    assert butler.phase == READY
+    for connect in clients.ALL:
+        async with connect(butler.url, house.owner_token) as client:
+            assert (await client.call("quick", {"text": "hello"}))["text"] == "hello"
+
+
+@pytest.mark.scenario("S002-29")
+async def test_a_failing_core_migration_is_told_and_no_later_step_is_taken(
+    make_house: MakeHouse, admin: Login
+) -> None:
+    house = make_house()
+    told_when_it_starts(house)
+    head = max(path.stem for path in (house.versions / "core").glob("core_*.py"))
+    broken = BROKEN.format(head="_".join(head.split("_")[:2]))
+    (house.versions / "core" / "core_999_broken.py").write_text(broken)
+    witness = Witness(house, admin)
+    butler = house.make(phases=witness.phases)
+
+    with capture_logs() as logs, pytest.raises(PhaseFailed) as failed:
+        await butler.start()
+
+    assert failed.value.phase == "apply core migrations"
+    assert 'syntax error at or near "TABEL"' in failed.value.message
+    assert [line["phase"] for line in logs if line["event"] == "phase started"][-1] == (
+        "apply core migrations"
+    )
+    assert list(witness.stands) == ["config", "database", "pool"]
+    assert "entries" not in (await witness.tables() or ())
+    assert "started" not in house.bench(butler).running
+    assert not hasattr(butler, "mcp")
+    async with httpx.AsyncClient(trust_env=False) as http:
+        assert (await http.post(butler.url, json={})).status_code == 503
+        state: dict[str, Any] = (await http.get(butler.url.replace("/mcp", "/health"))).json()
+    assert (state["health"], state["phase"]) == ("failed", "apply core migrations")
+    assert "TABEL" in state["error"]
+
+
+def with_switchboard(house: House) -> None:
+    toml = house.directory / "butler.toml"
+    toml.write_text(
+        toml.read_text().replace(
+            "[modules.bench]",
+            '[butler.switchboard]\nadvertise = true\nurl = "http://127.0.0.1:9/mcp"\n[modules.bench]',
+        )
+    )
+
+
+async def test_only_the_switchboard_routes_and_only_the_others_register(
+    make_house: MakeHouse, tmp_path: Path
+) -> None:
+    tester = make_house()
+    with_switchboard(tester)
+    domain, switchboard = await tester.start(), await make_house("switchboard").start()
+    assert domain.dispatch is None
+    assert domain.registrar is not None
+    assert switchboard.dispatch is not None
+    assert switchboard.registrar is None

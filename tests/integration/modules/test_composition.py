@@ -1,0 +1,286 @@
+"""What a butler's tools are made of: the core's, its modules', its own. Listed and called by real clients."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+
+from butlers.config.butler import Role
+from butlers.daemon.butler import Butler
+from butlers.domain.caller import CallerKind
+from butlers.modules.base import Module
+from butlers.tools.base import spec_of
+from butlers.tools.catalogue import core_tools
+from integration.daemon import clients
+from integration.daemon.clients import Face
+from integration.daemon.house import ROSTER, copy_roster
+from integration.modules.bench import GOOD
+from integration.modules.place import Place
+
+CORE = {
+    *("status", "trigger", "route.execute", "tick", "notify", "remind", "get_attachment"),
+    *("state_get", "state_set", "state_delete", "state_list"),
+    *("schedule_list", "schedule_create", "schedule_update", "schedule_delete"),
+    *("sessions_list", "sessions_get"),
+    *("module.states", "module.set_enabled"),
+}
+OF_EMAIL = {"bot_email_send_message", "bot_email_search_inbox", "bot_email_read_message"}
+OF_CALENDAR = {"calendar_add_event"}
+EMAIL = {"email": GOOD["email"]}
+MAIL = {"to": "ada@example.org", "subject": "Tea", "body": "At five."}
+TELLS = '''
+from butlers.sdk import SESSIONS, CallContext, Module, tool
+
+asked = []
+
+
+@tool(callers=SESSIONS)
+async def told(ctx: CallContext) -> dict[str, str]:
+    """Say something."""
+    return {"said": "something"}
+
+
+class Tells(Module):
+    name = "tells"
+    tools = (told,)
+
+    def register_tools(self, mcp, config, db):
+        asked.append((mcp, config, db))
+        super().register_tools(mcp, config, db)
+'''
+
+
+async def call_each_core_tool(client: Face) -> dict[str, Any]:
+    """Every tool that a butler must have, called once; the answers by name."""
+    answers: dict[str, Any] = {}
+
+    async def call(name: str, /, **arguments: Any) -> Any:
+        answer = await client.call(name, arguments)
+        assert not isinstance(answer.get("error"), dict), (name, answer)
+        answers[name] = answer
+        return answer
+
+    await call("status")
+    await call("tick")
+    done = await call("trigger", prompt="hello", context="It is morning.")
+    await call("state_set", key="tea.cups", value={"count": 2})
+    await call("state_get", key="tea.cups")
+    await call("state_list", prefix="tea.")
+    await call("state_delete", key="tea.cups")
+    made = await call("schedule_create", name="tea", cron="0 17 * * *", prompt="Make tea.")
+    await call("schedule_update", id=made["id"], cron="0 16 * * *")
+    await call("schedule_list")
+    await call("schedule_delete", id=made["id"])
+    await call("sessions_list", limit=1, offset=0)
+    await call("sessions_get", session_id=done["session_id"])
+    return answers
+
+
+def check_answers(answers: dict[str, Any]) -> None:
+    assert answers["status"]["name"] == "postbox"
+    assert answers["tick"] == {}  # nothing was due
+    assert answers["trigger"]["outcome"] == "no-match"
+    assert answers["state_set"] == {"version": 1}
+    assert answers["state_get"]["value"] == {"count": 2}
+    assert answers["state_list"] == {"keys": ["tea.cups"]}
+    assert answers["state_delete"] == {"deleted": True}
+    (task,) = answers["schedule_list"]["schedules"]
+    assert (task["name"], task["cron"], task["prompt"]) == ("tea", "0 16 * * *", "Make tea.")
+    assert task["id"] == answers["schedule_create"]["id"] == answers["schedule_update"]["id"]
+    assert answers["schedule_delete"]["status"] == "deleted"
+    (session,) = answers["sessions_list"]["sessions"]
+    assert session["id"] == answers["trigger"]["session_id"]
+    whole = answers["sessions_get"]
+    assert (whole["id"], whole["outcome"], whole["tool_calls"]) == (session["id"], "no-match", [])
+    assert "It is morning." in whole["prompt"]
+    assert "hello" in whole["prompt"]
+
+
+# -- the core ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.scenario("S002-20")
+@pytest.mark.parametrize("connect", clients.ALL, ids=lambda connect: connect.__name__)
+async def test_the_tools_of_the_core_are_there_and_answer(
+    place: Place, connect: clients.Connect
+) -> None:
+    await place.start(GOOD)
+    async with place.client(connect=connect) as client:
+        answers = await call_each_core_tool(client)
+        assert set(answers) <= await client.names()
+    check_answers(answers)
+
+
+@pytest.mark.scenario("S002-19", "S002-22")
+async def test_a_butler_without_modules_has_the_tools_of_the_core_and_no_others(
+    place: Place,
+) -> None:
+    butler = await place.start({})
+    assert (butler.modules.modules, butler.modules.healthy) == ((), True)
+    async with place.client() as client:
+        answers = await call_each_core_tool(client)
+        assert set(answers) <= await client.names()
+    check_answers(answers)
+    assert set(await place.offered()) == {
+        name for spec in core_tools(Role.DOMAIN) for name in (spec.name, *spec.aliases)
+    }
+
+
+@pytest.mark.scenario("S001-06")
+@pytest.mark.parametrize("name", ["switchboard", "messenger", "general", "health"])
+async def test_every_butler_has_the_tools_of_the_core(place: Place, name: str) -> None:
+    copy_roster(name, place.directory, place.database_name)
+    await place.make().start()
+    assert CORE - set(await place.offered()) == set()
+
+
+@pytest.mark.scenario("S002-21")
+async def test_status_says_who_the_butler_is_and_how(place: Place) -> None:
+    await place.start(GOOD, name="assistant")
+    async with place.client() as client:
+        status = await client.call("status", {})
+        again = await client.call("status", {})
+    assert status["name"] == "assistant"
+    assert sorted(status["modules"]) == ["calendar", "email"]
+    assert status["health"] == "healthy"
+    assert 0 <= status["uptime_s"] <= again["uptime_s"]
+
+
+# -- modules -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.scenario("S002-23")
+async def test_the_tools_of_a_module_stand_beside_those_of_the_core(place: Place) -> None:
+    await place.start(EMAIL)
+    async with place.client() as client:
+        answers = await call_each_core_tool(client)
+        assert OF_EMAIL | set(answers) <= await client.names()
+        sent = await client.call("bot_email_send_message", MAIL)
+        found = await client.call("bot_email_search_inbox", {"query": "tea"})
+        read = await client.call("bot_email_read_message", {"message_id": sent["id"]})
+    check_answers(answers)
+    assert found == {"messages": [{"id": sent["id"], "subject": "Tea"}]}
+    assert read["body"] == "At five."
+
+
+@pytest.mark.scenario("S002-24")
+async def test_the_tools_of_two_modules_do_not_meet(place: Place) -> None:
+    butler = await place.start(GOOD)
+    token = place.key.mint(CallerKind.OWNER, "owner", "postbox")
+    async with Client(StreamableHttpTransport(butler.url, auth=token)) as client:
+        listed = [tool.name for tool in await client.list_tools()]
+    assert len(listed) == len(set(listed))
+    async with place.client() as owner:
+        answers = await call_each_core_tool(owner)
+        sent = await owner.call("bot_email_send_message", MAIL)
+        event = {"title": "Tea", "starts_at": "2027-01-02T17:00:00Z", "announced_by": sent["id"]}
+        assert (await owner.call("calendar_add_event", event))["id"]
+    assert OF_EMAIL | OF_CALENDAR | set(answers) <= set(listed)
+
+
+@pytest.mark.scenario("S001-07")
+async def test_a_butler_has_the_tools_of_the_modules_it_declares_and_only_declared_tools(
+    place: Place,
+) -> None:
+    butler = await place.start({**EMAIL, "tells": ""}, code={"tells": TELLS})
+    # Asked once, at the start, with what it may register on, its section and the database.
+    ((registrar, config, db),) = place.module("tells").asked
+    assert config is butler.modules.modules[1].config
+    assert db is butler.database
+    assert [spec.name for spec in registrar.specs] == ["told"]
+    offered = set(await place.offered())
+    assert OF_EMAIL | {"told"} <= offered
+    assert not OF_CALENDAR & offered
+    async with place.client() as client:
+        assert await client.call("told", {}) == {"said": "something"}
+        assert (await client.call("bot_email_send_message", MAIL))["id"]
+    await butler.stop()
+
+    butler = await place.start(GOOD)
+    assert set(await place.offered()) >= OF_EMAIL | OF_CALENDAR
+    await butler.stop()
+
+    smuggler = await place.start({"email": GOOD["email"] + '\nfail = "undeclared tool"'})
+    assert not (OF_EMAIL | {"smuggled_tool"}) & set(await place.offered())
+    (state,) = smuggler.modules.states()
+    assert state.failure_phase == "tools"
+    assert "'smuggled_tool', which it did not declare" in str(state.failure_error)
+
+
+# -- a butler's own ------------------------------------------------------------------------------------
+
+
+@pytest.mark.scenario("S001-08")
+async def test_a_butlers_own_tools_are_functions_of_its_folder_wired_by_its_module(
+    place: Place, tmp_path: Path
+) -> None:
+    # Written as async functions in its tools folder ...
+    tools = import_file(ROSTER / "health" / "tools" / "measurements.py")
+    assert inspect.iscoroutinefunction(tools.measurement_log)
+    # ... wired by a module of its folder, which its butler.toml declares.
+    copy_roster("health", place.directory, place.database_name)
+    assert "[modules.health]" in (place.directory / "butler.toml").read_text()
+    health = place.make()
+    await health.start()
+    (module,) = health.modules
+    assert isinstance(module, Module)
+    assert type(module).__module__ == "butlers_roster_health.modules"
+    own = {spec_of(function).name for function in module.tools}
+    assert "measurement_log" in own
+    await assert_callers_do_not_see_what_is_injected(health, place, own)
+
+    # No other butler has them ...
+    assert not own & await offered_by(place, "general", tmp_path)
+    # ... nor has its own, when no module wires them.
+    assert not own & await offered_by(place, "health", tmp_path, without_module)
+    assert callable(import_file(place.directory / "tools" / "measurements.py").measurement_log)
+
+
+async def assert_callers_do_not_see_what_is_injected(
+    health: Butler, place: Place, own: set[str]
+) -> None:
+    token = place.key.mint(CallerKind.OWNER, "owner", "health")
+    async with Client(StreamableHttpTransport(health.url, auth=token)) as client:
+        shown = {tool.name: tool for tool in await client.list_tools() if tool.name in own}
+        assert set(shown) == own
+        for tool in shown.values():
+            takes = set(tool.input_schema["properties"])
+            assert not takes & {"ctx", "context", "pool", "db", "connection"}
+        weight = {"type": "weight", "value": "80.4", "unit": "kg"}
+        await client.call_tool("measurement_log", weight)
+    assert await place.rows("SELECT type, value::text, unit FROM measurements") == [weight]
+
+
+async def offered_by(
+    place: Place,
+    name: str,
+    tmp_path: Path,
+    change: Callable[[Path], None] = lambda _directory: None,
+) -> set[str]:
+    await place.butler.stop()
+    place.directory = tmp_path / f"another-{name}"
+    copy_roster(name, place.directory, place.database_name)
+    change(place.directory)
+    await place.make().start()
+    return set(await place.offered())
+
+
+def without_module(directory: Path) -> None:
+    toml = directory / "butler.toml"
+    toml.write_text(toml.read_text().replace("[modules.health]", ""))
+
+
+def import_file(file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,68 @@
+"""Where a module's credentials come from when a whole daemon asks, and the one it can not start without."""
+
+from __future__ import annotations
+
+import pytest
+
+from butlers.config.master_key import MasterKey
+from butlers.daemon.butler import Butler
+from butlers.domain.errors import PhaseFailed
+from butlers.domain.redaction import SecretText
+from butlers.store.credentials import CredentialMissing
+from butlers.store.database import Login
+from butlers.store.provision import Provisioner
+from butlers.store.secrets import NewSecret
+from butlers.store.vault import Vault
+from integration.modules.place import Place
+
+POSTBOX = {"email": 'address = "postbox@example.org"\npassword_env = "BUTLER_EMAIL_PASSWORD"'}
+
+
+@pytest.fixture
+def own_place(place: Place, admin: Login) -> Place:
+    """A place whose shared secrets are nobody else's."""
+    place.provisioner = Provisioner(admin, place.key, shared_database=place.database_name)
+    return place
+
+
+async def password_of(place: Place, **environ: str) -> str | None:
+    """What the email module has after a start; None when it failed for want of it."""
+    butler = place.make(**environ)
+    await butler.start()
+    found = getattr(butler.modules.modules[0], "password", None)
+    await butler.stop()
+    return found
+
+
+async def keep(butler: Butler, scope: str, value: str) -> None:
+    vault = Vault(
+        butler.provisioner, MasterKey.load(butler.settings), {"postbox": butler.config.db.name}
+    )
+    await vault.put([NewSecret(scope, "EMAIL_PASSWORD", SecretText(value))])
+
+
+@pytest.mark.scenario("S001-54")
+async def test_a_credential_is_looked_for_in_the_database_and_then_in_the_environment(
+    own_place: Place,
+) -> None:
+    place = own_place
+    place.write(POSTBOX)
+    assert await password_of(place) is None
+    assert await password_of(place, OTHER_PASSWORD="nobody asked") is None
+    assert await password_of(place, BUTLER_EMAIL_PASSWORD="of the environment") == (
+        "of the environment"
+    )
+    await keep(place.butler, "shared", "of the database")
+    assert await password_of(place, BUTLER_EMAIL_PASSWORD="of the environment") == "of the database"
+    assert await password_of(place) == "of the database"
+
+    # A runtime that is asked for by name does not start without its key.
+    toml = place.directory / "butler.toml"
+    toml.write_text(toml.read_text().replace('type = "reflex"', 'type = "claude-code"'))
+    butler = place.make()
+    with pytest.raises(PhaseFailed) as failed:
+        await butler.start()
+    assert failed.value.phase == "validate core credentials"
+    assert isinstance(failed.value.__cause__, CredentialMissing)
+    assert "ANTHROPIC_API_KEY" in failed.value.message
+    assert not hasattr(butler, "mcp")

@@ -1,0 +1,70 @@
+"""Real CLIs against a real butler and a fake model, without a network."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from butlers.store.provision import Provisioner
+from butlers.wire.tokens import FleetKey
+from integration.daemon.house import House, write_tester, write_versions
+from integration.runtimes.bench import Bench
+from integration.runtimes.clis import CLIS, Cli
+from support import npm
+from support.fake_model import FakeModel, fake_model
+from support.offline import offline
+
+__all__ = ["offline"]
+
+
+@pytest.fixture(params=CLIS, ids=lambda cli: cli.name)
+def cli(request: pytest.FixtureRequest) -> Cli:
+    """Each CLI in turn."""
+    chosen: Cli = request.param
+    return chosen
+
+
+@pytest.fixture
+def executable(cli: Cli) -> Path:
+    return npm.installed("clis") / cli.program
+
+
+@pytest.fixture
+def private() -> Iterator[Path]:
+    """A session's own folder, with a short path for the sockets that a CLI puts there."""
+    path = Path(tempfile.mkdtemp(prefix="bs-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+async def house(
+    offline: None,
+    tmp_path: Path,
+    home: Path,
+    key: FleetKey,
+    provisioner: Provisioner,
+    database_name: str,
+) -> AsyncIterator[House]:
+    """A butler at work, in the same place without a network as the CLI."""
+    write_versions(tmp_path / "versions")
+    write_tester(tmp_path / "tester", database_name)
+    made = House(tmp_path / "tester", home, key, provisioner, tmp_path / "versions")
+    await made.start()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def model(offline: None) -> AsyncIterator[FakeModel]:
+    async with fake_model() as made:
+        yield made
+
+
+@pytest.fixture
+def bench(house: House, model: FakeModel, cli: Cli, executable: Path, private: Path) -> Bench:
+    return Bench(house, model, cli, cli.adapter(executable), private)

@@ -1,0 +1,399 @@
+"""The contract of every CLI: the same cases, each shown by what really happened.
+
+That a session was kept from something is never taken from its own words: what counts is the disk, our tables
+and what the model was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from butlers.domain.errors import InternalError
+from butlers.domain.session import Access, Outcome
+from butlers.runtimes.base import Grants, Limits
+from integration.daemon.house import until
+from integration.runtimes.bench import SYSTEM_PROMPT, Bench
+from support.fake_model import Call, Fail, Hang, Say, Use
+
+
+def error(status: int, kind: str) -> Fail:
+    """An API's error, with what each vendor's client looks for."""
+    message = f"The model is not to be had ({kind})."
+    body = {"type": kind, "message": message, "code": status, "status": kind.upper()}
+    return Fail(status, {"type": "error", "error": body})
+
+
+async def rows(bench: Bench) -> list[str]:
+    return [
+        row["text"] for row in await bench.house.rows("SELECT text FROM entries ORDER BY number")
+    ]
+
+
+# -- what works --------------------------------------------------------------------------------
+
+
+async def test_a_tool_call_and_an_answer(bench: Bench) -> None:
+    bench.model.script = [Use("write", text="milk"), Say("It is written.")]
+    result = await bench.invoke()
+    assert (result.outcome, result.error) == (Outcome.OK, None)
+    assert result.text == "It is written."
+    (call,) = result.tool_calls
+    assert (call.tool, call.arguments, call.ok) == ("write", {"text": "milk"}, True)
+    assert "milk" in str(call.result)
+    assert await rows(bench) == ["milk"]
+    assert "milk" in bench.model.turns[-1].results[0]
+    assert result.denials == ()
+
+
+async def test_what_it_used_and_which_model(bench: Bench) -> None:
+    bench.model.script = [Use("quick", text="a"), Say("Done.")]
+    result = await bench.invoke()
+    assert result.usage.output_tokens == 2 * 25
+    assert result.usage.cached_tokens == 2 * 200
+    assert result.usage.input_tokens in (
+        2 * 1000,
+        2 * 1200,
+    )  # vendors count the cached ones in or out
+    assert result.model == bench.cli.model
+    assert {turn.model for turn in bench.model.turns} == {bench.cli.model}
+
+
+async def test_two_turns_and_two_calls_at_once(bench: Bench) -> None:
+    both = Use(Call("write", {"text": "eggs"}), Call("quick", {"text": "hello"}))
+    bench.model.script = [Use("write", text="milk"), both, Say("All is done.")]
+    result = await bench.invoke()
+    assert (result.outcome, result.error) == (Outcome.OK, None)
+    assert [call.tool for call in result.tool_calls] == ["write", "write", "quick"]
+    assert all(call.ok for call in result.tool_calls)
+    assert await rows(bench) == ["milk", "eggs"]
+
+
+async def test_the_prompts_arrive_as_they_are(bench: Bench) -> None:
+    prompt = f"Grüße 🎩 «\\n» {'x' * 300_000} end"
+    result = await bench.invoke(prompt)
+    assert result.outcome is Outcome.OK
+    (turn,) = bench.model.turns
+    assert prompt in turn.user
+    assert SYSTEM_PROMPT in turn.system
+
+
+async def test_a_prompt_is_never_a_command(bench: Bench) -> None:
+    """What a person writes goes to the model as a text, whatever its first letter means to the CLI."""
+    prompts = ("/help", "/clear", "/cost now", "@butler.toml", "!touch planted", "-h")
+    for prompt in prompts:
+        result = await bench.invoke(prompt)
+        assert (result.outcome, result.text) == (Outcome.OK, "Done.")
+    assert len(bench.model.turns) == len(prompts)
+    for prompt, turn in zip(prompts, bench.model.turns, strict=True):
+        assert prompt in turn.user
+        assert "[modules.bench]" not in turn.text
+    assert not (bench.cwd / "planted").exists()
+
+
+async def test_a_file_that_a_prompt_names_is_not_read(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("PERIWINKLE")
+    (bench.cwd / "inside.txt").write_text("PERIWINKLE")
+    names = f"@{tmp_path}/secret.txt @inside.txt @./inside.txt @../secret.txt"
+    result = await bench.invoke(f"Look at {names} please.")
+    assert result.outcome is Outcome.OK
+    assert bench.model.turns
+    assert not any("PERIWINKLE" in turn.text for turn in bench.model.turns)
+
+
+async def test_a_result_of_200_kilobytes(bench: Bench) -> None:
+    bench.model.script = [Use("say", text="0123456789", times=20_000), Say("That was long.")]
+    result = await bench.invoke()
+    assert (result.outcome, result.text) == (Outcome.OK, "That was long.")
+    (call,) = result.tool_calls
+    assert call.ok
+    assert "0123456789" in str(call.result)
+
+
+async def test_a_tool_that_raises(bench: Bench) -> None:
+    bench.model.script = [Use("write_and_fail", text="x"), Say("It did not work.")]
+    result = await bench.invoke()
+    assert (result.outcome, result.text) == (Outcome.OK, "It did not work.")
+    (call,) = result.tool_calls
+    assert (call.tool, call.ok) == ("write_and_fail", False)
+    assert "no such shelf" in bench.model.turns[-1].results[0]
+    assert await rows(bench) == []
+
+
+async def test_the_owners_own_arguments_are_added(bench: Bench) -> None:
+    bench.args = ("--no-such-argument",)
+    result = await bench.invoke()
+    assert result.outcome is Outcome.CRASHED
+    assert result.error
+    assert bench.model.turns == []
+
+
+# -- what is not reached -------------------------------------------------------------------------
+
+
+async def test_a_server_that_is_down(bench: Bench) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and never listens
+        bench.url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
+        bench.model.script = [Use("write", text="milk"), Say("Done.")]
+        result = await bench.invoke()
+    assert result.outcome is Outcome.MCP_UNAVAILABLE
+    assert result.error
+    assert await rows(bench) == []
+
+
+async def test_a_token_that_opens_nothing(bench: Bench) -> None:
+    """Of another installation, say: the butler is there, and says no to all of it."""
+    bench.token = "bs.nobody"
+    bench.model.script = [Use("write", text="milk"), Say("Done.")]
+    result = await bench.invoke()
+    if (
+        result.outcome is not Outcome.MCP_UNAVAILABLE
+    ):  # one CLI does not tell; the butler's log does
+        assert result.tool_calls == ()
+        assert not any(turn.find("write") for turn in bench.model.turns)
+    assert await rows(bench) == []
+
+
+# -- the model fails -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fail", "outcome"),
+    [
+        (error(400, "invalid_request_error"), Outcome.CRASHED),
+        (error(401, "authentication_error"), Outcome.NO_CREDENTIAL),
+        (error(429, "rate_limit_error"), Outcome.RATE_LIMITED),
+        (error(529, "overloaded_error"), Outcome.RATE_LIMITED),
+    ],
+    ids=lambda value: str(getattr(value, "status", "")),
+)
+async def test_a_model_that_fails(bench: Bench, fail: Fail, outcome: Outcome) -> None:
+    bench.model.script = [fail]
+    result = await bench.invoke()
+    assert result.outcome is outcome
+    assert result.error
+    assert result.text == ""  # an error is not what the session said
+    assert bench.model.turns
+
+
+async def test_a_model_that_fails_once_is_asked_again(bench: Bench) -> None:
+    once = replace(error(529, "overloaded_error"), times=1)
+    bench.model.script = [Use("write", text="milk"), once, Say("After all.")]
+    result = await bench.invoke()
+    assert (result.outcome, result.text) == (Outcome.OK, "After all.")
+    assert await rows(bench) == ["milk"]
+
+
+async def test_no_credential_at_all(bench: Bench) -> None:
+    given = dict(bench.environment)
+    del given[bench.cli.no_key]
+    bench.cli = replace(bench.cli, environment=lambda _: given)
+    result = await bench.invoke()
+    assert result.outcome is Outcome.NO_CREDENTIAL
+    assert result.error
+    assert bench.model.turns == []
+
+
+# -- it hangs, is ended, is cancelled --------------------------------------------------------------
+
+
+async def test_it_hangs_at_the_start(bench: Bench, tmp_path: Path) -> None:
+    """A CLI that says nothing at all, which has been seen to last for hours."""
+    bench.adapter = bench.cli.adapter(_program(tmp_path, "import time; time.sleep(3600)"))
+    bench.limits = Limits(startup_s=0.5, silence_s=60, total_s=60)
+    result = await bench.invoke()
+    assert result.outcome is Outcome.TIMED_OUT
+    assert result.error
+    assert bench.processes() == []
+
+
+async def test_it_hangs_in_the_middle(bench: Bench) -> None:
+    bench.model.script = [Use("write", text="milk"), Hang()]
+    bench.limits = Limits(startup_s=60, silence_s=3, total_s=120)
+    result = await bench.invoke()
+    assert result.outcome is Outcome.TIMED_OUT
+    assert result.tool_calls[0].ok
+    assert await rows(bench) == ["milk"]
+    assert bench.processes() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+async def test_the_cli_is_ended_from_outside(bench: Bench, number: signal.Signals) -> None:
+    bench.model.script = [Use("write", text="milk"), Hang()]
+    async with bench.begun() as session:
+        for process in bench.processes() if number is signal.SIGKILL else [bench.program()]:
+            process.send_signal(number)
+        result = await session
+    assert result.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT)
+    assert result.error
+    assert [call.tool for call in result.tool_calls] == ["write"]
+    assert bench.processes() == []
+
+
+async def test_a_cancelled_session_leaves_nothing(bench: Bench) -> None:
+    bench.model.script = [Use("write", text="milk"), Hang()]
+    async with bench.begun() as session:
+        known = bench.processes()
+        assert known
+        session.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await session
+        assert not any(one.is_running() for one in known)
+    assert bench.processes() == []
+    assert bench.house.butler.guard.count == 0
+
+
+# -- what it may touch -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("access", list(Access))
+async def test_a_level_that_it_can_not_hold_is_refused(bench: Bench, access: Access) -> None:
+    bench.grants = Grants(access)
+    if bench.adapter.holds(access):
+        assert (await bench.invoke()).outcome is Outcome.OK
+    else:
+        with pytest.raises(InternalError):
+            await bench.invoke()
+        assert bench.model.turns == []
+
+
+async def test_a_sealed_session_has_its_butlers_tools_alone(bench: Bench, tmp_path: Path) -> None:
+    planted = tmp_path / "planted"
+    attempt = replace(bench.cli.run(f"touch {planted}"), anyway=True)
+    bench.model.script = [Use(attempt), Say("I could not.")]
+    result = await bench.invoke()
+    first = bench.model.turns[0]
+    assert first.find("quick")
+    assert not any(name.endswith(attempt.tool) for name in first.offered)
+    assert not planted.exists()
+    assert result.outcome is Outcome.DENIED
+    assert result.denials
+    assert not any(call.ok for call in result.tool_calls)
+
+
+async def test_a_tool_that_this_session_was_not_given(bench: Bench) -> None:
+    """The butler's own wall: a tool that only its peers may call is neither offered nor called."""
+    attempt = Call("route_request", {"text": "x"}, anyway=True)
+    bench.model.script = [Use(attempt), Say("I could not.")]
+    result = await bench.invoke()
+    assert bench.model.turns[0].find("route_request") is None
+    assert not any(call.ok for call in result.tool_calls)
+    assert await rows(bench) == []
+
+
+async def test_a_full_session_has_hands(bench: Bench, tmp_path: Path) -> None:
+    bench.grants = Grants(Access.FULL)
+    made = tmp_path / "made"
+    make = bench.cli.run(f"touch {made}")
+    bench.model.script = [Use(make), Use("write", text="milk"), Say("Done.")]
+    result = await bench.invoke()
+    assert (result.outcome, result.error) == (Outcome.OK, None)
+    assert made.exists()
+    assert await rows(bench) == ["milk"]
+
+
+async def test_what_a_full_session_started_ends_with_it(bench: Bench, tmp_path: Path) -> None:
+    """Also in a session of its own, with no parent, and after the CLI has left."""
+    bench.grants = Grants(Access.FULL)
+    noted = tmp_path / "pid"
+    detach = f"(setsid sh -c 'echo $$ > {noted}; exec sleep 3600' >/dev/null 2>&1 &) ; sleep 0.2"
+    bench.model.script = [Use(bench.cli.run(detach)), Say("Done.")]
+    result = await bench.invoke()
+    assert result.outcome is Outcome.OK
+    number = int(
+        await until("the process to be noted", lambda: noted.exists() and noted.read_text())
+    )
+    assert not psutil.pid_exists(number)
+
+
+# -- what reaches it ------------------------------------------------------------------------------------
+
+
+async def test_foreign_servers_are_not_loaded(bench: Bench) -> None:
+    """Planted where the CLI looks for them: beside the butler's files, and in its home."""
+    async with _foreign_server() as (url, visits):
+        for folder in (bench.cwd, bench.private / "home"):
+            for name, content in bench.cli.plant.items():
+                file = folder / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(content.replace("@URL", url))
+        result = await bench.invoke()
+        assert result.outcome is Outcome.OK
+        assert visits == []
+    assert not any("foreign" in name for turn in bench.model.turns for name in turn.offered)
+
+
+async def test_instruction_files_are_not_read_by_the_cli(bench: Bench) -> None:
+    """The butler's CLAUDE.md is the system prompt already; nothing of these may come a second time."""
+    for folder in (bench.cwd, bench.cwd.parent, bench.private / "home"):
+        for name in ("CLAUDE.md", "AGENTS.md", "GEMINI.md", "CLAUDE.local.md", ".claude/CLAUDE.md"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("The word is PERIWINKLE.\n")
+    result = await bench.invoke()
+    assert result.outcome is Outcome.OK
+    assert bench.model.turns
+    assert not any("PERIWINKLE" in turn.text for turn in bench.model.turns)
+
+
+async def test_nothing_of_the_host_is_in_its_environment(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = {f"PLANTED_{number}": f"host-secret-{number}" for number in range(50)}
+    for name, value in planted.items():
+        monkeypatch.setenv(name, value)
+    seen = tmp_path / "environment"
+    copy = f"import shutil; shutil.copy('/proc/self/environ', {str(seen)!r})"
+    bench.adapter = bench.cli.adapter(_program(tmp_path, copy))
+    bench.more = {"DECLARED": "yes"}
+    await bench.invoke()
+    found = dict(entry.split("=", 1) for entry in seen.read_text().strip("\0").split("\0"))
+    assert found["DECLARED"] == "yes"
+    assert found["HOME"] == str(bench.private / "home")
+    assert found["TMPDIR"] == str(bench.private / "tmp")
+    assert not any("host-secret" in value for value in found.values())
+    known = {*bench.environment, "HOME", "TMPDIR"}
+    assert not {name for name in found if name in os.environ and name not in known}
+
+
+async def test_its_token_is_not_on_the_command_line(bench: Bench) -> None:
+    bench.model.script = [Use("write", text="milk"), Hang()]
+    async with bench.begun():
+        (live,) = [one for one in bench.processes() if one == bench.program()]
+        assert not any("bs." in part for part in live.cmdline())
+        for file in bench.private.rglob("*"):
+            if file.is_file() and "bs." in file.read_text(errors="replace"):
+                assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+
+
+@asynccontextmanager
+async def _foreign_server() -> AsyncIterator[tuple[str, list[str]]]:
+    """A server that nobody should visit."""
+    visits: list[str] = []
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visits.append((await reader.readline()).decode())
+        writer.close()
+
+    server = await asyncio.start_server(note, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", visits
+
+
+def _program(folder: Path, text: str) -> Path:
+    """An executable that is no CLI at all."""
+    file = folder / "program"
+    file.write_text(f"#!{sys.executable} -IS\n{text}\n")
+    file.chmod(0o755)
+    return file

@@ -1,0 +1,46 @@
+"""The price table: the longest name that fits, what is cached costs less, and unknown is not nothing."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from butlers.config.prices import load_prices
+from butlers.config.settings import Settings
+from butlers.domain.errors import ConfigInvalid
+from butlers.domain.session import Usage
+
+MILLION = 1_000_000
+
+
+def test_the_first_start_writes_it_and_it_is_the_owners(tmp_path: Path) -> None:
+    first = load_prices(Settings(tmp_path))
+    assert first.cost("claude-sonnet-4-5-20250929", Usage(MILLION, MILLION, 0)) == Decimal(18)
+    path = tmp_path / "prices.toml"
+    path.write_text(
+        "dated = 2026-11-15\n[models.claude]\ninput = 1\noutput = 2\n"
+        '[models."claude-x"]\ninput = 10\ncached = 1\noutput = 20\n'
+    )
+    table = load_prices(Settings(tmp_path))
+    assert str(table.dated) == "2026-11-15"
+    assert table.cost("claude-y", Usage(MILLION, 0, MILLION)) == Decimal(1)
+    assert table.cost("claude-x-1", Usage(MILLION, MILLION, MILLION // 2)) == Decimal("25.5")
+
+
+@pytest.mark.parametrize("model", [None, "", "a-model-nobody-knows"])
+def test_an_unknown_model_has_an_unknown_price(tmp_path: Path, model: str | None) -> None:
+    assert load_prices(Settings(tmp_path)).cost(model, Usage(1, 1, 0)) is None
+
+
+def test_unknown_use_has_an_unknown_price(tmp_path: Path) -> None:
+    assert load_prices(Settings(tmp_path)).cost("gpt-5", Usage(None, 5, None)) is None
+
+
+def test_a_wrong_table_says_where(tmp_path: Path) -> None:
+    (tmp_path / "prices.toml").write_text(
+        "dated = 2026-11-15\n[models.x]\ninput = -1\noutput = 2\n"
+    )
+    with pytest.raises(ConfigInvalid, match=r"prices\.toml:3"):
+        load_prices(Settings(tmp_path))

@@ -1,0 +1,323 @@
+"""The process of a session, shown with real little programs. No test asserts how long anything took."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from butlers.runtimes import process
+from butlers.runtimes.base import Limits
+from butlers.runtimes.process import Command, End, Ended, Event, run
+
+PATIENT = Limits(startup_s=60, silence_s=60, total_s=60)
+SOON = 0.3
+
+
+@dataclass
+class Trial:
+    """A small Python program, run as a session would be, and what it said."""
+
+    folder: Path
+    events: list[Event] = field(default_factory=list)
+
+    async def run(
+        self,
+        program: str,
+        *,
+        limits: Limits = PATIENT,
+        stdin: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> Ended:
+        argv = (sys.executable, "-I", "-S", "-c", f"import json, os, sys, time\n{program}")
+        command = Command(argv, env or {"PATH": "/usr/bin:/bin"}, self.folder, stdin)
+        return await run(command, limits, self.hear)
+
+    def hear(self, event: Event) -> bool:
+        self.events.append(event)
+        return event.get("last") is True
+
+    def noted(self, name: str = "pid") -> int | None:
+        """A process id that the program has written down."""
+        file = self.folder / name
+        return int(file.read_text() or 0) if file.exists() else None
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    return Trial(tmp_path)
+
+
+async def until_noted(trial: Trial, name: str = "pid") -> int:
+    async with asyncio.timeout(60):
+        while not (number := trial.noted(name)):
+            await asyncio.sleep(0.005)
+    return number
+
+
+def gone(number: int) -> bool:
+    return not psutil.pid_exists(number) or psutil.Process(number).status() == "zombie"
+
+
+# -- what goes in and comes out --------------------------------------------------------------------
+
+
+async def test_a_long_prompt_arrives_whole(trial: Trial) -> None:
+    prompt = "Grüße, " * 60_000
+    ended = await trial.run(
+        "print(json.dumps({'said': sys.stdin.buffer.read().decode()}))", stdin=prompt
+    )
+    assert (ended.why, ended.exit.code) == (End.LEFT, 0)
+    assert trial.events == [{"said": prompt}]
+
+
+async def test_a_program_that_does_not_read_its_prompt(trial: Trial) -> None:
+    ended = await trial.run("print('{}')", stdin="x" * 1_000_000)
+    assert (ended.why, ended.exit.code) == (End.LEFT, 0)
+    assert trial.events == [{}]
+
+
+async def test_a_line_of_many_megabytes(trial: Trial) -> None:
+    await trial.run("print(json.dumps({'text': 'x' * 10_000_000}))\nprint('{\"after\": 1}')")
+    first, second = trial.events
+    assert len(first["text"]) == 10_000_000
+    assert second == {"after": 1}
+
+
+async def test_a_line_beyond_the_limit_is_skipped_as_a_whole(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "LONGEST_LINE", 100_000)
+    await trial.run(
+        "print('{\"before\": 1}')\n"
+        "print(json.dumps({'text': 'x' * 900_000}))\n"
+        "print('{\"after\": 1}')\n"
+        "sys.stdout.write(json.dumps({'text': 'x' * 900_000}))"  # and the last one, which has no end
+    )
+    assert trial.events == [{"before": 1}, {"after": 1}]
+
+
+async def test_what_is_no_event_is_passed_over(trial: Trial) -> None:
+    junk = r"b'banner\n\n[1]\n42\nnull\n\"text\"\n{broken\n\xff\xfe\n' + b'[' * 100_000 + b'\n'"
+    await trial.run(
+        f"sys.stdout.buffer.write({junk})\n"
+        'sys.stdout.buffer.write(b\'{"one": 1}\\r\\n  {"two": 2}\\n{"three": 3}\')'
+    )
+    assert trial.events == [{"one": 1}, {"two": 2}, {"three": 3}]
+
+
+async def test_it_has_the_environment_and_the_folder_that_it_is_given(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_THE_HOST", "secret")
+    given = {"ONE": "1", "GRÜSSE": "ä b", "EMPTY": ""}
+    await trial.run(
+        "print(json.dumps({'env': open('/proc/self/environ', errors='surrogateescape').read(),"
+        " 'cwd': os.getcwd()}))",
+        env=given,
+    )
+    (event,) = trial.events
+    found = dict(entry.split("=", 1) for entry in event["env"].strip("\0").split("\0"))
+    assert found == given
+    assert event["cwd"] == str(trial.folder)
+
+
+async def test_it_has_no_open_files_of_ours(trial: Trial) -> None:
+    await trial.run("print(json.dumps({'open': sorted(map(int, os.listdir('/proc/self/fd')))}))")
+    (event,) = trial.events
+    assert event["open"][:3] == [0, 1, 2]
+    assert len(event["open"]) == 4  # and the listing itself
+
+
+async def test_the_end_of_stderr_is_kept(trial: Trial) -> None:
+    ended = await trial.run("sys.stderr.write('x' * 3_000_000 + ' the end')\nsys.exit(3)")
+    assert ended.exit.code == 3
+    assert ended.exit.stderr.endswith("x the end")
+    assert len(ended.exit.stderr) == process.STDERR_KEPT
+
+
+async def test_a_signal_that_ended_it_is_told(trial: Trial) -> None:
+    ended = await trial.run("print('{}', flush=True)\nos.kill(os.getpid(), 11)")
+    assert (ended.why, ended.exit.code) == (End.LEFT, -signal.SIGSEGV)
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd"),
+    [(("/no/such/program",), "."), (("no-such-program",), "."), (("/bin/true",), "no/such/folder")],
+)
+async def test_a_program_that_is_not_there(trial: Trial, argv: tuple[str, ...], cwd: str) -> None:
+    ended = await run(Command(argv, {}, trial.folder / cwd, ""), PATIENT, trial.hear)
+    assert (ended.why, ended.exit.code) == (End.NOT_FOUND, None)
+    assert "No such file" in ended.exit.stderr
+
+
+async def test_a_program_that_is_none(trial: Trial) -> None:
+    (trial.folder / "text").write_text("no program")
+    command = Command((str(trial.folder / "text"),), {}, trial.folder, "")
+    ended = await run(command, PATIENT, trial.hear)
+    assert ended.why is End.NOT_FOUND
+    assert "Permission denied" in ended.exit.stderr
+
+
+# -- limits ------------------------------------------------------------------------------------------
+
+
+async def test_it_never_begins(trial: Trial) -> None:
+    limits = Limits(startup_s=SOON, silence_s=60, total_s=60)
+    ended = await trial.run("print('no event', flush=True)\ntime.sleep(3600)", limits=limits)
+    assert ended.why is End.NEVER_BEGAN
+    assert trial.events == []
+
+
+async def test_it_falls_silent(trial: Trial) -> None:
+    limits = Limits(startup_s=60, silence_s=SOON, total_s=60)
+    ended = await trial.run(
+        "print('{}', flush=True)\nwhile True: print('no event', flush=True); time.sleep(0.01)",
+        limits=limits,
+    )
+    assert ended.why is End.FELL_SILENT
+    assert trial.events == [{}]
+
+
+async def test_it_takes_too_long(trial: Trial) -> None:
+    limits = Limits(startup_s=60, silence_s=60, total_s=SOON * 3)
+    ended = await trial.run(
+        "while True: print('{}', flush=True); time.sleep(0.01)",
+        limits=limits,
+    )
+    assert ended.why is End.TOOK_TOO_LONG
+    assert trial.events
+
+
+async def test_a_start_that_takes_all_the_time_took_too_long(trial: Trial) -> None:
+    limits = Limits(startup_s=60, silence_s=60, total_s=SOON)
+    assert (await trial.run("time.sleep(3600)", limits=limits)).why is End.TOOK_TOO_LONG
+
+
+# -- its end -----------------------------------------------------------------------------------------
+
+
+async def test_after_its_last_event_it_has_a_while_to_leave(trial: Trial) -> None:
+    ended = await trial.run(
+        "print('{\"last\": true}', flush=True)\nprint('{\"more\": 1}', flush=True)\nsys.exit(4)"
+    )
+    assert (ended.why, ended.exit.code) == (End.LEFT, 4)
+    assert trial.events == [{"last": True}]
+
+
+async def test_one_that_does_not_leave_after_its_last_event_is_ended(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "FAREWELL_S", SOON)
+    ended = await trial.run("print('{\"last\": true}', flush=True)\ntime.sleep(3600)")
+    assert (ended.why, ended.exit.code) == (End.LEFT, -signal.SIGTERM)
+
+
+async def test_one_that_closes_its_output_and_stays_is_ended(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "FAREWELL_S", SOON)
+    ended = await trial.run("os.close(1)\ntime.sleep(3600)")
+    assert (ended.why, ended.exit.code) == (End.LEFT, -signal.SIGTERM)
+
+
+async def test_it_is_asked_before_it_is_made_to_end(trial: Trial) -> None:
+    limits = Limits(startup_s=60, silence_s=SOON, total_s=60)
+    ended = await trial.run(
+        "import signal\n"
+        "signal.signal(15, lambda *_: (open('asked', 'w'), sys.exit(7)))\n"
+        "print('{}', flush=True)\ntime.sleep(3600)",
+        limits=limits,
+    )
+    assert (ended.why, ended.exit.code) == (End.FELL_SILENT, 7)
+    assert (trial.folder / "asked").exists()
+
+
+async def test_one_that_does_not_listen_is_made_to_end(trial: Trial) -> None:
+    limits = Limits(startup_s=60, silence_s=SOON, total_s=60)
+    ended = await trial.run(
+        "import signal\nsignal.signal(15, signal.SIG_IGN)\n"
+        "open('pid', 'w').write(str(os.getpid()))\nprint('{}', flush=True)\ntime.sleep(3600)",
+        limits=limits,
+    )
+    assert (ended.why, ended.exit.code) == (End.FELL_SILENT, -signal.SIGKILL)
+    assert gone(await until_noted(trial))
+
+
+GRANDCHILDREN = {
+    "plain": "subprocess.Popen(sleep)",
+    "with our output in its hand": "subprocess.Popen(sleep, stdout=1, stderr=2)",
+    "deaf": "subprocess.Popen(['sh', '-c', 'trap \"\" TERM HUP; sleep 3600; sleep 3600'])",
+    "in a session of its own": "subprocess.Popen(sleep, start_new_session=True)",
+    "without a parent": "subprocess.Popen(['sh', '-c', 'setsid sleep 3600 & echo $! > orphan'])",
+}
+
+
+@pytest.mark.parametrize("start", GRANDCHILDREN.values(), ids=GRANDCHILDREN.keys())
+@pytest.mark.parametrize("leaves", [True, False], ids=["it leaves", "it is ended"])
+async def test_nothing_that_it_started_is_left(trial: Trial, start: str, leaves: bool) -> None:
+    stay = "" if leaves else "time.sleep(3600)"
+    limits = Limits(startup_s=60, silence_s=SOON * 2, total_s=60)
+    await trial.run(
+        f"import subprocess\nsleep = ['sleep', '3600']\nchild = {start}\n"
+        "open('pid', 'w').write(str(child.pid))\n"
+        "while 'orphan' in child.args[-1] and not os.path.exists('orphan'): time.sleep(0.001)\n"
+        f"print('{{}}', flush=True)\n{stay}",
+        limits=limits,
+    )
+    assert trial.events == [{}]
+    assert gone(await until_noted(trial))
+    if (trial.folder / "orphan").exists():
+        assert gone(await until_noted(trial, "orphan"))
+
+
+@pytest.mark.parametrize("busy", ["time.sleep(3600)", "while True: print('x' * 100_000)"])
+async def test_cancelled_it_takes_all_with_it(trial: Trial, busy: str) -> None:
+    """Also one whose output nobody reads any more."""
+    session = asyncio.create_task(
+        trial.run(
+            "import subprocess\nchild = subprocess.Popen(['sleep', '3600'], start_new_session=True)\n"
+            "open('child', 'w').write(str(child.pid))\n"
+            f"open('pid', 'w').write(str(os.getpid()))\n{busy}"
+        )
+    )
+    own, child = await until_noted(trial), await until_noted(trial, "child")
+    session.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await session
+    assert gone(own)
+    assert gone(child)
+
+
+async def test_cancelled_twice_it_still_ends(trial: Trial) -> None:
+    session = asyncio.create_task(
+        trial.run(
+            "import signal\nsignal.signal(15, signal.SIG_IGN)\n"
+            "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(3600)"
+        )
+    )
+    own = await until_noted(trial)
+    session.cancel()
+    await asyncio.sleep(0)  # it now waits for the process to go
+    session.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await session
+    async with asyncio.timeout(60):
+        while not gone(own):
+            await asyncio.sleep(0.005)
+
+
+async def test_cancelled_before_it_began_nothing_is_started(trial: Trial) -> None:
+    session = asyncio.create_task(trial.run("open('pid', 'w').write(str(os.getpid()))"))
+    await asyncio.sleep(0)
+    session.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await session
+    assert psutil.Process().children(recursive=True) == []
+    assert trial.noted() is None

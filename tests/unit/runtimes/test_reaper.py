@@ -1,0 +1,139 @@
+"""The reaper, when the process that holds it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from butlers.runtimes import reaper
+
+DAEMON = """
+import asyncio, sys
+from pathlib import Path
+from butlers.runtimes.base import Limits
+from butlers.runtimes.process import Command, run
+
+async def main():
+    program = sys.argv[1]
+    command = Command(("/bin/sh", "-c", program), {"PATH": "/usr/bin:/bin"}, Path(sys.argv[2]), "")
+    await run(command, Limits(), lambda event: False)
+
+asyncio.run(main())
+"""
+DETACHED = "echo $$ > first; setsid sh -c 'echo $$ > second; sleep 3600' & setsid sleep 3600 & echo $! > third; wait"
+
+
+def wait_for(condition: object) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+def gone(number: int) -> bool:
+    return not psutil.pid_exists(number) or psutil.Process(number).status() == "zombie"
+
+
+def noted(folder: Path, *names: str) -> list[int]:
+    files = [folder / name for name in names]
+    wait_for(lambda: all(file.exists() and file.read_text().strip() for file in files))
+    return [int(file.read_text()) for file in files]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+def test_when_the_daemon_is_killed_nothing_of_a_session_is_left(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    daemon = subprocess.Popen([sys.executable, "-c", DAEMON, DETACHED, str(tmp_path)])
+    try:
+        session = noted(tmp_path, "first", "second", "third")
+        (holder,) = psutil.Process(daemon.pid).children()
+        daemon.send_signal(number)
+        daemon.wait()
+        wait_for(lambda: all(gone(one) for one in [*session, holder.pid]))
+    finally:
+        daemon.kill()
+        daemon.wait()
+
+
+@contextmanager
+def held(order: object) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
+    """A reaper on a leash of this test's own."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        program = [sys.executable, "-I", "-S", reaper.__file__, str(theirs.fileno())]
+        process = subprocess.Popen(program, pass_fds=[theirs.fileno()], start_new_session=True)
+        theirs.close()
+        if order is not None:
+            ours.sendall(json.dumps(order).encode() + b"\n")
+        try:
+            yield process, ours
+        finally:
+            ours.close()
+            process.wait()
+
+
+def test_without_an_order_it_leaves() -> None:
+    with held(None) as (process, ours):
+        ours.close()
+        assert process.wait() == 0
+
+
+def test_it_leaves_as_its_child_did(tmp_path: Path) -> None:
+    for program, code in (("exit 5", 5), ("kill -9 $$", -9), ("kill -15 $$", -15)):
+        order = {"argv": ["/bin/sh", "-c", program], "env": {}, "cwd": str(tmp_path)}
+        with held(order) as (process, _):
+            assert process.wait() == code
+
+
+def test_a_request_to_end_is_for_the_child(tmp_path: Path) -> None:
+    """The group is asked; the reaper stays until its child has left in its own way."""
+    program = "trap 'exit 6' TERM; echo $$ > child; while :; do sleep 0.01; done"
+    order = {
+        "argv": ["/bin/sh", "-c", program],
+        "env": {"PATH": "/usr/bin:/bin"},
+        "cwd": str(tmp_path),
+    }
+    with held(order) as (process, _):
+        noted(tmp_path, "child")
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait() == 6
+
+
+def test_those_that_ended_on_the_way_are_buried(tmp_path: Path) -> None:
+    """A session of hours must not gather the dead that fell back to the reaper."""
+    program = "for n in 1 2 3 4 5; do (setsid true &) ; done; echo 1 > done; sleep 3600"
+    order = {
+        "argv": ["/bin/sh", "-c", program],
+        "env": {"PATH": "/usr/bin:/bin"},
+        "cwd": str(tmp_path),
+    }
+    with held(order) as (process, _):
+        noted(tmp_path, "done")
+        wait_for(lambda: len(psutil.Process(process.pid).children(recursive=True)) == 2)
+
+
+def test_a_crowd_that_keeps_growing_is_ended(tmp_path: Path) -> None:
+    program = "while :; do setsid sh -c 'sleep 3600' & echo 1 > begun; sleep 0.001; done"
+    order = {
+        "argv": ["/bin/sh", "-c", program],
+        "env": {"PATH": "/usr/bin:/bin"},
+        "cwd": str(tmp_path),
+    }
+    with held(order) as (process, ours):
+        noted(tmp_path, "begun")
+        below = psutil.Process(process.pid).children(recursive=True)
+        ours.close()
+        process.wait()
+        assert all(gone(one.pid) for one in below)
