@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -13,6 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from support import npm
+from support.fake_model import ModelThread, Say
 from support.fleet import Slot, butlers_environment, command, wait_for
 
 
@@ -23,10 +26,11 @@ class Shell:
         self.folder = Path(tempfile.mkdtemp(prefix="bh-"))
         self.slot = Slot()
         self.process: subprocess.Popen[bytes] | None = None
+        self.extra: dict[str, str] = {}
 
     @property
     def environment(self) -> dict[str, str]:
-        return butlers_environment(self.folder / "h", self.slot.offset)
+        return butlers_environment(self.folder / "h", self.slot.offset, **self.extra)
 
     def butlers(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -93,6 +97,29 @@ def test_a_new_butler_starts_at_once(shell: Shell) -> None:
     assert "Traceback" not in shell.log
 
 
+@pytest.mark.scenario("S000-35")
+def test_a_new_butler_thinks_with_the_default_prompt(shell: Shell) -> None:
+    with ModelThread() as thinking:
+        shell.extra = {
+            "ANTHROPIC_API_KEY": "a-key-for-tests",
+            "ANTHROPIC_BASE_URL": thinking.model.url,
+            "PATH": f"{npm.installed('clis')}:{os.environ['PATH']}",
+        }
+        shell.butlers("init", "mybutler", "--port", "40104")
+        folder = shell.folder / "butlers" / "mybutler"
+        with (folder / "butler.toml").open("a") as file:
+            file.write('\n[butler.env]\noptional = ["ANTHROPIC_BASE_URL"]\n')
+        state = shell.start("butlers/mybutler", 40104)
+        assert (state["health"], state["runtime"]) == ("healthy", "claude-code")
+        assert list((folder / "skills").iterdir()) == []
+
+        thinking.model.script = [Say("At your service.")]
+        assert shell.butlers("trigger", "mybutler", "who are you?") == "At your service.\n"
+        (turn,) = thinking.model.turns
+        assert "You are the mybutler butler." in json.dumps(turn.body["system"])
+        assert "Traceback" not in shell.log
+
+
 def test_a_new_butler_with_a_new_module_starts(shell: Shell) -> None:
     shell.butlers("init", "mybutler", "--port", "40104", "--dir", "roster")
     shell.butlers("module", "new", "weather", "--butler", "roster/mybutler")
@@ -100,3 +127,18 @@ def test_a_new_butler_with_a_new_module_starts(shell: Shell) -> None:
     assert state["health"] == "healthy"
     assert "weather" in json.dumps(state["modules"])
     assert "mybutler" in json.dumps(state["modules"])
+
+
+def test_migrating_without_a_start_takes_modules_along(shell: Shell) -> None:
+    shell.butlers("init", "mybutler", "--port", "40104")
+    shell.butlers("module", "new", "weather", "--butler", "butlers/mybutler")
+    revisions = shell.folder / "butlers" / "mybutler" / "modules" / "weather" / "migrations"
+    revisions.mkdir()
+    (revisions / "weather_001_days.py").write_text(
+        'from alembic import op\nrevision = "weather_001"\ndown_revision = None\n'
+        'def upgrade():\n    op.execute("CREATE TABLE days (day date)")\n'
+    )
+    applied = json.loads(shell.butlers("db", "migrate", "--json"))["mybutler"]
+    assert applied[0] == "core_001"
+    assert applied[-1] == "weather_001"
+    assert json.loads(shell.butlers("db", "migrate", "--json"))["mybutler"] == []

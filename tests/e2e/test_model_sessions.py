@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 
 from support import npm
-from support.fake_model import FakeModel, Hang, Say, Use, fake_model, in_prompt
+from support.fake_model import Hang, ModelThread, Say, Use, in_prompt
 from support.fleet import BUTLERS, Fleet, butlers_environment, command, wait_for
 
 KEYS = {
@@ -24,31 +22,6 @@ KEYS = {
 }
 KEEP = Use("item_create", collection="shopping", data={"name": "milk"})
 REPLY = Use("notify", message="Milk is on the list.", intent="reply")
-
-
-class ModelThread:
-    """The fake model in a loop of its own: these tests talk to other processes and wait in vain often."""
-
-    def __init__(self) -> None:
-        self._started, self._stop = threading.Event(), asyncio.Event()
-        self.model: FakeModel
-        self._loop: asyncio.AbstractEventLoop
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-
-    def __enter__(self) -> ModelThread:
-        self._thread.start()
-        self._started.wait()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        async with fake_model() as self.model:
-            self._started.set()
-            await self._stop.wait()
 
 
 @pytest.fixture
@@ -171,7 +144,7 @@ def test_a_butler_that_is_killed_leaves_no_orphan_and_goes_on_without_repeating(
     # The second session finds what the first did in its prompt, and the same script in the message: its
     # first call is made again, and returns what it returned then.
     thinking.model.script = []
-    _release(thinking)
+    thinking.release()
     start(fleet, env)
     assert fleet.replies(sent)
     assert items(fleet) == [{"name": "milk"}]
@@ -184,10 +157,6 @@ def test_a_butler_that_is_killed_leaves_no_orphan_and_goes_on_without_repeating(
     told = [turn for turn in thinking.model.turns if script in turn.user][-1]
     assert "item_create" in told.user
     assert "cut off" in told.user
-
-
-def _release(thinking: ModelThread) -> None:
-    thinking._loop.call_soon_threadsafe(thinking.model.release)
 
 
 def butlers(fleet: Fleet, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:

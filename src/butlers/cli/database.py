@@ -61,6 +61,7 @@ def migrate(
 async def _migrate(
     settings: Settings, configs: list[ButlerConfig], *, walls: bool
 ) -> dict[str, list[str]]:
+    from butlers.modules.lifecycle import ModuleSet
     from butlers.store.migrations import butler_chains, migrate, shipped_versions
     from butlers.store.provision import Place, Provisioner
     from butlers.store.server import database_server
@@ -73,7 +74,9 @@ async def _migrate(
             login = await provisioner.provision(
                 Place(config.name, config.db.name, config.db.schema)
             )
-            applied[config.name] = await migrate(
-                login, butler_chains(config.name, shipped_versions())
-            )
+            versions = shipped_versions()
+            done = await migrate(login, butler_chains(config.name, versions))
+            for chain in ModuleSet.load(config).chains(versions):
+                done += await migrate(login, [chain])
+            applied[config.name] = done
     return applied

@@ -12,7 +12,7 @@ import uvicorn
 from butlers.daemon.calls import InFlight
 from butlers.daemon.front_door import FrontDoor, Lifespan, Status
 from butlers.daemon.ports import bind_port, hold_port
-from butlers.daemon.transport import PATH, DualTransport
+from butlers.daemon.transport import CALLS_END_S, PATH, STREAMS_END_S, DualTransport
 
 SETTLE_S = 0.3  # clients ask once more after a call, for the tool's output schema
 
@@ -70,7 +70,7 @@ class Endpoint:
         quiet_s = asyncio.get_running_loop().time() - self._in_flight.last_ended
         await asyncio.sleep(max(0.0, SETTLE_S - quiet_s))
         self._door.open(None)
-        await self._app.end_streams()
+        await self._app.end_streams(CALLS_END_S if self._in_flight.count else STREAMS_END_S)
         await self._lifespan.stop()
 
     async def close(self) -> None:

@@ -192,6 +192,7 @@ async def create_spawner(butler: Butler) -> None:
     )
     model = await choose_runtime(config, butler.settings, butler.credentials)
     butler.spawner = Spawner(means, ReflexRuntime(match), model)
+    butler.stack.push_async_callback(butler.spawner.settle)
     log.info("runtime chosen", runtime=butler.spawner.runtime.name)
 
 

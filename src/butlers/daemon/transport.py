@@ -21,6 +21,7 @@ from butlers.domain.trace import HEADER, TraceContext, in_trace
 
 PATH = "/mcp"
 STREAMS_END_S = 5.0
+CALLS_END_S = 0.5  # where calls have outstayed their time, nobody waits for them again
 
 
 class DualTransport:
@@ -33,12 +34,12 @@ class DualTransport:
         self._closing = asyncio.Event()
         self._requests: set[asyncio.Task[Any]] = set()
 
-    async def end_streams(self) -> None:
+    async def end_streams(self, patience_s: float = STREAMS_END_S) -> None:
         """End every standing stream in order; a request that does not leave after that is ended."""
         self._closing.set()
         if not self._requests:
             return
-        _, late = await asyncio.wait(self._requests, timeout=STREAMS_END_S)
+        _, late = await asyncio.wait(self._requests, timeout=patience_s)
         for request in late:
             request.cancel()
         await asyncio.gather(*late, return_exceptions=True)

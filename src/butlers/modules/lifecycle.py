@@ -92,6 +92,11 @@ class ModuleSet:
                     raise module.error
                 module.config = _validated(module, self._config, text)
 
+    def chains(self, versions: Path) -> list[Chain]:
+        """The migrations of its modules, in their order, for whoever migrates without starting."""
+        chains = ModuleChains(self._config.name, versions)
+        return [chain for module in self._active() if (chain := chains.of(module)) is not None]
+
     async def migrate(self, run: Callable[[Chain], Awaitable[object]], versions: Path) -> None:
         """``run`` applies one chain to the butler's schema."""
         chains = ModuleChains(self._config.name, versions)

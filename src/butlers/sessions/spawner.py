@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
@@ -40,6 +41,7 @@ from butlers.wire.telemetry import SessionSpan, session_span
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
 STOPPED = "The session was stopped."
 TOKEN_GRACE_S = 5.0  # a token outlives the session's time limit by this, and then opens nothing
 
@@ -83,6 +85,7 @@ class Spawner:
         self._slots = asyncio.Semaphore(means.config.runtime.max_concurrent_sessions)
         self._queued = 0
         self._running: dict[UUID, asyncio.Future[SessionResult]] = {}
+        self._ending: set[asyncio.Future[Any]] = set()  # what goes on when its session is cut off
 
     @property
     def runtime(self) -> Runtime:
@@ -106,6 +109,18 @@ class Spawner:
 
     def stop_all(self) -> list[UUID]:
         return [session_id for session_id in list(self._running) if self.stop(session_id)]
+
+    async def settle(self) -> None:
+        """Wait for what sessions that were cut off still have to do: end a process, write a log."""
+        while self._ending:
+            await asyncio.wait(set(self._ending))
+
+    def _see_to_its_end(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """In a task of its own: a caller that is cancelled for good could wait for nothing any more."""
+        task = asyncio.ensure_future(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
 
     async def _take_slot(self) -> None:
         if self._slots.locked() and self._queued >= self._means.config.runtime.max_queued:
@@ -146,7 +161,8 @@ class Spawner:
         try:
             result = await self._invoke_stoppable(session, plan, done)
         except BaseException as error:
-            await self._close(session, plan, _failure(error), span, started)
+            failed = self._close(session, plan, _failure(error), span, started)
+            await asyncio.shield(self._see_to_its_end(failed))
             raise
         await self._close(session, plan, result, span, started)
         return result
@@ -176,13 +192,12 @@ class Spawner:
     async def _invoke_stoppable(
         self, session: SessionRequest, plan: _Plan, done: Sequence[DoneCall]
     ) -> SessionResult:
-        running = asyncio.ensure_future(self._invoke(session, plan, done))
+        running = self._see_to_its_end(self._invoke(session, plan, done))
         self._running[session.session_id] = running
         try:
             await asyncio.wait({running})
         except asyncio.CancelledError:  # we are to end, and with us the session
             running.cancel()
-            await asyncio.wait({running})
             raise
         finally:
             del self._running[session.session_id]

@@ -18,6 +18,9 @@ from butlers.store.database import Database, Login, connect
 from butlers.store.provision import Place, Provisioner
 from butlers.store.vault import Vault
 from butlers.wire.tokens import FleetKey
+from integration.daemon.conftest import make_house
+
+__all__ = ["make_house"]
 
 
 @dataclass

@@ -12,9 +12,15 @@ import pytest
 
 from butlers.config.master_key import MasterKey
 from butlers.config.settings import Settings
-from butlers.domain.redaction import MASK
+from butlers.domain.errors import ButlersError
+from butlers.domain.ids import uuid7
+from butlers.domain.redaction import MASK, redactor
+from butlers.domain.session import Outcome, SessionRequest
 from butlers.store.embedded import EmbeddedPostgres
+from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
+from integration.daemon.house import MakeHouse
+from integration.daemon.thinker import Thinker
 from support.fleet import Fleet, butlers_environment, command
 
 PLANTED = 'plänted "secret" one'
@@ -173,3 +179,37 @@ def test_health_status_logs_and_errors_of_a_butler_show_no_secret(desk: Fleet) -
     ]
     assert shown == []
     assert "butler ready" in seen["log"]
+
+
+# -- what is kept of a session ---------------------------------------------------------------------
+
+
+async def test_session_rows_audit_and_answers_hold_no_secret(make_house: MakeHouse) -> None:
+    """A model that was told a secret says it everywhere it can; only its mask is kept."""
+    house = make_house()
+    butler = await house.start()
+    redactor.register(PLANTED)
+
+    async def think(client: McpClient) -> str:
+        await client.call("say", {"text": PLANTED})
+        await client.call("write", {"text": f"{SHAPED} and {PLANTED}"})
+        with pytest.raises(ButlersError):
+            await client.call("write_and_fail", {"text": PLANTED})
+        return f"the secret is {PLANTED}"
+
+    butler.spawner.model = Thinker(think, outcome=Outcome.CRASHED)
+    session = SessionRequest(uuid7(), f"what is {PLANTED}?", "trigger", request_id=uuid7())
+    await butler.spawner.run(session)
+    async with house.owner() as owner:
+        shown = await owner.call("sessions_get", {"session_id": str(session.session_id)})
+    kept = [
+        shown,
+        await house.rows("SELECT * FROM sessions"),
+        await house.rows("SELECT * FROM tool_calls"),
+    ]
+    for part in kept:
+        text = json.dumps(part, default=str, ensure_ascii=False)
+        assert MASK in text
+        assert PLANTED not in text
+        assert json.dumps(PLANTED)[1:-1] not in text
+        assert SHAPED not in text

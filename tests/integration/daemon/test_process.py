@@ -153,6 +153,7 @@ async def test_a_session_that_does_not_end_in_time_does_not_hold_the_exit(
     ends = postbox.events[postbox.events.index("shutdown initiated") :]
     assert ends.index(warning["event"]) < ends.index(ENDS_OF_MODULES[0])
     assert ends[-5:] == [*ENDS_OF_MODULES, "database pool closed", "shutdown complete"]
+    assert [line["outcome"] for line in postbox.said("session ended")] == ["cancelled"]
 
 
 async def _trigger(postbox: ButlerProcess) -> None:

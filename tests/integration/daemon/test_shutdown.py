@@ -318,8 +318,11 @@ async def test_sessions_share_one_time_limit_and_everything_ends_in_reverse(
             await until("the end", lambda: logs[-1]["event"] == "shutdown complete")
         stuck.cancel()
         await asyncio.gather(stuck, return_exceptions=True)
-    drained = [line["trigger"] for line in logs if line["event"] == "session ended"]
-    assert drained == ["schedule:nine"]
+    ends = [line for line in logs if line["event"] == "session ended"]
+    assert [(line["trigger"], line["outcome"]) for line in ends] == [
+        ("schedule:nine", "ok"),
+        ("trigger", "cancelled"),
+    ]
     (warning,) = (
         line for line in logs if line["event"] == "calls and sessions did not end in time"
     )

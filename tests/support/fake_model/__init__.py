@@ -12,6 +12,7 @@ tool results that a request carries, so that parallel sessions and repeated requ
 
 from support.fake_model.script import Call, Fail, Hang, Say, Script, Step, Use, in_prompt
 from support.fake_model.server import Asked, FakeModel, fake_model
+from support.fake_model.thread import ModelThread
 from support.fake_model.turn import Turn
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Fail",
     "FakeModel",
     "Hang",
+    "ModelThread",
     "Say",
     "Script",
     "Step",
