@@ -91,7 +91,7 @@ class RuntimeSection(Section):
     access: Access = "workspace"
     schedule_access: Access = "sealed"
     routed_access: Access = "sealed"
-    warm: bool = False
+    warm: Annotated[Integer, Field(ge=0)] = 0  # CLIs that wait, booted, for a routed message
 
 
 class RuntimeTypeSection(Section):

@@ -20,11 +20,12 @@ class ButlerTokens(TokenVerifier):
 
     async def verify_token(self, token: str) -> AccessToken | None:
         try:
-            caller = self.identify(token)[0]
+            caller, session = self.identify(token)
         except NotAuthenticated:
             return None
         # client_id and subject are the principal to which the protocol library ties its own sessions.
-        principal = f"{caller.kind}:{caller.name}:{caller.session_id or ''}"
+        # A session that connects before it is known stays the one it was.
+        principal = f"{caller.kind}:{caller.name}:{session.address if session else ''}"
         return AccessToken(token=token, client_id=principal, subject=principal, scopes=[])
 
     def identify(self, token: str) -> tuple[Caller, LiveSession | None]:
@@ -40,8 +41,6 @@ class ButlerTokens(TokenVerifier):
             raise NotAuthenticated
         caller, session = self.identify(access.token)
         named = get_http_request().query_params.get(QUERY)
-        if named is not None and named != str(caller.session_id):
+        if named is not None and (session is None or named != str(session.address)):
             raise NotAuthenticated("the address names another session than the token")
-        if session is not None:
-            session.connected = True
         return caller, session

@@ -26,6 +26,7 @@ from butlers.routing.registration import Registrar
 from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.guard import SessionGuard
 from butlers.sessions.spawner import Spawner
+from butlers.sessions.warm import WarmPool
 from butlers.skills.reflexes import ReflexBook
 from butlers.store.credentials import CredentialStore
 from butlers.store.database import Database
@@ -55,6 +56,7 @@ class Butler:
     listener: Listener
     guard: SessionGuard
     spawner: Spawner
+    warm: WarmPool
     peers: Peers
     mcp: FastMCP
     session_tools_bytes: int = 0  # of the tool list that a session's model is given

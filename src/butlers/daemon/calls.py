@@ -238,6 +238,8 @@ class CallPipeline(Middleware):
             raise NotFound(
                 f"there is no tool {message.name!r}", hint=self._nearest(message, caller)
             )
+        if session is not None and not session.begun:
+            raise NotAllowed("this session has not begun", hint="it waits for its prompt")
         if not self._may_call(caller, session, message.name):
             log.warning("call refused", tool=spec.name, caller=f"{caller.kind} {caller.name}")
             raise NotAllowed(

@@ -7,6 +7,7 @@ still answers them, then the server closes, then the modules end, and the pool l
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -25,6 +26,7 @@ from butlers.daemon.transport import DualTransport
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import ConfigInvalid
 from butlers.domain.request import RequestContext
+from butlers.domain.session import Access
 from butlers.ingest.triage import decide
 from butlers.modules.lifecycle import ModuleSet
 from butlers.routing.dispatch import Dispatch
@@ -33,11 +35,13 @@ from butlers.routing.peers import Peers
 from butlers.routing.registration import Registrar
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.scheduling.scheduler import Scheduler
+from butlers.sessions import warm
 from butlers.sessions.budget import Budget
 from butlers.sessions.environment import SessionEnvironment
 from butlers.sessions.guard import SessionGuard
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.spawner import Means, Spawner
+from butlers.sessions.warm import WarmPool
 from butlers.sessions.workspace import Workspaces
 from butlers.skills.reflexes import ReflexMatch, load_reflexes
 from butlers.store import migrations
@@ -176,6 +180,18 @@ async def create_spawner(butler: Butler) -> None:
     environment = SessionEnvironment(
         config, butler.credentials, butler.settings.environ, work.credentials_of(butler)
     )
+    slots = FleetSlots(butler.home, butler.max_sessions)
+    butler.warm = WarmPool(
+        config.name,
+        butler.url,
+        config.runtime.warm,
+        butler.guard,
+        workspaces,
+        partial(environment.build, access=Access.SEALED, outside=True),
+        FleetSlots(butler.home, max(1, slots.number // warm.SHARE), warm.FOLDER),
+        model=config.runtime.model,
+        args=config.runtime.args,
+    )
     means = Means(
         config=config,
         url=butler.url,
@@ -186,7 +202,8 @@ async def create_spawner(butler: Butler) -> None:
         workspaces=workspaces,
         environment=environment,
         budget=Budget(config.budget, load_prices(butler.settings), zone),
-        slots=FleetSlots(butler.home, butler.max_sessions),
+        slots=slots,
+        warm=butler.warm,
         context=butler.modules.session_context,
         offered_bytes=lambda: butler.session_tools_bytes,
     )
@@ -281,6 +298,8 @@ async def start_liveness_reporter(butler: Butler) -> None:
 
 
 async def accept_calls_until_stopped(butler: Butler) -> None:
+    if butler.spawner.model is not None and butler.config.runtime.warm:
+        butler.background(butler.warm.run(butler.spawner.model), "warm")
     # Last on the stack, so first at the end: outsiders are refused before anything is drained.
     butler.stack.callback(butler.in_flight.refuse_outsiders)
 

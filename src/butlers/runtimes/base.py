@@ -64,6 +64,30 @@ class Terms:
     request: RequestContext | None = None
 
 
+class NotWarm(Exception):
+    """A process that was to be ready in advance is not; a cold one has to do."""
+
+
+class Warm(Protocol):
+    """A CLI that has booted, reached its butler and listed its tools, and waits for a prompt.
+
+    One process is one session: it is asked once.
+    """
+
+    @property
+    def alive(self) -> bool: ...
+
+    async def boot(self) -> None:
+        """Until it is ready, or ``NotWarm``."""
+        ...
+
+    async def ask(self, prompt: str, system_prompt: str, limits: Limits) -> SessionResult:
+        """What came of it; ``NotWarm`` when nothing was asked yet, so that a cold one can."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class Runtime(Protocol):
     @property
     def name(self) -> str: ...
@@ -80,3 +104,9 @@ class Runtime(Protocol):
         env: Mapping[str, str],
         terms: Terms,
     ) -> SessionResult: ...
+
+    def warm(
+        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
+    ) -> Warm | None:
+        """A process to be booted in advance; None where this runtime has no such thing."""
+        ...

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 from butlers.domain.errors import InternalError
 from butlers.domain.session import Access, SessionResult
-from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.base import McpServer, Terms, Warm
 from butlers.runtimes.process import Command, Ended, Event, run
 
 
@@ -45,11 +45,15 @@ class CliRuntime:
     ) -> SessionResult:
         if not self.holds(terms.grants.access):
             raise InternalError(f"{self.name} can not hold a session at {terms.grants.access}")
-        for folder in (terms.workspace.home, terms.workspace.tmp):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(terms)
         command = self.command(prompt, system_prompt, mcp_servers, env, terms)
         transcript = self.transcript(mcp_servers)
         return transcript.result(await run(command, terms.limits, transcript.read))
+
+    def warm(
+        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
+    ) -> Warm | None:
+        return None
 
     def command(
         self,
@@ -64,6 +68,11 @@ class CliRuntime:
 
     def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
         raise NotImplementedError
+
+
+def make_folders(terms: Terms) -> None:
+    for folder in (terms.workspace.home, terms.workspace.tmp):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def own_environment(env: Mapping[str, str], terms: Terms, **more: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import signal
 import socket
@@ -17,10 +18,11 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +66,88 @@ Event = Mapping[str, Any]
 OnEvent = Callable[[Event], bool]  # True: that was the last one, it should leave now
 
 
-async def run(command: Command, limits: Limits, on_event: OnEvent) -> Ended:
-    """Run it to its end, whatever that is. Cancelled, it takes all that it started with it."""
+class Watch:
+    """The three limits of a session. They count from ``begin``: a process that waits may wait."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._began = self._deadline = math.inf
+        self._late = End.NEVER_BEGAN
+        self._leaving = False
+        self._timer: asyncio.Timeout | None = None
+
+    def limit(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def begin(self) -> None:
+        limits, self._began = self._limits, time.monotonic()
+        if limits.total_s <= limits.startup_s:
+            self._late = End.TOOK_TOO_LONG
+        self._set(self._began + min(limits.startup_s, limits.total_s))
+
+    def hear(self, *, last: bool) -> None:
+        if self._began == math.inf:
+            return
+        now, end = time.monotonic(), self._began + self._limits.total_s
+        if last:
+            self._leaving = True
+            self._set(now + FAREWELL_S)
+        elif now + self._limits.silence_s < end:
+            self._late = End.FELL_SILENT
+            self._set(now + self._limits.silence_s)
+        else:
+            self._late = End.TOOK_TOO_LONG
+            self._set(end)
+
+    @property
+    def leaving(self) -> bool:
+        """It has said its last, and has a little time to go."""
+        return self._leaving
+
+    @property
+    def verdict(self) -> End:
+        """What it means that the time is over."""
+        return End.LEFT if self._leaving else self._late
+
+    @contextmanager
+    def timed(self) -> Iterator[asyncio.Timeout]:
+        self._timer = asyncio.timeout_at(self._loop_deadline)
+        try:
+            yield self._timer
+        finally:
+            self._timer = None
+
+    def _set(self, deadline: float) -> None:
+        self._deadline = deadline
+        if self._timer is not None:  # somebody is waiting under the old one
+            self._timer.reschedule(self._loop_deadline)
+
+    @property
+    def _loop_deadline(self) -> float | None:
+        if self._deadline == math.inf:
+            return None
+        return asyncio.get_running_loop().time() + (self._deadline - time.monotonic())
+
+
+Feed = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+async def run(
+    command: Command,
+    limits: Limits,
+    on_event: OnEvent,
+    *,
+    feed: Feed | None = None,
+    watch: Watch | None = None,
+) -> Ended:
+    """Run it to its end, whatever that is. Cancelled, it takes all that it started with it.
+
+    Who has more to say to it than one prompt brings a ``feed``, and may begin the watch later.
+    """
     began = time.monotonic()
+    if watch is None:
+        watch = Watch(limits)
+        watch.begin()
     with _leash() as (ours, theirs):
         try:
             process = await _start(theirs)
@@ -75,11 +156,11 @@ async def run(command: Command, limits: Limits, on_event: OnEvent) -> Ended:
         stderr: deque[bytes] = deque(maxlen=64)
         sides = [
             asyncio.create_task(_order(ours, command)),
-            asyncio.create_task(_feed(process, command.stdin)),
+            asyncio.create_task(_feed(process, feed or partial(_say, command.stdin))),
             asyncio.create_task(_keep_end(process, stderr)),
         ]
         try:
-            why = await _listen(process, limits, on_event, began)
+            why = await _listen(process, watch, on_event)
         finally:
             await asyncio.shield(asyncio.create_task(_end(process, ours, sides)))
         if refusal := _refusal(ours):
@@ -124,35 +205,21 @@ def _refusal(ours: socket.socket) -> str:
     return ""
 
 
-async def _listen(process: Process, limits: Limits, on_event: OnEvent, began: float) -> End:
+async def _listen(process: Process, watch: Watch, on_event: OnEvent) -> End:
     assert process.stdout is not None
-    deadline, late = began + min(limits.startup_s, limits.total_s), End.NEVER_BEGAN
-    if limits.total_s <= limits.startup_s:
-        late = End.TOOK_TOO_LONG
-    leaving = False
     lines = _lines(process.stdout)
     while True:
         try:
-            async with asyncio.timeout_at(_loop_time(deadline)):
-                line = await anext(lines, None)
+            with watch.timed() as timer:
+                async with timer:
+                    line = await anext(lines, None)
         except TimeoutError:
-            return End.LEFT if leaving else late
+            return watch.verdict
         if line is None:
             await _until_gone(process, FAREWELL_S)
             return End.LEFT
-        if leaving or (event := _event(line)) is None:
-            continue
-        now = time.monotonic()
-        if on_event(event):
-            leaving, deadline = True, now + FAREWELL_S
-        elif now + limits.silence_s < began + limits.total_s:
-            deadline, late = now + limits.silence_s, End.FELL_SILENT
-        else:
-            deadline, late = began + limits.total_s, End.TOOK_TOO_LONG
-
-
-def _loop_time(monotonic: float) -> float:
-    return asyncio.get_running_loop().time() + (monotonic - time.monotonic())
+        if not watch.leaving and (event := _event(line)) is not None:
+            watch.hear(last=on_event(event))
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
@@ -183,12 +250,16 @@ def _event(line: bytes) -> dict[str, Any] | None:
     return event if isinstance(event, dict) else None
 
 
-async def _feed(process: Process, text: str) -> None:
+async def _feed(process: Process, feed: Feed) -> None:
     assert process.stdin is not None
     with contextlib.suppress(ConnectionError):  # it may leave without having read it all
-        process.stdin.write(text.encode("utf-8", "replace"))
-        await process.stdin.drain()
+        await feed(process.stdin)
     process.stdin.close()
+
+
+async def _say(text: str, writer: asyncio.StreamWriter) -> None:
+    writer.write(text.encode("utf-8", "replace"))
+    await writer.drain()
 
 
 async def _keep_end(process: Process, kept: deque[bytes]) -> None:

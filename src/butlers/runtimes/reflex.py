@@ -47,6 +47,11 @@ class ReflexRuntime:
     def holds(self, access: Access) -> bool:
         return access is Access.SEALED  # it has no hands but its one tool call
 
+    def warm(
+        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
+    ) -> None:
+        return None  # it starts no process
+
     async def invoke(
         self,
         prompt: str,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from butlers.config.butler import ButlerConfig
-from butlers.domain.session import Access, SessionRequest
+from butlers.domain.session import Access
 from butlers.domain.trace import traceparent_environment
 from butlers.runtimes.base import McpServer
 from butlers.runtimes.needs import CORE_KEYS, NEEDS
@@ -38,23 +38,20 @@ class SessionEnvironment:
         self._declared = {name: name for name in declared} | dict(module_credentials)
 
     async def build(
-        self,
-        session: SessionRequest,
-        runtime: str,
-        access: Access,
-        servers: Mapping[str, McpServer],
+        self, runtime: str, servers: Mapping[str, McpServer], *, access: Access, outside: bool
     ) -> dict[str, str]:
+        """``outside``: the session reads what somebody else wrote."""
         variables = {"PATH": self._path}
-        for variable, name in self._granted(session, runtime, access).items():
+        for variable, name in self._granted(runtime, access, outside=outside).items():
             value = await self._credentials.resolve(name, env=variable)
             if value:
                 variables[variable] = value
         return {**variables, "MCP_SERVERS": describe(servers), **traceparent_environment()}
 
-    def _granted(self, session: SessionRequest, runtime: str, access: Access) -> dict[str, str]:
+    def _granted(self, runtime: str, access: Access, *, outside: bool) -> dict[str, str]:
         needs = NEEDS.get(runtime)
         own = dict.fromkeys(needs.credentials) if needs else {}
-        if session.request is not None and access is Access.SEALED:
+        if outside and access is Access.SEALED:
             settings = needs.settings if needs else ()
             declared = {name: self._declared[name] for name in settings if name in self._declared}
         else:

@@ -8,11 +8,12 @@ call.
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from butlers.domain.caller import Caller, CallerKind
@@ -26,16 +27,23 @@ QUERY = "runtime_session_id"  # in the URL that a session is given, for whoever 
 
 @dataclass(slots=True)
 class LiveSession:
+    address: UUID  # what its URL names
     caller: Caller
-    request: RequestContext | None
-    calls: CallCounter | None  # None: nothing to journal against
+    request: RequestContext | None = None
+    calls: CallCounter | None = None  # None: nothing to journal against
     tools: frozenset[str] | None = None  # None: all that a session may call
-    expires: float = float("inf")  # monotonic
-    connected: bool = False  # whether it ever reached us
+    expires: float = math.inf  # monotonic
+    begun: bool = False  # one that only waits for its prompt may look, and call nothing
 
-    @property
-    def session_id(self) -> UUID | None:
-        return self.caller.session_id
+    def begin(self, session: SessionRequest, lifetime_s: float) -> None:
+        self.caller = replace(
+            self.caller, session_id=session.session_id, request_id=session.request_id
+        )
+        self.request = session.request
+        self.calls = CallCounter(session.request_id) if session.request_id else None
+        self.tools = session.tools
+        self.expires = time.monotonic() + lifetime_s
+        self.begun = True
 
     def may_call(self, tool: str) -> bool:
         return self.tools is None or tool in self.tools
@@ -47,21 +55,22 @@ class SessionGuard:
         self._live: dict[str, LiveSession] = {}
 
     @contextmanager
-    def admit(self, session: SessionRequest, *, lifetime_s: float = float("inf")) -> Iterator[str]:
+    def admit(self, session: SessionRequest, *, lifetime_s: float = math.inf) -> Iterator[str]:
         """Mint the token of one session; it opens nothing once the block is left."""
-        token = f"{PREFIX}.{secrets.token_urlsafe(32)}"
-        digest = _digest(token)
-        self._live[digest] = LiveSession(
-            Caller(CallerKind.SESSION, self._butler, session.session_id, session.request_id),
-            session.request,
-            CallCounter(session.request_id) if session.request_id else None,
-            session.tools,
-            time.monotonic() + lifetime_s,
-        )
-        try:
+        with self.reserve(session.session_id) as (token, live):
+            live.begin(session, lifetime_s)
             yield token
+
+    @contextmanager
+    def reserve(self, address: UUID) -> Iterator[tuple[str, LiveSession]]:
+        """A token for a session that is not known yet: its CLI connects, and waits for the prompt."""
+        token = f"{PREFIX}.{secrets.token_urlsafe(32)}"
+        live = LiveSession(address, Caller(CallerKind.SESSION, self._butler, address))
+        self._live[_digest(token)] = live
+        try:
+            yield token, live
         finally:
-            del self._live[digest]
+            del self._live[_digest(token)]
 
     def find(self, token: str) -> LiveSession | None:
         live = self._live.get(_digest(token))
@@ -69,7 +78,7 @@ class SessionGuard:
 
     @property
     def count(self) -> int:
-        return len(self._live)
+        return sum(live.begun for live in self._live.values())
 
 
 def _digest(token: str) -> str:

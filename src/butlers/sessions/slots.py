@@ -27,14 +27,13 @@ def slots_for_memory() -> int:
 
 
 class FleetSlots:
-    def __init__(self, home: Path, number: int | None = None) -> None:
-        self._folder = home / FOLDER
+    def __init__(self, home: Path, number: int | None = None, folder: str = FOLDER) -> None:
+        self._folder = home / folder
         self.number = number or slots_for_memory()
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[int]:
         """Wait for a slot, and hold it."""
-        make_private_folder(self._folder)
         slot, descriptor = await self._wait()
         try:
             yield slot
@@ -43,11 +42,13 @@ class FleetSlots:
 
     async def _wait(self) -> tuple[int, int]:
         while True:  # nobody tells us when a process elsewhere lets a lock go
-            if (held := self._try()) is not None:
+            if (held := self.try_take()) is not None:
                 return held
             await asyncio.sleep(POLL_S)
 
-    def _try(self) -> tuple[int, int] | None:
+    def try_take(self) -> tuple[int, int] | None:
+        """A slot and the descriptor that holds it, until that is closed; None when all are taken."""
+        make_private_folder(self._folder)
         for slot in range(self.number):
             path = self._folder / f"{slot}.lock"
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)

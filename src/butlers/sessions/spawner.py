@@ -23,7 +23,7 @@ from butlers.domain.clock import Clock
 from butlers.domain.errors import ButlersError, OverBudget, QueueFull
 from butlers.domain.faults import kill_point
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult
-from butlers.runtimes.base import Limits, McpServer, Runtime, Terms
+from butlers.runtimes.base import Limits, McpServer, NotWarm, Runtime, Terms
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.sessions.budget import Budget
 from butlers.sessions.environment import SessionEnvironment
@@ -32,6 +32,7 @@ from butlers.sessions.guard import QUERY, SessionGuard
 from butlers.sessions.prompt import compose_prompt
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.system_prompt import read_system_prompt
+from butlers.sessions.warm import WarmPool
 from butlers.sessions.workspace import Workspaces
 from butlers.store import sessions as log_store
 from butlers.store.database import Database
@@ -60,6 +61,7 @@ class Means:
     environment: SessionEnvironment
     budget: Budget
     slots: FleetSlots
+    warm: WarmPool
     # What modules add to the system prompt, and the bytes of the tools that a session is offered.
     context: Callable[[SessionRequest], Awaitable[Sequence[str]]]
     offered_bytes: Callable[[], int]
@@ -208,6 +210,38 @@ class Spawner:
     async def _invoke(
         self, session: SessionRequest, plan: _Plan, done: Sequence[DoneCall]
     ) -> SessionResult:
+        prompt = compose_prompt(session, done) if plan.thinks else session.prompt
+        total_s = self._means.config.runtime.timeout_s
+        try:
+            # The runtime keeps its own limits; this one is for a runtime that does not.
+            async with asyncio.timeout(total_s + TOKEN_GRACE_S):
+                result = await self._ask_warm(session, plan, prompt)
+                return result or await self._ask_cold(session, plan, prompt)
+        except TimeoutError:
+            text = f"The session took longer than {total_s:g} s and was ended."
+            return SessionResult(Outcome.TIMED_OUT, text, error=text)
+
+    async def _ask_warm(
+        self, session: SessionRequest, plan: _Plan, prompt: str
+    ) -> SessionResult | None:
+        """On a process that waits for a message; None when there is none, or it is not as it should be."""
+        ordinary = session.request is not None and session.tools is None
+        if not plan.thinks or plan.access is not Access.SEALED or not ordinary:
+            return None
+        waiting = await self._means.warm.take()
+        if waiting is None:
+            return None
+        total_s = self._means.config.runtime.timeout_s
+        try:
+            limits, life_s = Limits(total_s=total_s), total_s + TOKEN_GRACE_S
+            return await waiting.ask(session, prompt, plan.system_prompt, limits, life_s)
+        except NotWarm as why:
+            log.warning("warm start failed; starting cold", why=str(why))
+            return None
+        finally:
+            await waiting.close()
+
+    async def _ask_cold(self, session: SessionRequest, plan: _Plan, prompt: str) -> SessionResult:
         means, config = self._means, self._means.config
         total_s = config.runtime.timeout_s
         with ExitStack() as stack:
@@ -224,17 +258,11 @@ class Spawner:
                 config.runtime.args,
                 session.request,
             )
-            env = await means.environment.build(session, plan.runtime.name, plan.access, servers)
-            prompt = compose_prompt(session, done) if plan.thinks else session.prompt
-            try:
-                # The runtime keeps its own limits; this one is for a runtime that does not.
-                async with asyncio.timeout(total_s + TOKEN_GRACE_S):
-                    return await plan.runtime.invoke(
-                        prompt, plan.system_prompt, servers, env, terms
-                    )
-            except TimeoutError:
-                text = f"The session took longer than {total_s:g} s and was ended."
-                return SessionResult(Outcome.TIMED_OUT, text, error=text)
+            outside = session.request is not None
+            env = await means.environment.build(
+                plan.runtime.name, servers, access=plan.access, outside=outside
+            )
+            return await plan.runtime.invoke(prompt, plan.system_prompt, servers, env, terms)
 
     async def _close(
         self,

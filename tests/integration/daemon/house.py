@@ -250,14 +250,13 @@ class House:
         return load_butler_config(self.directory, Settings(self.home))
 
     def make(self, **options: Any) -> Butler:
-        butler = Butler(
-            self.config(),
-            settings=Settings(self.home),
-            key=self.key,
-            provisioner=self.provisioner,
-            versions=self.versions,
-            **options,
-        )
+        given: dict[str, Any] = {
+            "settings": Settings(self.home),
+            "key": self.key,
+            "provisioner": self.provisioner,
+            "versions": self.versions,
+        }
+        butler = Butler(self.config(), **{**given, **options})
         self.butlers.append(butler)
         return butler
 

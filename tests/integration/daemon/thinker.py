@@ -44,6 +44,11 @@ class Thinker:
     def holds(self, access: Access) -> bool:
         return access in self.levels
 
+    def warm(
+        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
+    ) -> None:
+        return None
+
     async def invoke(
         self,
         prompt: str,

@@ -34,6 +34,7 @@ class Bench:
     args: tuple[str, ...] = ()
     url: str | None = None  # another than the butler's own
     token: str | None = None  # another than that of a live session
+    tools: frozenset[str] | None = None  # those that the session is given; None: all
     more: dict[str, str] = field(default_factory=dict)  # environment of the session
 
     @property
@@ -51,7 +52,7 @@ class Bench:
 
     async def invoke(self, prompt: str = "Do it.") -> SessionResult:
         """One session with a token of its own, as the spawner would run it."""
-        asked = SessionRequest(uuid7(), prompt, "test")
+        asked = SessionRequest(uuid7(), prompt, "test", tools=self.tools)
         with self.house.butler.guard.admit(asked) as token:
             server = McpServer(self.url or self.house.butler.url, self.token or token)
             return await self.adapter.invoke(

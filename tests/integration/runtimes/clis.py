@@ -8,6 +8,8 @@ from pathlib import Path
 
 from butlers.runtimes.claude_code import ClaudeCodeAdapter
 from butlers.runtimes.cli import CliRuntime
+from butlers.runtimes.codex import CodexAdapter
+from butlers.runtimes.gemini import GeminiAdapter
 from support.fake_model import Call
 
 
@@ -18,7 +20,7 @@ class Cli:
     adapter: Callable[[Path], CliRuntime]
     model: str
     environment: Callable[[str], Mapping[str, str]]  # what points it to a model at that URL
-    plant: Mapping[str, str]  # files with a foreign server, for its cwd and its home
+    plant: Mapping[str, str]  # for its cwd and its home: a server at @URL, a hook that makes @MARK
     run: Callable[[str], Call]  # its own tool that runs a command
     no_key: str  # the variable without which it has no credential
 
@@ -27,10 +29,13 @@ def claude_environment(url: str) -> Mapping[str, str]:
     return {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "key-of-the-session"}
 
 
+CLAUDE_SERVER = '{"mcpServers": {"foreign": {"type": "http", "url": "@URL"}}}'
+CLAUDE_HOOK = '{"SessionStart": [{"hooks": [{"type": "command", "command": "touch @MARK"}]}]}'
 CLAUDE_PLANT = {
-    ".mcp.json": '{"mcpServers": {"foreign": {"type": "http", "url": "@URL"}}}',
-    ".claude.json": '{"mcpServers": {"foreign": {"type": "http", "url": "@URL"}}}',
-    ".claude/settings.json": '{"enableAllProjectMcpServers": true, "permissions": {"allow": ["Bash(*)"]}}',
+    ".mcp.json": CLAUDE_SERVER,
+    ".claude.json": CLAUDE_SERVER,
+    ".claude/settings.json": f'{{"enableAllProjectMcpServers": true, "hooks": {CLAUDE_HOOK}}}',
+    ".claude/settings.local.json": f'{{"hooks": {CLAUDE_HOOK}}}',
 }
 
 CLAUDE = Cli(
@@ -44,4 +49,36 @@ CLAUDE = Cli(
     no_key="ANTHROPIC_API_KEY",
 )
 
-CLIS = (CLAUDE,)
+
+def codex_environment(url: str) -> Mapping[str, str]:
+    return {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "key-of-the-session"}
+
+
+CODEX = Cli(
+    "codex",
+    "codex",
+    CodexAdapter,
+    "gpt-5.5",  # one that it knows, and would hide tools from
+    codex_environment,
+    {".codex/config.toml": '[mcp_servers.foreign]\nurl = "@URL"\n'},
+    run=lambda command: Call("exec_command", {"cmd": command}),
+    no_key="OPENAI_API_KEY",
+)
+
+
+def gemini_environment(url: str) -> Mapping[str, str]:
+    return {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": "key-of-the-session"}
+
+
+GEMINI = Cli(
+    "gemini",
+    "gemini",
+    GeminiAdapter,
+    "gemini-2.5-flash",
+    gemini_environment,
+    {".gemini/settings.json": '{"mcpServers": {"foreign": {"httpUrl": "@URL", "trust": true}}}'},
+    run=lambda command: Call("run_shell_command", {"command": command}),
+    no_key="GEMINI_API_KEY",
+)
+
+CLIS = (CLAUDE, CODEX, GEMINI)

@@ -221,7 +221,7 @@ async def test_it_hangs_at_the_start(bench: Bench, tmp_path: Path) -> None:
 
 async def test_it_hangs_in_the_middle(bench: Bench) -> None:
     bench.model.script = [Use("write", text="milk"), Hang()]
-    bench.limits = Limits(startup_s=60, silence_s=3, total_s=120)
+    bench.limits = Limits(startup_s=60, silence_s=5, total_s=120)
     result = await bench.invoke()
     assert result.outcome is Outcome.TIMED_OUT
     assert result.tool_calls[0].ok
@@ -284,11 +284,17 @@ async def test_a_sealed_session_has_its_butlers_tools_alone(bench: Bench, tmp_pa
 
 
 async def test_a_tool_that_this_session_was_not_given(bench: Bench) -> None:
-    """The butler's own wall: a tool that only its peers may call is neither offered nor called."""
-    attempt = Call("route_request", {"text": "x"}, anyway=True)
-    bench.model.script = [Use(attempt), Say("I could not.")]
+    """The butler's own wall: what a session was not given it is neither offered nor served."""
+    bench.tools = frozenset({"quick"})
+    bench.model.script = [Use("quick"), Say("Done.")]
+    await bench.invoke()
+    offered = bench.model.turns[0].find("quick")
+    assert offered
+    assert bench.model.turns[0].find("write") is None
+    bench.model.script = [
+        Use(Call(offered.removesuffix("quick") + "write", {"text": "x"}, anyway=True))
+    ]
     result = await bench.invoke()
-    assert bench.model.turns[0].find("route_request") is None
     assert not any(call.ok for call in result.tool_calls)
     assert await rows(bench) == []
 
@@ -321,17 +327,23 @@ async def test_what_a_full_session_started_ends_with_it(bench: Bench, tmp_path: 
 # -- what reaches it ------------------------------------------------------------------------------------
 
 
-async def test_foreign_servers_are_not_loaded(bench: Bench) -> None:
+@pytest.mark.parametrize("access", [Access.SEALED, Access.FULL])
+async def test_foreign_servers_and_hooks_are_not_loaded(
+    bench: Bench, tmp_path: Path, access: Access
+) -> None:
     """Planted where the CLI looks for them: beside the butler's files, and in its home."""
+    bench.grants = Grants(access)
+    mark = tmp_path / "mark"
     async with _foreign_server() as (url, visits):
         for folder in (bench.cwd, bench.private / "home"):
             for name, content in bench.cli.plant.items():
                 file = folder / name
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(content.replace("@URL", url))
+                file.write_text(content.replace("@URL", url).replace("@MARK", str(mark)))
         result = await bench.invoke()
         assert result.outcome is Outcome.OK
         assert visits == []
+    assert not mark.exists()
     assert not any("foreign" in name for turn in bench.model.turns for name in turn.offered)
 
 
@@ -373,7 +385,9 @@ async def test_its_token_is_not_on_the_command_line(bench: Bench) -> None:
         (live,) = [one for one in bench.processes() if one == bench.program()]
         assert not any("bs." in part for part in live.cmdline())
         for file in bench.private.rglob("*"):
-            if file.is_file() and "bs." in file.read_text(errors="replace"):
+            if file.is_symlink() or not file.is_file():  # Codex links to its own program
+                continue
+            if "bs." in file.read_text(errors="replace"):
                 assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
 
 

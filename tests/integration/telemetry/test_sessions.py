@@ -30,6 +30,11 @@ class Program:
     def holds(self, access: Access) -> bool:
         return True
 
+    def warm(
+        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
+    ) -> None:
+        return None
+
     async def invoke(
         self,
         prompt: str,

@@ -125,17 +125,17 @@ def test_both_runtime_sections_become_one(load: Load, runtime: str) -> None:
     config = load(
         butler(
             '[butler.runtime]\nmodel = "opus"\nmax_concurrent_sessions = 3\nargs = ["-v"]\n'
-            f'access = "full"\nwarm = true\n[runtime]\ntype = "{runtime}"'
+            f'access = "full"\nwarm = 2\n[runtime]\ntype = "{runtime}"'
         )
     )
     assert (config.runtime.type, config.runtime.model) == (runtime, "opus")
     assert (config.runtime.max_concurrent_sessions, config.runtime.args) == (3, ("-v",))
-    assert (config.runtime.access, config.runtime.warm) == ("full", True)
+    assert (config.runtime.access, config.runtime.warm) == ("full", 2)
 
 
 def test_runtime_defaults(load: Load) -> None:
     runtime = load(MINIMAL).runtime
-    assert (runtime.type, runtime.model, runtime.args, runtime.warm) == ("auto", None, (), False)
+    assert (runtime.type, runtime.model, runtime.args, runtime.warm) == ("auto", None, (), 0)
     assert (runtime.max_concurrent_sessions, runtime.max_queued, runtime.timeout_s) == (1, 100, 300)
     assert runtime.access == "workspace"
     assert (runtime.schedule_access, runtime.routed_access) == ("sealed", "sealed")

@@ -15,6 +15,7 @@ import pytest
 from butlers.runtimes import process
 from butlers.runtimes.base import Limits
 from butlers.runtimes.process import Command, End, Ended, Event, run
+from support.fleet import wait_for
 
 PATIENT = Limits(startup_s=60, silence_s=60, total_s=60)
 SOON = 0.3
@@ -50,19 +51,25 @@ class Trial:
 
 
 @pytest.fixture
+def all_the_time_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what a program does when it is asked, on however busy a machine."""
+    monkeypatch.setattr(process, "GRACE_S", 60.0)
+
+
+@pytest.fixture
 def trial(tmp_path: Path) -> Trial:
     return Trial(tmp_path)
 
 
 async def until_noted(trial: Trial, name: str = "pid") -> int:
-    async with asyncio.timeout(60):
-        while not (number := trial.noted(name)):
-            await asyncio.sleep(0.005)
-    return number
+    return await asyncio.to_thread(wait_for, f"{name} to be noted", lambda: trial.noted(name))
 
 
 def gone(number: int) -> bool:
-    return not psutil.pid_exists(number) or psutil.Process(number).status() == "zombie"
+    try:
+        return psutil.Process(number).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 # -- what goes in and comes out --------------------------------------------------------------------
@@ -135,6 +142,15 @@ async def test_it_has_no_open_files_of_ours(trial: Trial) -> None:
     assert len(event["open"]) == 4  # and the listing itself
 
 
+async def test_it_ignores_no_signal_that_python_does(trial: Trial) -> None:
+    """A program that writes into a closed pipe is to be ended by that."""
+    ask = """printf '{"ignored": "%s"}' $(sed -n 's/SigIgn:[[:space:]]*//p' /proc/self/status)"""
+    command = Command(("/bin/sh", "-c", ask), {"PATH": "/usr/bin:/bin"}, trial.folder, "")
+    await run(command, PATIENT, trial.hear)
+    ignored = int(trial.events[0]["ignored"], 16)
+    assert not any(ignored >> (number - 1) & 1 for number in (signal.SIGPIPE, signal.SIGXFSZ))
+
+
 async def test_the_end_of_stderr_is_kept(trial: Trial) -> None:
     ended = await trial.run("sys.stderr.write('x' * 3_000_000 + ' the end')\nsys.exit(3)")
     assert ended.exit.code == 3
@@ -186,7 +202,7 @@ async def test_it_falls_silent(trial: Trial) -> None:
 
 
 async def test_it_takes_too_long(trial: Trial) -> None:
-    limits = Limits(startup_s=60, silence_s=60, total_s=SOON * 3)
+    limits = Limits(startup_s=60, silence_s=60, total_s=2.0)
     ended = await trial.run(
         "while True: print('{}', flush=True); time.sleep(0.01)",
         limits=limits,
@@ -211,6 +227,7 @@ async def test_after_its_last_event_it_has_a_while_to_leave(trial: Trial) -> Non
     assert trial.events == [{"last": True}]
 
 
+@pytest.mark.usefixtures("all_the_time_to_go")
 async def test_one_that_does_not_leave_after_its_last_event_is_ended(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +236,7 @@ async def test_one_that_does_not_leave_after_its_last_event_is_ended(
     assert (ended.why, ended.exit.code) == (End.LEFT, -signal.SIGTERM)
 
 
+@pytest.mark.usefixtures("all_the_time_to_go")
 async def test_one_that_closes_its_output_and_stays_is_ended(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +245,7 @@ async def test_one_that_closes_its_output_and_stays_is_ended(
     assert (ended.why, ended.exit.code) == (End.LEFT, -signal.SIGTERM)
 
 
+@pytest.mark.usefixtures("all_the_time_to_go")
 async def test_it_is_asked_before_it_is_made_to_end(trial: Trial) -> None:
     limits = Limits(startup_s=60, silence_s=SOON, total_s=60)
     ended = await trial.run(
@@ -277,7 +296,11 @@ async def test_nothing_that_it_started_is_left(trial: Trial, start: str, leaves:
         assert gone(await until_noted(trial, "orphan"))
 
 
-@pytest.mark.parametrize("busy", ["time.sleep(3600)", "while True: print('x' * 100_000)"])
+DEAF = "import signal; signal.signal(15, signal.SIG_IGN)\n"
+BUSY = "while True: print('x' * 100_000)"
+
+
+@pytest.mark.parametrize("busy", ["time.sleep(3600)", BUSY, DEAF + BUSY])
 async def test_cancelled_it_takes_all_with_it(trial: Trial, busy: str) -> None:
     """Also one whose output nobody reads any more."""
     session = asyncio.create_task(
@@ -308,9 +331,7 @@ async def test_cancelled_twice_it_still_ends(trial: Trial) -> None:
     session.cancel()
     with pytest.raises(asyncio.CancelledError):
         await session
-    async with asyncio.timeout(60):
-        while not gone(own):
-            await asyncio.sleep(0.005)
+    await asyncio.to_thread(wait_for, "it to be gone", lambda: gone(own))
 
 
 async def test_cancelled_before_it_began_nothing_is_started(trial: Trial) -> None:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import psutil
 import pytest
 
 from butlers.runtimes import reaper
+from support.fleet import wait_for
 
 DAEMON = """
 import asyncio, sys
@@ -31,24 +31,28 @@ async def main():
 
 asyncio.run(main())
 """
-DETACHED = "echo $$ > first; setsid sh -c 'echo $$ > second; sleep 3600' & setsid sleep 3600 & echo $! > third; wait"
-
-
-def wait_for(condition: object) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
+DETACHED = (
+    "echo $$ > first; setsid sh -c 'echo $$ > second; sleep 3600' &"
+    " setsid sleep 3600 & echo $! > third; wait"
+)
 
 
 def gone(number: int) -> bool:
-    return not psutil.pid_exists(number) or psutil.Process(number).status() == "zombie"
+    try:
+        return psutil.Process(number).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def noted(folder: Path, *names: str) -> list[int]:
-    files = [folder / name for name in names]
-    wait_for(lambda: all(file.exists() and file.read_text().strip() for file in files))
-    return [int(file.read_text()) for file in files]
+    """The numbers that were written down, once all of them are."""
+
+    def all_of_them() -> list[int] | None:
+        files = [folder / name for name in names]
+        texts = [file.read_text().strip() for file in files if file.exists()]
+        return [int(text) for text in texts] if all(texts) and len(texts) == len(names) else None
+
+    return wait_for(f"{names} to be noted", all_of_them)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
@@ -61,7 +65,7 @@ def test_when_the_daemon_is_killed_nothing_of_a_session_is_left(
         (holder,) = psutil.Process(daemon.pid).children()
         daemon.send_signal(number)
         daemon.wait()
-        wait_for(lambda: all(gone(one) for one in [*session, holder.pid]))
+        wait_for("all to be gone", lambda: all(gone(one) for one in [*session, holder.pid]))
     finally:
         daemon.kill()
         daemon.wait()
@@ -121,7 +125,10 @@ def test_those_that_ended_on_the_way_are_buried(tmp_path: Path) -> None:
     }
     with held(order) as (process, _):
         noted(tmp_path, "done")
-        wait_for(lambda: len(psutil.Process(process.pid).children(recursive=True)) == 2)
+        wait_for(
+            "the dead to be buried",
+            lambda: len(psutil.Process(process.pid).children(recursive=True)) == 2,
+        )
 
 
 def test_a_crowd_that_keeps_growing_is_ended(tmp_path: Path) -> None:

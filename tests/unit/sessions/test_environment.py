@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from butlers.config.butler import ButlerConfig, load_butler_config
 from butlers.config.settings import Settings
-from butlers.domain.ids import uuid7
-from butlers.domain.request import RequestContext
-from butlers.domain.session import Access, SessionRequest
+from butlers.domain.session import Access
 from butlers.runtimes.base import McpServer
 from butlers.sessions.environment import SessionEnvironment
 
@@ -29,7 +26,6 @@ HOST = {f"HOST_SECRET_{number}": "no" for number in range(50)} | {
     "DECLARED": "yes",
     "ANTHROPIC_BASE_URL": "http://127.0.0.1:1",
 }
-REQUEST = RequestContext(uuid7(), datetime.now(UTC), "console", "console:owner", "owner")
 
 
 class Store:
@@ -49,12 +45,10 @@ def config(tmp_path: Path) -> ButlerConfig:
 
 
 async def build(
-    config: ButlerConfig, runtime: str, access: Access, request: RequestContext | None = None
+    config: ButlerConfig, runtime: str, access: Access, *, outside: bool = False
 ) -> dict[str, str]:
     environment = SessionEnvironment(config, Store(), HOST, [("MAIL_PASSWORD", "mail_password")])
-    source = "route" if request else "trigger"
-    session = SessionRequest(uuid7(), "p", source, request)
-    return await environment.build(session, runtime, access, SERVERS)
+    return await environment.build(runtime, SERVERS, access=access, outside=outside)
 
 
 @pytest.mark.scenario("S001-30")
@@ -87,7 +81,7 @@ async def test_the_runtimes_own_key_is_there_too(config: ButlerConfig) -> None:
 async def test_a_sealed_session_of_a_message_has_only_what_its_cli_needs(
     config: ButlerConfig, runtime: str, key: str
 ) -> None:
-    built = await build(config, runtime, Access.SEALED, REQUEST)
+    built = await build(config, runtime, Access.SEALED, outside=True)
     names = {"PATH", "MCP_SERVERS", key}
     assert set(built) == names | ({"ANTHROPIC_BASE_URL"} if runtime == "claude-code" else set())
 

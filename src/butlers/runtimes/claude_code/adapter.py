@@ -8,7 +8,8 @@ from butlers.domain.session import Access
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.claude_code.command import compose
 from butlers.runtimes.claude_code.transcript import ClaudeTranscript
-from butlers.runtimes.cli import CliRuntime, Transcript
+from butlers.runtimes.claude_code.warm import WarmClaude
+from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
 from butlers.runtimes.process import Command
 
 
@@ -25,6 +26,14 @@ class ClaudeCodeAdapter(CliRuntime):
         terms: Terms,
     ) -> Command:
         return compose(self.executable, prompt, system_prompt, mcp_servers, env, terms)
+
+    def warm(
+        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
+    ) -> WarmClaude:
+        make_folders(terms)
+        command = compose(self.executable, "", "", mcp_servers, env, terms)
+        (butler,) = mcp_servers
+        return WarmClaude(command, butler)
 
     def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
         (butler,) = mcp_servers

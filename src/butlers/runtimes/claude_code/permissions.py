@@ -83,5 +83,6 @@ def _harmless(command: str, cwd: Path, grants: Grants) -> bool:
     """A name with a meaning for the shell, or one that leads out of what may be read, is not granted."""
     if not PLAIN_COMMAND.fullmatch(command) or ".." in command or not command.split():
         return False
-    target = (cwd / command.split()[-1]).resolve()
-    return any(target.is_relative_to(folder.resolve()) for folder in grants.readable)
+    folders = [folder.resolve() for folder in grants.readable]
+    places = [(cwd / word).resolve() for word in command.split()[1:]]
+    return all(any(place.is_relative_to(folder) for folder in folders) for place in places)

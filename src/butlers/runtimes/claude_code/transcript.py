@@ -2,7 +2,10 @@
 
 A session has succeeded when its butler's server was connected at the start and a result without an error
 came at the end. The exit code says nothing: a server that is down, and a session that was interrupted,
-leave with 0. Events are untrusted: any shape is read for what it holds, and none is a reason to raise.
+leave with 0. It was denied when it was refused something and no call of it came through: one that was
+refused a shell and then wrote what it was asked to has succeeded, and its denials are told beside.
+
+Events are untrusted: any shape is read for what it holds, and none is a reason to raise.
 """
 
 from __future__ import annotations

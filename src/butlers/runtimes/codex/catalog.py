@@ -62,7 +62,7 @@ def bundled(executable: Path) -> Catalog:
                 timeout=PATIENCE_S,
                 check=True,
             ).stdout
-            models = json.loads(said)["models"]
+            models = tuple(model for model in json.loads(said)["models"] if type(model) is dict)
         except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
             return Catalog()
-    return Catalog(tuple(model for model in models if isinstance(model, dict)))
+    return Catalog(models)

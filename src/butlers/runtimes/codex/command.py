@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
+from butlers.runtimes import toml
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import own_environment, write_private
 from butlers.runtimes.codex.catalog import Catalog
@@ -51,7 +51,7 @@ def compose(
         **_prompt(home, system_prompt),
         **_models(home, catalog, terms),
     }
-    write_private(home / "config.toml", "".join(_toml(config)))
+    write_private(home / "config.toml", "".join(toml.lines(config)))
     return Command(
         argv=_argv(executable, terms),
         env=own_environment(
@@ -151,18 +151,3 @@ def _models(home: Path, catalog: Catalog, terms: Terms) -> dict[str, Any]:
         return {}
     path = write_private(home / "models.json", catalog.as_json(sealed=not _full(terms)))
     return {"model_catalog_json": str(path)}
-
-
-def _toml(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[str]:
-    """As lines of dotted keys, so that no table has to be opened and closed."""
-    for key, value in table.items():
-        path = (*above, key)
-        if isinstance(value, Mapping):
-            yield from _toml(value, path)
-        else:
-            yield f"{'.'.join(map(_quoted, path))} = {_quoted(value)}\n"
-
-
-def _quoted(value: Any) -> str:
-    """TOML's strings, numbers, booleans and lists are JSON's, but for one character."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

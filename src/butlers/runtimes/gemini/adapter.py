@@ -14,7 +14,7 @@ from butlers.runtimes.process import Command
 
 class GeminiAdapter(CliRuntime):
     name = "gemini"
-    levels = frozenset({Access.SEALED, Access.FULL})
+    levels = frozenset(Access)
 
     def command(
         self,

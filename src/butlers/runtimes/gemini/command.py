@@ -10,22 +10,16 @@ from typing import Any
 from butlers.domain.session import Access
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import own_environment, write_private
+from butlers.runtimes.gemini.policy import policy
 from butlers.runtimes.process import Command
 
 MODEL = "gemini-2.5-flash"  # unnamed, the CLI asks a model which one to take
 ATTEMPTS = 2  # its own patience is ten, over minutes
 
-ONLY_THE_BUTLER = """\
-[[rule]]
-mcpName = "{server}"
-toolName = "*"
-decision = "allow"
-priority = 900
-
-[[rule]]
-toolName = "*"
-decision = "deny"
-priority = 500
+# It leaves as soon as it has said its last word, and drops what of it no longer fitted into the pipe: after
+# a long prompt or a long result its end would be lost. So it has to wait until what it says is heard.
+WAIT_TO_BE_HEARD = """\
+for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
 """
 
 
@@ -42,6 +36,7 @@ def compose(
     settings = _settings(alias(name), server, terms)
     write_private(home / "settings.json", json.dumps(settings, indent=1))
     system = write_private(home / "system.md", system_prompt)
+    hearing = write_private(home / "hearing.cjs", WAIT_TO_BE_HEARD)
     return Command(
         argv=(
             str(executable),
@@ -49,6 +44,8 @@ def compose(
             terms.model or MODEL,
             "-o",
             "stream-json",
+            "--allowed-mcp-server-names",
+            alias(name),
             *_access(home, alias(name), terms),
             *terms.args,
         ),
@@ -58,6 +55,7 @@ def compose(
             GEMINI_SYSTEM_MD=str(system),
             GEMINI_CLI_NO_RELAUNCH="true",  # its second process would outlive it
             GEMINI_TELEMETRY_ENABLED="false",
+            NODE_OPTIONS=f"{env.get('NODE_OPTIONS', '')} --require={json.dumps(str(hearing))}".strip(),
         ),
         cwd=_cwd(terms),
         # A prompt that begins with a slash would be a command to the CLI itself.
@@ -70,21 +68,26 @@ def alias(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _full(terms: Terms) -> bool:
-    return terms.grants.access is Access.FULL
-
-
 def _access(home: Path, server: str, terms: Terms) -> tuple[str, ...]:
-    if _full(terms):
+    if terms.grants.access is Access.FULL:
         return ("--approval-mode", "yolo")
-    policy = write_private(home / "butler.toml", ONLY_THE_BUTLER.format(server=server))
-    return ("--policy", str(policy))
+    rules = policy(server, terms.grants, terms.workspace.cwd)
+    return ("--policy", str(write_private(home / "butler.toml", rules)), *_beside(terms))
+
+
+def _beside(terms: Terms) -> tuple[str, ...]:
+    """The folders that may be read beside the one where the session stands."""
+    if terms.grants.access is Access.SEALED:
+        return ()
+    cwd = terms.workspace.cwd
+    beside = [str(folder) for folder in terms.grants.readable if not folder.is_relative_to(cwd)]
+    return tuple(part for folder in beside for part in ("--include-directories", folder))
 
 
 def _cwd(terms: Terms) -> Path:
     """A sealed session stands in an empty folder: whatever its policy says, the CLI puts a file into the
     prompt that names it as ``@file``, and reads ``GEMINI.md``, ``.env`` and settings of where it stands."""
-    if _full(terms):
+    if terms.grants.access is not Access.SEALED:
         return terms.workspace.cwd
     empty = terms.workspace.private / "empty"
     empty.mkdir(mode=0o700, exist_ok=True)
@@ -119,6 +122,7 @@ def _settings(name: str, server: McpServer, terms: Terms) -> dict[str, Any]:
         "context": {"includeDirectoryTree": False},
         "experimental": {"enableAgents": False},
         "hooksConfig": {"enabled": False},
-        "skills": {"enabled": _full(terms)},
+        "skills": {"enabled": terms.grants.access is Access.FULL},
         "tools": {"useRipgrep": False},
+        "ui": {"showCompatibilityWarnings": False},
     }

@@ -22,6 +22,9 @@ WHO = "Gemini CLI"
 
 FORBIDDEN = ("tool_not_registered", "policy_violation")  # how a refusal is called
 _NO_SERVER = re.compile(r"MCP issues detected")
+_ANSWERED = re.compile(
+    r"^  status: \d{3}$", re.MULTILINE
+)  # of the model's API, in the trace of an error
 _NO_KEY = re.compile(r"[^\n]*(?:GEMINI_API_KEY|Auth method)[^\n]*")
 
 
@@ -97,7 +100,7 @@ class GeminiTranscript:
         if call := self._calls.get(key):
             said = text(error.get("message")) or _parsed(text(event.get("output")) or "")
             self._calls[key] = replace(call, ok=event.get("status") == "success", result=said)
-        elif key in self._others and error.get("type") in FORBIDDEN:
+        elif key in self._others and _forbidden(error):
             self._denials.append(self._others[key])
 
     def _end(self, event: Event) -> None:
@@ -112,12 +115,19 @@ class GeminiTranscript:
             return failures.unreached(WHO, self._butler)
         if self._status == "success":
             return None
-        return failures.of_model(WHO, self._complaint)
+        *_, status = ("", *_ANSWERED.findall(ended.exit.stderr))  # its last event may not name it
+        return failures.of_model(WHO, f"{self._complaint} {status}")
 
     def _broken_off(self, ended: Ended) -> Failure:
         if found := _NO_KEY.search(ended.exit.stderr):
             return Failure(Outcome.NO_CREDENTIAL, f"{WHO}: {failures.brief(found[0])}")
         return failures.cut_short(WHO, ended) or failures.of_exit(WHO, ended)
+
+
+def _forbidden(error: Mapping[str, Any]) -> bool:
+    """By a rule, or because the file lies outside of the session's folders."""
+    said = text(error.get("message")) or ""
+    return error.get("type") in FORBIDDEN or said.startswith("Path not in workspace")
 
 
 def _parsed(output: str) -> Any:

@@ -1,0 +1,76 @@
+"""How Codex puts the butler's tools before a model: straight, and nothing beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from butlers.domain.session import Access, Outcome
+from butlers.runtimes.base import Grants
+from butlers.runtimes.codex.catalog import bundled
+from integration.runtimes.bench import SYSTEM_PROMPT, Bench
+from integration.runtimes.clis import CODEX
+from support.fake_model import Call, Say, Use
+
+pytestmark = pytest.mark.parametrize("cli", [CODEX], indirect=True, ids=["codex"])
+
+# What it offers whatever is switched off: all three speak with the butler's server alone.
+RESOURCES = {"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"}
+
+
+@pytest.mark.parametrize("name", ["gpt-5.5", "gpt-6-luna", "no-such-model", None])
+async def test_every_model_gets_the_tools_themselves(bench: Bench, name: str | None) -> None:
+    """Some it would let search for them, some write JavaScript for them; one it does not know."""
+    bench.cli = replace(bench.cli, model=name)  # type: ignore[arg-type]
+    bench.model.script = [Use("quick", text="a"), Say("Done.")]
+    result = await bench.invoke()
+    assert (result.outcome, result.text) == (Outcome.OK, "Done.")
+    first, _ = bench.model.turns  # one more would be a search
+    assert {one for one in first.offered if not one.startswith("mcp__tester::")} == RESOURCES
+    assert first.system == SYSTEM_PROMPT
+    assert first.user == "Do it."
+    assert result.model == first.model
+
+
+async def test_it_knows_every_word_of_its_configuration(bench: Bench) -> None:
+    for access in (Access.SEALED, Access.FULL):
+        bench.grants = Grants(access)
+        bench.args = ("--strict-config",)
+        assert (await bench.invoke()).outcome is Outcome.OK
+
+
+@pytest.mark.parametrize("name", ["shell", "local_shell", "apply_patch", "view_image", "exec"])
+async def test_what_is_not_offered_is_not_done_either(bench: Bench, name: str) -> None:
+    arguments = {"command": ["touch", "made"], "cmd": "touch made", "path": "butler.toml"}
+    bench.model.script = [Use(Call(name, arguments, anyway=True)), Say("I could not.")]
+    result = await bench.invoke()
+    assert (result.outcome, result.denials) == (Outcome.DENIED, (name,))
+    assert not (bench.cwd / "made").exists()
+
+
+async def test_a_shell_of_a_full_session_does_not_see_the_token(bench: Bench) -> None:
+    bench.grants = Grants(Access.FULL)
+    bench.model.script = [Use(bench.cli.run("env")), Say("Done.")]
+    await bench.invoke()
+    (seen,) = bench.model.turns[-1].results
+    assert "HOME=" in seen
+    assert "bs." not in seen
+
+
+def test_its_catalogue_is_read(executable: Path) -> None:
+    catalog = bundled(executable)
+    assert catalog.default == "gpt-6.1-sol"
+    assert len(catalog.as_json(sealed=True)) < 100_000
+
+
+async def test_skills_beside_it_are_not_listed(bench: Bench) -> None:
+    """A sealed session could not read them; it has the butler's own tools for that."""
+    for folder in (".agents/skills/errand", ".codex/skills/errand"):
+        file = bench.cwd / folder / "SKILL.md"
+        file.parent.mkdir(parents=True)
+        file.write_text("---\nname: errand\ndescription: PERIWINKLE\n---\nDo it.\n")
+    assert (await bench.invoke()).outcome is Outcome.OK
+    (turn,) = bench.model.turns
+    assert "PERIWINKLE" not in turn.text

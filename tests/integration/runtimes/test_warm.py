@@ -1,0 +1,193 @@
+"""CLIs that wait for a message: booted before it comes, sealed until then, and given up when in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+import psutil
+import pytest
+from structlog.testing import capture_logs
+
+from butlers.config.settings import Settings
+from butlers.domain.ids import uuid7
+from butlers.domain.session import Outcome, SessionRequest, SessionResult
+from butlers.sessions import warm as warm_module
+from butlers.store.provision import Provisioner
+from butlers.wire.tokens import FleetKey
+from integration.daemon.house import House, request_context, until, write_tester, write_versions
+from integration.runtimes.bench import PATH
+from integration.runtimes.clis import CLAUDE, Cli
+from support import npm
+from support.fake_model import FakeModel, Hang, Say, Use
+
+WARM = (CLAUDE,)
+ENVIRONMENT = '[butler.env]\noptional = ["ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"]\n'
+
+
+@dataclass
+class Place:
+    house: House
+    model: FakeModel
+
+    def message(self, text: str = "do it") -> SessionRequest:
+        request = replace(request_context(), request_id=uuid7())
+        return SessionRequest(uuid7(), text, "route", request, request.request_id)
+
+    async def run(self, session: SessionRequest | None = None) -> SessionResult:
+        return await self.house.butler.spawner.run(session or self.message())
+
+    async def ready(self, number: int = 1) -> None:
+        await until(f"{number} to wait", lambda: self.house.butler.warm.count == number or None)
+
+    def waiting(self) -> set[int]:
+        """The processes whose HOME is a session's."""
+        mark = str(self.house.home / "sessions")
+        return {one.pid for one in psutil.process_iter() if _home(one).startswith(mark)}
+
+
+def _home(process: psutil.Process) -> str:
+    try:
+        return process.environ().get("HOME", "")
+    except psutil.Error:
+        return ""
+
+
+@pytest.fixture(params=WARM, ids=lambda cli: cli.name)
+def cli(request: pytest.FixtureRequest) -> Cli:
+    chosen: Cli = request.param
+    return chosen
+
+
+@pytest.fixture
+async def place(
+    offline: None,
+    tmp_path: Path,
+    home: Path,
+    key: FleetKey,
+    provisioner: Provisioner,
+    database_name: str,
+    model: FakeModel,
+    cli: Cli,
+) -> AsyncIterator[Place]:
+    write_versions(tmp_path / "versions")
+    runtime = f'[butler.runtime]\nwarm = 1\nmodel = "{cli.model}"\n[runtime]\ntype = "{cli.name}"\n'
+    write_tester(tmp_path / "tester", database_name, extra=ENVIRONMENT + runtime)
+    (tmp_path / "tester" / "CLAUDE.md").write_text("You are Tester, and you say AMARANTH.")
+    made = House(tmp_path / "tester", home, key, provisioner, tmp_path / "versions")
+    environ = {**cli.environment(model.url), "PATH": f"{npm.installed('clis')}:{PATH}"}
+    butler = made.make(settings=Settings(home, environ=MappingProxyType(environ)))
+    await butler.start()
+    yield Place(made, model)
+    await made.close()
+
+
+async def test_a_message_is_asked_of_one_that_waits(place: Place) -> None:
+    await place.ready()
+    before = place.waiting()
+    assert before
+    assert place.model.turns == [], "waiting costs no tokens"
+    place.model.script = [Use("write", text="milk"), Say("It is written.")]
+    session = place.message("we are out of milk")
+    result = await place.run(session)
+    assert (result.outcome, result.error, result.text) == (Outcome.OK, None, "It is written.")
+    assert [(call.tool, call.ok) for call in result.tool_calls] == [("write", True)]
+    first = place.model.turns[0]
+    assert "AMARANTH" in str(first.body)
+    assert "we are out of milk" in first.user
+    (row,) = await place.house.rows("SELECT session_id, request_id FROM tool_calls")
+    assert (row["session_id"], row["request_id"]) == (session.session_id, session.request_id)
+    await place.ready()
+    assert not before & place.waiting(), "one process is one session"
+
+
+async def test_one_that_waits_can_call_nothing(place: Place) -> None:
+    await place.ready()
+    (live,) = place.house.butler.guard._live.values()
+    assert not live.begun
+    assert place.house.butler.guard.count == 0
+
+
+async def test_what_is_not_a_sealed_message_starts_cold(place: Place) -> None:
+    await place.ready()
+    before = place.waiting()
+    result = await place.run(SessionRequest(uuid7(), "tidy up", "trigger"))
+    assert result.outcome is Outcome.OK
+    assert before <= place.waiting()
+
+
+async def test_one_that_died_while_it_waited_is_replaced_by_a_cold_start(place: Place) -> None:
+    await place.ready()
+    for process in place.waiting():
+        os.kill(process, signal.SIGKILL)
+    await until("it to be gone", lambda: not place.waiting() or None)
+    place.model.script = [Say("Here all the same.")]
+    assert (await place.run()).text == "Here all the same."
+
+
+async def test_a_control_protocol_that_misbehaves_is_given_up_for_a_cold_start(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place.ready()
+    monkeypatch.setattr("butlers.runtimes.claude_code.warm.ANSWER_S", 0.2)
+    frozen = place.waiting()
+    for process in frozen:
+        os.kill(process, signal.SIGSTOP)
+    place.model.script = [Use("write", text="once"), Say("Cold, but here.")]
+    with capture_logs() as logs:
+        result = await place.run()
+    assert (result.outcome, result.text) == (Outcome.OK, "Cold, but here.")
+    assert any(line["event"] == "warm start failed; starting cold" for line in logs)
+    assert await place.house.count("entries") == 1
+    await until("the frozen one to be gone", lambda: not frozen & place.waiting() or None)
+
+
+async def test_a_cancelled_session_takes_its_process_with_it(place: Place) -> None:
+    await place.ready()
+    place.model.script = [Hang()]
+    session = place.message()
+    running = asyncio.create_task(place.run(session))
+    await until("the model to be asked", lambda: place.model.hanging or None)
+    assert place.house.butler.spawner.stop(session.session_id)
+    assert (await running).outcome is Outcome.CANCELLED
+    await place.ready()
+    assert place.waiting(), "and another waits in its place"
+
+
+async def test_they_are_let_go_when_nothing_comes(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place.ready()
+    monkeypatch.setattr(warm_module, "IDLE_S", 0.0)
+    place.house.butler.warm._wanted.set()
+    await until("it to be let go", lambda: not place.waiting() or None)
+    monkeypatch.setattr(warm_module, "IDLE_S", 900.0)
+    place.model.script = [Say("Awake.")]
+    assert (await place.run()).text == "Awake."
+    await place.ready()
+
+
+async def test_a_stop_leaves_none_behind(place: Place) -> None:
+    await place.ready()
+    await place.house.butler.stop()
+    assert place.waiting() == set()
+
+
+async def test_the_memory_bounds_them(place: Place) -> None:
+    await place.ready()
+    await place.house.butler.warm._let_go()
+    held = []
+    while (slot := place.house.butler.warm._slots.try_take()) is not None:
+        held.append(slot[1])
+    try:
+        place.model.script = [Say("Cold.")]
+        assert (await place.run()).text == "Cold."
+        assert place.house.butler.warm.count == 0
+    finally:
+        for descriptor in held:
+            os.close(descriptor)

@@ -1,0 +1,157 @@
+"""The command line of Claude Code and its files."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from butlers.domain.session import Access
+from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
+from butlers.runtimes.claude_code import ClaudeCodeAdapter
+from butlers.runtimes.claude_code.command import SWITCHES
+from butlers.runtimes.process import Command
+
+TOKEN = "bs.token-of-the-session"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    cwd = tmp_path / "butler"
+    (cwd / "skills" / "errand").mkdir(parents=True)
+    (cwd / "skills" / "errand" / "run.py").touch()
+    return Workspace(cwd, tmp_path / "private")
+
+
+def compose(
+    workspace: Workspace, grants: Grants | None = None, prompt: str = "go", **terms: object
+) -> Command:
+    adapter = ClaudeCodeAdapter(Path("/opt/claude"))
+    servers = {"tester": McpServer("http://127.0.0.1:1/mcp", TOKEN)}
+    made = Terms(workspace, grants or Grants(), **terms)  # type: ignore[arg-type]
+    return adapter.command(
+        prompt, "The system prompt.", servers, {"PATH": "/bin", "HOME": "/root"}, made
+    )
+
+
+def after(command: Command, flag: str) -> str:
+    return command.argv[command.argv.index(flag) + 1]
+
+
+def test_it_holds_every_level() -> None:
+    assert all(ClaudeCodeAdapter(Path("/opt/claude")).holds(access) for access in Access)
+
+
+def test_the_environment_is_what_was_given_a_home_and_switches(workspace: Workspace) -> None:
+    found = dict(compose(workspace).env)
+    assert found.pop("PATH") == "/bin"
+    assert found.pop("HOME") == str(workspace.home)
+    assert found.pop("TMPDIR") == str(workspace.tmp)
+    assert SWITCHES.items() <= found.items()
+    assert all(name.startswith(("CLAUDE_CODE_", "DISABLE_", "ENABLE_")) for name in found)
+
+
+def test_the_token_is_in_a_private_file_alone(workspace: Workspace) -> None:
+    command = compose(workspace)
+    assert TOKEN not in " ".join(command.argv) + json.dumps(dict(command.env)) + repr(command)
+    file = Path(after(command, "--mcp-config"))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    (server,) = json.loads(file.read_text())["mcpServers"].values()
+    assert server["headers"] == {"Authorization": f"Bearer {TOKEN}"}
+
+
+def test_model_and_own_arguments(workspace: Workspace) -> None:
+    command = compose(workspace, model="sonnet", args=("--max-turns", "9"))
+    assert after(command, "--model") == "sonnet"
+    assert command.argv[-2:] == ("--max-turns", "9")
+    assert "--model" not in compose(workspace).argv
+
+
+def test_the_prompt_is_no_argument(workspace: Workspace) -> None:
+    command = compose(workspace, prompt="a prompt")
+    assert command.stdin == "a prompt"
+    assert "a prompt" not in command.argv
+
+
+@pytest.mark.parametrize("prompt", ["/clear", "/", "/a b"])
+def test_a_prompt_that_looks_like_a_command_is_moved_down_a_line(
+    workspace: Workspace, prompt: str
+) -> None:
+    assert compose(workspace, prompt=prompt).stdin == f"\n{prompt}"
+
+
+def test_a_sealed_session_is_allowed_its_butler_alone(workspace: Workspace) -> None:
+    cwd = workspace.cwd
+    extra = Grants(Access.SEALED, (cwd,), (cwd / "AGENTS.md",), ("ls skills/",))
+    for grants in (Grants(), extra):
+        command = compose(workspace, grants)
+        assert after(command, "--tools") == ""
+        assert after(command, "--permission-mode") == "dontAsk"
+        settings = json.loads(Path(after(command, "--settings")).read_text())
+        assert settings["permissions"]["allow"] == ["mcp__tester__*"]
+
+
+def rules(command: Command) -> list[str]:
+    allowed: list[str] = json.loads(Path(after(command, "--settings")).read_text())["permissions"][
+        "allow"
+    ]
+    return allowed
+
+
+def test_a_workspace_is_granted_to_the_letter(workspace: Workspace) -> None:
+    cwd = workspace.cwd
+    commands = ("ls skills/", "python skills/errand/run.py")
+    command = compose(workspace, Grants(Access.WORKSPACE, (cwd,), (cwd / "AGENTS.md",), commands))
+    assert after(command, "--tools") == "Bash,Edit,Read,Write"
+    assert rules(command) == [
+        "mcp__tester__*",
+        f"Read(/{cwd}/**)",
+        f"Edit(/{cwd}/AGENTS.md)",
+        "Bash(ls skills/)",
+        "Bash(python skills/errand/run.py)",
+        "Bash(python skills/errand/run.py *)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a;b.py",
+        "a b.py\n",
+        "$(id).py",
+        "`id`.py",
+        "*.py",
+        "../../x.py",
+        "a&b.py",
+        "a|b.py",
+        "a>b.py",
+        "(a).py",
+        '"a".py',
+        "'a'.py",
+        "a\\b.py",
+        "{a,b}.py",
+        "~a.py",
+        "#a.py",
+        "!a.py",
+    ],
+)
+def test_a_script_whose_name_means_more_is_not_granted(workspace: Workspace, name: str) -> None:
+    grants = Grants(Access.WORKSPACE, (workspace.cwd,), (), (f"python skills/errand/{name}",))
+    assert not any(rule.startswith("Bash") for rule in rules(compose(workspace, grants)))
+
+
+def test_a_script_that_is_a_link_out_is_not_granted(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "evil.py").touch()
+    (workspace.cwd / "skills" / "errand" / "away.py").symlink_to(tmp_path / "evil.py")
+    commands = ("python skills/errand/away.py", "python skills/errand/away.py run.py")
+    grants = Grants(Access.WORKSPACE, (workspace.cwd,), (), commands)
+    assert not any(rule.startswith("Bash") for rule in rules(compose(workspace, grants)))
+
+
+def test_a_full_session_asks_nobody(workspace: Workspace) -> None:
+    command = compose(workspace, Grants(Access.FULL))
+    assert after(command, "--permission-mode") == "bypassPermissions"
+    assert command.env["IS_SANDBOX"] == "1"
+    assert "--tools" not in command.argv

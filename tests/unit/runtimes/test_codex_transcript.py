@@ -1,0 +1,157 @@
+"""The events of Codex, as recorded from the real one, and as nobody would send them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from butlers.domain.session import Exit, Outcome, SessionResult, ToolCall, Usage
+from butlers.runtimes.codex.transcript import CodexTranscript
+from butlers.runtimes.process import End, Ended
+from support.recorded import assert_sound, cases, recording, strange_events
+
+SET = ToolCall("state_set", {"key": "k", "value": "v"}, True, {"ok": True, "key": "k"})
+
+
+def read(case: str, ended: Ended | None = None) -> SessionResult:
+    return recording("codex", case).read_by(CodexTranscript("health"), ended)
+
+
+def test_a_call_and_an_answer() -> None:
+    recorded = recording("codex", "tool-call")
+    assert read("tool-call") == SessionResult(
+        Outcome.OK, "It is written.", (SET,), Usage(2000, 50, 400), exit=recorded.ended.exit
+    )
+
+
+def test_every_call_is_told_in_its_order() -> None:
+    result = read("two-turns")
+    assert [call.tool for call in result.tool_calls] == ["state_set", "state_get"]
+    assert (result.text, result.usage) == ("All is done.", Usage(3000, 75, 600))
+
+
+def test_the_last_event_is_known() -> None:
+    transcript = CodexTranscript("health")
+    seen = [transcript.read(event) for event in recording("codex", "tool-call").events]
+    assert seen == [False] * (len(seen) - 1) + [True]
+
+
+@pytest.mark.parametrize(
+    ("case", "outcome", "error"),
+    [
+        ("server-down", Outcome.MCP_UNAVAILABLE, "Codex did not reach health: handshaking"),
+        ("wrong-token", Outcome.MCP_UNAVAILABLE, "Codex did not reach health"),
+        ("no-key", Outcome.NO_CREDENTIAL, "Missing environment variable: `OPENAI_API_KEY`"),
+        ("sealed-refused", Outcome.DENIED, "did nothing else: exec_command"),
+        ("api-400", Outcome.CRASHED, "The model is not to be had."),
+        ("api-401", Outcome.NO_CREDENTIAL, "unexpected status 401 Unauthorized"),
+        ("api-403", Outcome.NO_CREDENTIAL, "unexpected status 403 Forbidden"),
+        ("api-429", Outcome.RATE_LIMITED, "last status: 429"),
+        ("api-500", Outcome.CRASHED, "high demand"),
+        ("api-503", Outcome.RATE_LIMITED, "unexpected status 503"),
+        ("no-money", Outcome.OVER_BUDGET, "Check your plan and billing details"),
+        ("bad-argument", Outcome.CRASHED, "Codex left with 2 and no result"),
+        ("killed", Outcome.CRASHED, "Codex left with -9 and no result"),
+    ],
+)
+def test_each_failure_has_its_outcome_and_a_sentence(
+    case: str, outcome: Outcome, error: str
+) -> None:
+    result = read(case)
+    assert result.outcome is outcome
+    assert error in (result.error or "")
+    assert "\n" not in (result.error or "")
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["answer", "full", "refused-then-done", "tool-raises", "unknown-model", "unknown-tool"],
+)
+def test_what_succeeds_has_no_error(case: str) -> None:
+    result = read(case)
+    assert (result.outcome, result.error) == (Outcome.OK, None)
+
+
+def test_a_remark_about_an_unknown_model_is_no_failure() -> None:
+    kinds = [
+        event.get("item", {}).get("type") for event in recording("codex", "unknown-model").events
+    ]
+    assert "error" in kinds
+    assert read("unknown-model").tool_calls == (SET,)
+
+
+@pytest.mark.parametrize("case", [case for case in cases("codex") if case.startswith("api-")])
+def test_an_error_is_not_what_the_session_said(case: str) -> None:
+    assert read(case).text == ""
+
+
+def test_a_tool_that_raised() -> None:
+    (call,) = read("tool-raises").tool_calls
+    assert (call.tool, call.ok) == ("boom", False)
+    assert call.result == "Error calling tool 'boom': it broke"
+
+
+def test_what_was_refused_is_told_also_when_the_session_went_on() -> None:
+    result = read("refused-then-done")
+    assert (result.denials, result.tool_calls) == (("exec_command",), (SET,))
+
+
+def test_its_own_tools_are_no_calls_of_the_butlers() -> None:
+    assert read("full").tool_calls == (SET,)
+
+
+@pytest.mark.parametrize("why", [End.NEVER_BEGAN, End.FELL_SILENT, End.TOOK_TOO_LONG])
+def test_one_that_was_late_has_timed_out(why: End) -> None:
+    result = read("killed", Ended(why, Exit(-15, 9.0)))
+    assert result.outcome is Outcome.TIMED_OUT
+    assert result.tool_calls == (SET,)
+    assert result.usage == Usage()
+
+
+def test_a_call_that_was_under_way_is_told() -> None:
+    recorded = recording("codex", "killed")
+    transcript = CodexTranscript("health")
+    for event in recorded.events[:-1]:
+        transcript.read(event)
+    (call,) = transcript.result(Ended(End.FELL_SILENT, Exit(-15, 9.0))).tool_calls
+    assert (call.tool, call.ok, call.result) == ("state_set", False, None)
+
+
+def test_one_that_was_late_to_leave_has_succeeded() -> None:
+    """Its result had come by then."""
+    assert read("answer", Ended(End.LEFT, Exit(-15, 9.0))).outcome is Outcome.OK
+
+
+def test_one_that_could_not_be_started() -> None:
+    missing = Ended(End.NOT_FOUND, Exit(None, 0.0, "codex: no such file"))
+    result = CodexTranscript("health").result(missing)
+    assert result.outcome is Outcome.CRASHED
+    assert "codex: no such file" in (result.error or "")
+
+
+def test_a_call_of_another_server_is_not_its_butlers() -> None:
+    assert recording("codex", "tool-call").read_by(CodexTranscript("general")).tool_calls == ()
+
+
+@given(
+    st.lists(strange_events("codex"), max_size=8),
+    st.sampled_from(list(End)),
+    st.sampled_from(cases("codex")),
+)
+def test_no_event_makes_it_raise(events: list[dict[str, Any]], why: End, case: str) -> None:
+    transcript = CodexTranscript("health")
+    for event in events:
+        transcript.read(event)  # also what comes after the last
+    stderr = recording("codex", case).ended.exit.stderr
+    assert_sound(transcript.result(Ended(why, Exit(None, 0.0, stderr))))
+
+
+@given(strange_events("codex"))
+def test_only_a_completed_turn_is_a_success(event: dict[str, Any]) -> None:
+    if event.get("type") != "turn.completed":
+        transcript = CodexTranscript("health")
+        transcript.read(event)
+        assert transcript.result(Ended(End.LEFT, Exit(0, 0.0))).outcome is not Outcome.OK

@@ -1,0 +1,176 @@
+"""The events of the Gemini CLI, as recorded from the real one, and as nobody would send them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from butlers.domain.session import Exit, Outcome, SessionResult, ToolCall, Usage
+from butlers.runtimes.gemini.transcript import GeminiTranscript
+from butlers.runtimes.process import End, Ended
+from support.recorded import assert_sound, cases, recording, strange_events
+
+SET = ToolCall("state_set", {"key": "k", "value": "v"}, True, {"ok": True, "key": "k"})
+
+
+def read(case: str, ended: Ended | None = None) -> SessionResult:
+    return recording("gemini", case).read_by(GeminiTranscript("health"), ended)
+
+
+def test_a_call_and_an_answer() -> None:
+    recorded = recording("gemini", "tool-call")
+    assert read("tool-call") == SessionResult(
+        Outcome.OK,
+        "It is written.",
+        (SET,),
+        Usage(2000, 50, 400),
+        model="gemini-2.5-flash",
+        exit=recorded.ended.exit,
+    )
+
+
+def test_every_call_is_told_in_its_order() -> None:
+    result = read("two-turns")
+    assert [call.tool for call in result.tool_calls] == ["state_set", "state_get"]
+    assert (result.text, result.usage) == ("All is done.", Usage(3000, 75, 600))
+    assert result.tool_calls[1].result == "value of k"
+
+
+def test_the_last_event_is_known() -> None:
+    transcript = GeminiTranscript("health")
+    seen = [transcript.read(event) for event in recording("gemini", "tool-call").events]
+    assert seen == [False] * (len(seen) - 1) + [True]
+
+
+@pytest.mark.parametrize(
+    ("case", "outcome", "error"),
+    [
+        ("server-down", Outcome.MCP_UNAVAILABLE, "Gemini CLI did not reach health"),
+        ("no-key", Outcome.NO_CREDENTIAL, "you must specify the GEMINI_API_KEY"),
+        ("bad-key", Outcome.NO_CREDENTIAL, "API key not valid"),
+        ("sealed-refused", Outcome.DENIED, "did nothing else: run_shell_command: touch made"),
+        ("api-400", Outcome.CRASHED, "The model is not to be had."),
+        ("api-401", Outcome.NO_CREDENTIAL, "The model is not to be had."),
+        ("api-403", Outcome.NO_CREDENTIAL, "The model is not to be had."),
+        ("api-429", Outcome.RATE_LIMITED, "Please wait and try again later"),
+        ("api-500", Outcome.CRASHED, "The model is not to be had."),
+        ("api-503", Outcome.RATE_LIMITED, "The model is not to be had."),
+        ("no-money", Outcome.RATE_LIMITED, "You exceeded your current quota"),
+        ("bad-argument", Outcome.CRASHED, "Gemini CLI left with 1 and no result"),
+        ("killed", Outcome.CRASHED, "Gemini CLI left with -9 and no result"),
+    ],
+)
+def test_each_failure_has_its_outcome_and_a_sentence(
+    case: str, outcome: Outcome, error: str
+) -> None:
+    result = read(case)
+    assert result.outcome is outcome
+    assert error in (result.error or "")
+    assert "\n" not in (result.error or "")
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["answer", "full", "refused-then-done", "tool-raises", "wrong-token"],
+)
+def test_what_succeeds_has_no_error(case: str) -> None:
+    """A token that is refused is not told: only the butler's own log shows that nobody came."""
+    result = read(case)
+    assert (result.outcome, result.error) == (Outcome.OK, None)
+
+
+@pytest.mark.parametrize("case", [case for case in cases("gemini") if case.startswith("api-")])
+def test_an_error_is_not_what_the_session_said(case: str) -> None:
+    assert read(case).text == ""
+
+
+def test_a_tool_that_raised() -> None:
+    (call,) = read("tool-raises").tool_calls
+    assert (call.tool, call.ok) == ("boom", False)
+    assert "it broke" in call.result
+
+
+def test_a_tool_that_the_butler_has_not_is_a_call_that_failed() -> None:
+    result = read("unknown-tool")
+    assert [(call.tool, call.ok) for call in result.tool_calls] == [("nothing", False)]
+    assert result.denials == ()
+
+
+def test_what_was_refused_is_told_also_when_the_session_went_on() -> None:
+    result = read("refused-then-done")
+    assert (result.denials, result.tool_calls) == (("run_shell_command: touch made",), (SET,))
+
+
+def test_its_own_tools_are_no_calls_of_the_butlers() -> None:
+    assert read("full").tool_calls == (SET,)
+
+
+def test_an_answer_comes_in_pieces() -> None:
+    transcript = GeminiTranscript("health")
+    use = {"type": "tool_use", "tool_name": "mcp_health_x", "tool_id": "1", "parameters": {}}
+    said = [{"type": "message", "role": "assistant", "content": text} for text in ("a", "b", "c")]
+    for event in (said[0], use, *said[1:], {"type": "result", "status": "success", "stats": {}}):
+        transcript.read(event)
+    assert transcript.result(Ended(End.LEFT, Exit(0, 1.0))).text == "bc"
+
+
+def test_what_it_thought_was_output_too() -> None:
+    transcript = GeminiTranscript("health")
+    stats = {"total_tokens": 1300, "input_tokens": 1000, "output_tokens": 100, "cached": 0}
+    transcript.read({"type": "result", "status": "success", "stats": stats})
+    assert transcript.result(Ended(End.LEFT, Exit(0, 1.0))).usage == Usage(1000, 300, 0)
+
+
+@pytest.mark.parametrize("why", [End.NEVER_BEGAN, End.FELL_SILENT, End.TOOK_TOO_LONG])
+def test_one_that_was_late_has_timed_out(why: End) -> None:
+    """Its exit code is 0 then."""
+    result = read("killed", Ended(why, Exit(0, 9.0)))
+    assert result.outcome is Outcome.TIMED_OUT
+    assert result.tool_calls == (SET,)
+    assert result.usage == Usage()
+
+
+def test_one_that_left_without_a_result_has_crashed_whatever_its_code() -> None:
+    assert read("killed", Ended(End.LEFT, Exit(0, 9.0))).outcome is Outcome.CRASHED
+
+
+def test_one_that_was_late_to_leave_has_succeeded() -> None:
+    """Its result had come by then."""
+    assert read("answer", Ended(End.LEFT, Exit(-15, 9.0))).outcome is Outcome.OK
+
+
+def test_a_server_that_came_late_was_reached() -> None:
+    trouble = Exit(0, 1.0, "MCP issues detected. Run /mcp list for status.")
+    assert read("tool-call", Ended(End.LEFT, trouble)).outcome is Outcome.OK
+    assert read("answer", Ended(End.LEFT, trouble)).outcome is Outcome.MCP_UNAVAILABLE
+
+
+def test_one_that_could_not_be_started() -> None:
+    missing = Ended(End.NOT_FOUND, Exit(None, 0.0, "gemini: no such file"))
+    result = GeminiTranscript("health").result(missing)
+    assert result.outcome is Outcome.CRASHED
+    assert "gemini: no such file" in (result.error or "")
+
+
+@given(
+    st.lists(strange_events("gemini"), max_size=8),
+    st.sampled_from(list(End)),
+    st.sampled_from(cases("gemini")),
+)
+def test_no_event_makes_it_raise(events: list[dict[str, Any]], why: End, case: str) -> None:
+    transcript = GeminiTranscript("health")
+    for event in events:
+        transcript.read(event)  # also what comes after the last
+    stderr = recording("gemini", case).ended.exit.stderr
+    assert_sound(transcript.result(Ended(why, Exit(None, 0.0, stderr))))
+
+
+@given(strange_events("gemini"))
+def test_only_a_result_is_a_success(event: dict[str, Any]) -> None:
+    if event.get("type") != "result":
+        transcript = GeminiTranscript("health")
+        transcript.read(event)
+        assert transcript.result(Ended(End.LEFT, Exit(0, 0.0))).outcome is not Outcome.OK
