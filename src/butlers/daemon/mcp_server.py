@@ -19,6 +19,11 @@ from butlers.daemon.calls import bound_error, current_call
 from butlers.domain.errors import ConfigInvalid
 from butlers.tools.base import ToolSpec
 
+UNTOLD = frozenset({"minLength", "maxLength", "minimum", "exclusiveMinimum", "maximum", "title"})
+
+
+UNTOLD_VALUES = (("default", None), ("additionalProperties", False), ("additionalProperties", True))
+
 
 def build_server(name: str, description: str, tokens: ButlerTokens) -> FastMCP:
     # Schemas are made flat once, when a tool is registered, not each time tools are listed.
@@ -57,11 +62,39 @@ def register(mcp: FastMCP, named: dict[str, ToolSpec]) -> dict[str, int]:
             annotations=mt.ToolAnnotations(read_only_hint=spec.is_read_only),
             output_schema=None,
         )
-        flat = tool.model_copy(update={"parameters": dereference_refs(tool.parameters)})
+        schema = _slim(dereference_refs(tool.parameters))
+        flat = tool.model_copy(update={"parameters": schema})
         mcp.add_tool(flat)
         listed = {"name": name, "description": flat.description, "inputSchema": flat.parameters}
         sizes[name] = len(json.dumps(listed, ensure_ascii=False).encode())
     return sizes
+
+
+def _slim(schema: Any) -> Any:
+    """The schema as a model needs it: every session pays for each byte, and the function checks the rest.
+
+    An argument that may be null may be left out, which says the same; lengths and the like are told to
+    whoever gets them wrong.
+    """
+    if isinstance(schema, list):
+        return [_slim(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    choices = [part for part in schema.get("anyOf", ()) if part != {"type": "null"}]
+    if len(choices) == 1:
+        schema = {
+            **{k: v for k, v in schema.items() if k not in ("anyOf", "default")},
+            **choices[0],
+        }
+    if "enum" in schema:  # its description is what the code says of the type
+        schema = {key: value for key, value in schema.items() if key != "description"}
+    return {
+        key: {name: _slim(part) for name, part in value.items()}
+        if key == "properties"
+        else _slim(value)
+        for key, value in schema.items()
+        if key not in UNTOLD and (key, value) not in UNTOLD_VALUES
+    }
 
 
 def _without_context(spec: ToolSpec, name: str) -> Any:

@@ -21,6 +21,7 @@ class Caller:
     request_id: UUID | None = None
 
 
+OUTSIDERS = frozenset({CallerKind.OWNER, CallerKind.PEER})
 OWNER_ONLY = frozenset({CallerKind.OWNER})
 PEERS = frozenset({CallerKind.PEER})
 SESSIONS = frozenset({CallerKind.SESSION, CallerKind.OWNER})

@@ -92,6 +92,11 @@ class Runtime(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def own_bytes(self) -> int:
+        """What it puts into a request by itself, beside the system prompt, the tools and the prompt."""
+        ...
+
     def holds(self, access: Access) -> bool:
         """Whether this runtime can keep a session within that level."""
         ...

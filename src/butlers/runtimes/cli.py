@@ -28,6 +28,7 @@ class CliRuntime:
 
     name: ClassVar[str]
     levels: ClassVar[frozenset[Access]]  # the access levels that it can hold
+    own_bytes: ClassVar[int]  # measured on the pinned version, in a sealed session
 
     def __init__(self, executable: Path) -> None:
         self.executable = executable

@@ -35,7 +35,10 @@ def main() -> None:
     child = _start(order, leash)
     _let_go_of_streams()
     status = _watch(child, leash, woken)
-    _end_all()
+    if PROC.is_dir():
+        _end_all()
+    elif status is None:  # the daemon may be gone: the group is all that can be reached here
+        os.killpg(0, signal.SIGKILL)
     _leave(status)
 
 
@@ -129,7 +132,7 @@ def _end_all() -> None:
     with contextlib.suppress(ChildProcessError):
         while True:
             for process in _descendants():
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(process, signal.SIGKILL)
             os.waitpid(-1, 0)
 

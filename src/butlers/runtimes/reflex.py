@@ -37,6 +37,7 @@ Match = Callable[[str, RequestContext | None], Plan | None]
 
 class ReflexRuntime:
     name = "reflex"
+    own_bytes = 0
 
     def __init__(self, match: Match) -> None:
         self._match = match

@@ -44,6 +44,7 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 STOPPED = "The session was stopped."
+BYTES_OF_A_TOKEN = 4  # roughly, in any language model
 TOKEN_GRACE_S = 5.0  # a token outlives the session's time limit by this, and then opens nothing
 
 
@@ -151,8 +152,10 @@ class Spawner:
         because = None if access is wanted else f"{runtime.name} can not hold {wanted}"
         context = await self._means.context(session)
         system_prompt = read_system_prompt(config.directory, config.name, *context)
-        fixed = (len(system_prompt.encode()) + self._means.offered_bytes()) // 4
-        opening = Opening(runtime.name, config.runtime.model, access, because, fixed)
+        size = len(system_prompt.encode()) + self._means.offered_bytes() + runtime.own_bytes
+        opening = Opening(
+            runtime.name, config.runtime.model, access, because, size // BYTES_OF_A_TOKEN
+        )
         return _Plan(runtime, access, system_prompt, opening, thinks=True)
 
     async def _attend(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,7 +35,7 @@ class ToolSpec:
 
     @property
     def description(self) -> str:
-        return (self.function.__doc__ or "").strip()
+        return inspect.cleandoc(self.function.__doc__ or "")
 
 
 def tool(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from butlers.domain.caller import EVERYONE, OWNER_ONLY
+from butlers.domain.caller import OUTSIDERS, OWNER_ONLY
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 
 
-@tool(callers=EVERYONE, effect=Effect.READ, name="module.states", aliases=("module_states",))
+@tool(callers=OUTSIDERS, effect=Effect.READ, name="module.states", aliases=("module_states",))
 async def module_states(ctx: CallContext) -> dict[str, Any]:
     """Each module: whether it is active or failed (in which phase, why), and whether it is switched on."""
     return {"modules": [state.as_dict() for state in ctx.services.modules.states()]}

@@ -18,6 +18,7 @@ from butlers.store import schedules
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 
+Short = Annotated[str, Field(min_length=1, max_length=200)]
 Name = Annotated[str, Field(min_length=1, max_length=200, description="A short, unique name")]
 CronText = Annotated[
     str,
@@ -49,10 +50,9 @@ async def schedule_list(
     limit: Annotated[int, Field(ge=1, le=500)] = 100,
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
 ) -> dict[str, Any]:
-    """Schedules and reminders by what comes next, each with its id and what became of its last due times.
+    """Schedules and reminders by what comes next, each with its id and its last runs.
 
     A run's outcome is ran, failed, missed, skipped or nothing-to-say; null is still at work.
-    include_ended also lists reminders that are over.
     """
     found = await schedules.list_tasks(
         ctx.connection, include_ended=include_ended, limit=limit, offset=offset
@@ -75,11 +75,10 @@ async def schedule_create(
     missed_within_s: Within | None = None,
     exact: bool | None = None,
 ) -> dict[str, Any]:
-    """Do something again and again: start a session with a prompt, or run a job.
+    """Do something again and again: start a session with a prompt, or run a job. For once, use remind.
 
-    Give either prompt or job_name. missed says what happens to a time that passed while the butler was
-    off: "skip" it, make up for it "once", or "ask" the owner. exact=true keeps "*/15"-like schedules from
-    being spread over some minutes. For something that happens once, use remind.
+    missed: a time that passed while the butler was off is skipped, made up for once, or the owner is
+    asked. exact=true keeps "*/15" from being spread over some minutes.
     """
     wishes = Wishes(
         cron, timezone, prompt, job_name, job_args, check, missed, missed_within_s, exact
@@ -101,21 +100,21 @@ async def schedule_update(
     ctx: CallContext,
     id: UUID,  # noqa: A002  (the name its callers know)
     enabled: bool | None = None,
-    cron: CronText | None = None,
-    timezone: Zone | None = None,
+    cron: Short | None = None,
+    timezone: Annotated[str, Field(min_length=1, max_length=64)] | None = None,
     prompt: str | None = None,
-    job_name: JobName | None = None,
+    job_name: Short | None = None,
     job_args: dict[str, Any] | None = None,
-    check: Check | None = None,
+    check: Annotated[str, Field(max_length=200)] | None = None,
     missed: Missed | None = None,
-    missed_within_s: Within | None = None,
+    missed_within_s: Annotated[float, Field(gt=0, le=31_622_400)] | None = None,
     exact: bool | None = None,
     run_now: bool = False,
 ) -> dict[str, Any]:
-    """Change a schedule by its id (schedule_list shows it); what is not given stays as it is.
+    """Change a schedule by its id, with the arguments of schedule_create; what is not given stays.
 
-    enabled switches it on or off, run_now makes it due at once, check="" removes the check.
-    A schedule of source "toml" can only be switched or run now: its other values come from butler.toml.
+    run_now makes it due at once, check="" removes the check. One of source "toml" can only be switched
+    (enabled) or run now.
     """
     now = ctx.clock.now()
     wishes = Wishes(
@@ -155,11 +154,11 @@ async def remind(
     in_minutes: Annotated[float, Field(gt=0, le=5_270_400)] | None = None,
     at: datetime | None = None,
 ) -> dict[str, Any]:
-    """Once, later: say something to the person, or start a session.
+    """Once, later: say something to the person (message, as it is, without a model), or start a
+    session (prompt).
 
-    message is delivered at that time exactly as given, without a model, where the request came from.
-    prompt starts a session at that time instead. Say when by in_minutes, or by at: an ISO time such as
-    "2026-11-05T18:30" (the butler's own zone) or with an offset. schedule_delete takes it back.
+    Say when by in_minutes, or by at: an ISO time, in the butler's own zone unless it has an offset.
+    schedule_delete takes it back.
     """
     now, zone = ctx.clock.now(), ctx.services.config.timezone
     task = tasks.new_reminder(

@@ -314,7 +314,8 @@ async def test_what_a_full_session_started_ends_with_it(bench: Bench, tmp_path: 
     """Also in a session of its own, with no parent, and after the CLI has left."""
     bench.grants = Grants(Access.FULL)
     noted = tmp_path / "pid"
-    detach = f"(setsid sh -c 'echo $$ > {noted}; exec sleep 3600' >/dev/null 2>&1 &) ; sleep 0.2"
+    detach = f"(setsid sh -c 'echo $$ > {noted}; exec sleep 3600' >/dev/null 2>&1 &)"
+    detach += f"; until [ -s {noted} ]; do sleep 0.01; done"
     bench.model.script = [Use(bench.cli.run(detach)), Say("Done.")]
     result = await bench.invoke()
     assert result.outcome is Outcome.OK

@@ -6,56 +6,22 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
-import psutil
 import pytest
 from structlog.testing import capture_logs
 
-from butlers.config.settings import Settings
 from butlers.domain.ids import uuid7
-from butlers.domain.session import Outcome, SessionRequest, SessionResult
+from butlers.domain.session import Outcome, SessionRequest
 from butlers.sessions import warm as warm_module
 from butlers.store.provision import Provisioner
 from butlers.wire.tokens import FleetKey
-from integration.daemon.house import House, request_context, until, write_tester, write_versions
-from integration.runtimes.bench import PATH
+from integration.daemon.house import until
 from integration.runtimes.clis import CLAUDE, Cli
-from support import npm
+from integration.runtimes.place import Place, at_work, make_house
 from support.fake_model import FakeModel, Hang, Say, Use
 
 WARM = (CLAUDE,)
-ENVIRONMENT = '[butler.env]\noptional = ["ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"]\n'
-
-
-@dataclass
-class Place:
-    house: House
-    model: FakeModel
-
-    def message(self, text: str = "do it") -> SessionRequest:
-        request = replace(request_context(), request_id=uuid7())
-        return SessionRequest(uuid7(), text, "route", request, request.request_id)
-
-    async def run(self, session: SessionRequest | None = None) -> SessionResult:
-        return await self.house.butler.spawner.run(session or self.message())
-
-    async def ready(self, number: int = 1) -> None:
-        await until(f"{number} to wait", lambda: self.house.butler.warm.count == number or None)
-
-    def waiting(self) -> set[int]:
-        """The processes whose HOME is a session's."""
-        mark = str(self.house.home / "sessions")
-        return {one.pid for one in psutil.process_iter() if _home(one).startswith(mark)}
-
-
-def _home(process: psutil.Process) -> str:
-    try:
-        return process.environ().get("HOME", "")
-    except psutil.Error:
-        return ""
 
 
 @pytest.fixture(params=WARM, ids=lambda cli: cli.name)
@@ -75,16 +41,10 @@ async def place(
     model: FakeModel,
     cli: Cli,
 ) -> AsyncIterator[Place]:
-    write_versions(tmp_path / "versions")
-    runtime = f'[butler.runtime]\nwarm = 1\nmodel = "{cli.model}"\n[runtime]\ntype = "{cli.name}"\n'
-    write_tester(tmp_path / "tester", database_name, extra=ENVIRONMENT + runtime)
-    (tmp_path / "tester" / "CLAUDE.md").write_text("You are Tester, and you say AMARANTH.")
-    made = House(tmp_path / "tester", home, key, provisioner, tmp_path / "versions")
-    environ = {**cli.environment(model.url), "PATH": f"{npm.installed('clis')}:{PATH}"}
-    butler = made.make(settings=Settings(home, environ=MappingProxyType(environ)))
-    await butler.start()
-    yield Place(made, model)
-    await made.close()
+    house = make_house(tmp_path, home, key, provisioner, database_name, cli, "warm = 1\n")
+    (house.directory / "CLAUDE.md").write_text("You are Tester, and you say AMARANTH.")
+    async with at_work(house, model, cli) as place:
+        yield place
 
 
 async def test_a_message_is_asked_of_one_that_waits(place: Place) -> None:

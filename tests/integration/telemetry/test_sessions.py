@@ -23,6 +23,7 @@ class Program:
     """A runtime that starts a real program, and calls a tool as a CLI does: with no trace of its own."""
 
     name = "program"
+    own_bytes = 0
 
     def __init__(self, at_once: int) -> None:
         self._meeting = asyncio.Barrier(at_once)

@@ -238,3 +238,15 @@ def test_a_script_that_is_a_link_out_is_not_granted(workspace: Workspace, tmp_pa
     commands = ("python skills/errand/away.py", "python skills/errand/run.py")
     grants = Grants(Access.WORKSPACE, (workspace.cwd,), (), commands)
     assert harmless(grants, workspace.cwd) == ("python skills/errand/run.py",)
+
+
+@pytest.mark.parametrize("access", [Access.WORKSPACE, Access.FULL])
+@pytest.mark.parametrize("name", [".gemini", "GEMINI.md"])
+def test_where_the_folder_speaks_to_the_cli_it_stands_beside_it(
+    workspace: Workspace, access: Access, name: str
+) -> None:
+    """Settings of the folder would stand above ours, and their hooks would run."""
+    (workspace.cwd / name).mkdir()
+    command = compose(workspace, Grants(access, (workspace.cwd,)))
+    assert command.cwd == workspace.private / "empty"
+    assert after(command, "--include-directories") == str(workspace.cwd)

@@ -16,6 +16,7 @@ from butlers.runtimes.process import Command
 class ClaudeCodeAdapter(CliRuntime):
     name = "claude-code"
     levels = frozenset(Access)
+    own_bytes = 2_300  # reminders of where and when it is
 
     def command(
         self,

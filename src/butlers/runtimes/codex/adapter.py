@@ -10,7 +10,7 @@ from pathlib import Path
 from butlers.domain.session import Access, SessionResult
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import CliRuntime, Transcript
-from butlers.runtimes.codex.catalog import Catalog, bundled
+from butlers.runtimes.codex.catalog import PATIENCE_S, Catalog, bundled
 from butlers.runtimes.codex.command import compose
 from butlers.runtimes.codex.transcript import CodexTranscript
 from butlers.runtimes.process import Command
@@ -20,10 +20,11 @@ class CodexAdapter(CliRuntime):
     name = "codex"
     # Its sandbox knows folders, not commands: it can not hold a session to a list of literal ones.
     levels = frozenset({Access.SEALED, Access.FULL})
+    own_bytes = 3_900
 
     def __init__(self, executable: Path) -> None:
         super().__init__(executable)
-        self.catalog: Catalog | None = None
+        self.catalog = Catalog()
 
     async def invoke(
         self,
@@ -33,8 +34,9 @@ class CodexAdapter(CliRuntime):
         env: Mapping[str, str],
         terms: Terms,
     ) -> SessionResult:
-        if self.catalog is None:  # asked once: it is part of the program
-            self.catalog = await asyncio.to_thread(bundled, self.executable)
+        if not self.catalog.models:  # asked once: it is part of the program
+            patience_s = min(PATIENCE_S, terms.limits.startup_s)
+            self.catalog = await asyncio.to_thread(bundled, self.executable, patience_s)
         result = await super().invoke(prompt, system_prompt, mcp_servers, env, terms)
         return replace(result, model=terms.model or self.catalog.default)  # its events name none
 
@@ -46,8 +48,9 @@ class CodexAdapter(CliRuntime):
         env: Mapping[str, str],
         terms: Terms,
     ) -> Command:
-        catalog = self.catalog or Catalog()
-        return compose(self.executable, prompt, system_prompt, mcp_servers, env, terms, catalog)
+        return compose(
+            self.executable, prompt, system_prompt, mcp_servers, env, terms, self.catalog
+        )
 
     def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
         (server,) = mcp_servers

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 20.0
+PATIENCE_S = 10.0
 PLAIN = {
     "supports_search_tool": False,
     "tool_mode": "direct",
@@ -49,7 +49,7 @@ class Catalog:
         return json.dumps({"models": [{**model, **changes} for model in self.models]})
 
 
-def bundled(executable: Path) -> Catalog:
+def bundled(executable: Path, patience_s: float = PATIENCE_S) -> Catalog:
     """What the program carries with it; nothing is fetched."""
     with tempfile.TemporaryDirectory(prefix="butlers-codex-") as home:
         try:
@@ -59,7 +59,7 @@ def bundled(executable: Path) -> Catalog:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                timeout=PATIENCE_S,
+                timeout=patience_s,
                 check=True,
             ).stdout
             models = tuple(model for model in json.loads(said)["models"] if type(model) is dict)

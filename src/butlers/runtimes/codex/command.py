@@ -103,12 +103,19 @@ def _settings(terms: Terms) -> dict[str, Any]:
         "skills": {"include_instructions": full, "bundled": {"enabled": False}},
         "tools": {"experimental_request_user_input": {"enabled": False}},
         "shell_environment_policy": {"exclude": [TOKEN]},
+        # Without approvals to give it would trust the folder, and take servers from it.
+        "projects": {str(path): {"trust_level": "untrusted"} for path in _spellings(terms)},
         "features": {
             **dict.fromkeys(NEVER, False),
             **dict.fromkeys(HANDS, full),
             "mcp_tool_list_changed": True,  # a skill that is opened brings tools with it
         },
     }
+
+
+def _spellings(terms: Terms) -> set[Path]:
+    """Where it stands: as it was named, and where the links on the way lead."""
+    return {terms.workspace.cwd, terms.workspace.cwd.resolve()}
 
 
 def _provider(env: Mapping[str, str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from butlers.runtimes.process import Command
 class GeminiAdapter(CliRuntime):
     name = "gemini"
     levels = frozenset(Access)
+    own_bytes = 4_800
 
     def command(
         self,

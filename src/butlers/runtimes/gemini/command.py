@@ -16,6 +16,8 @@ from butlers.runtimes.process import Command
 MODEL = "gemini-2.5-flash"  # unnamed, the CLI asks a model which one to take
 ATTEMPTS = 2  # its own patience is ten, over minutes
 
+ITS_OWN = (".gemini", "GEMINI.md")  # what it reads where it stands, and obeys
+
 # It leaves as soon as it has said its last word, and drops what of it no longer fitted into the pipe: after
 # a long prompt or a long result its end would be lost. So it has to wait until what it says is heard.
 WAIT_TO_BE_HEARD = """\
@@ -70,25 +72,28 @@ def alias(name: str) -> str:
 
 def _access(home: Path, server: str, terms: Terms) -> tuple[str, ...]:
     if terms.grants.access is Access.FULL:
-        return ("--approval-mode", "yolo")
+        return ("--approval-mode", "yolo", *_beside(terms, (terms.workspace.cwd,)))
     rules = policy(server, terms.grants, terms.workspace.cwd)
-    return ("--policy", str(write_private(home / "butler.toml", rules)), *_beside(terms))
+    readable = terms.grants.readable if terms.grants.access is Access.WORKSPACE else ()
+    return ("--policy", str(write_private(home / "butler.toml", rules)), *_beside(terms, readable))
 
 
-def _beside(terms: Terms) -> tuple[str, ...]:
-    """The folders that may be read beside the one where the session stands."""
-    if terms.grants.access is Access.SEALED:
-        return ()
-    cwd = terms.workspace.cwd
-    beside = [str(folder) for folder in terms.grants.readable if not folder.is_relative_to(cwd)]
+def _beside(terms: Terms, folders: tuple[Path, ...]) -> tuple[str, ...]:
+    """Those of the folders that it does not see from where it stands."""
+    here = _cwd(terms)
+    beside = [str(folder) for folder in folders if not folder.is_relative_to(here)]
     return tuple(part for folder in beside for part in ("--include-directories", folder))
 
 
 def _cwd(terms: Terms) -> Path:
-    """A sealed session stands in an empty folder: whatever its policy says, the CLI puts a file into the
-    prompt that names it as ``@file``, and reads ``GEMINI.md``, ``.env`` and settings of where it stands."""
-    if terms.grants.access is not Access.SEALED:
-        return terms.workspace.cwd
+    """Where it stands. A sealed session stands in an empty folder: whatever its policy says, the CLI puts a
+    file into the prompt that names it as ``@file``. So does any session whose butler's folder has words for
+    the CLI itself: it would run the hooks of settings that it finds where it stands, above our own."""
+    cwd = terms.workspace.cwd
+    if terms.grants.access is not Access.SEALED and not any(
+        (cwd / one).exists() for one in ITS_OWN
+    ):
+        return cwd
     empty = terms.workspace.private / "empty"
     empty.mkdir(mode=0o700, exist_ok=True)
     return empty

@@ -1,0 +1,177 @@
+"""A butler's folder as its sessions see it: the system prompt, the notes and the skills, on a real CLI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from butlers.store.provision import Provisioner
+from butlers.wire.tokens import FleetKey
+from integration.runtimes.clis import CLAUDE, Cli
+from integration.runtimes.place import Place, at_work, make_house
+from support.fake_model import Call, FakeModel, Say, Use
+
+pytestmark = pytest.mark.parametrize("cli", [CLAUDE], indirect=True, ids=["claude-code"])
+
+NOTES = "User prefers metric units for health data"
+
+
+@pytest.fixture
+async def place(
+    offline: None,
+    tmp_path: Path,
+    home: Path,
+    key: FleetKey,
+    provisioner: Provisioner,
+    database_name: str,
+    model: FakeModel,
+    cli: Cli,
+) -> AsyncIterator[Place]:
+    house = make_house(tmp_path, home, key, provisioner, database_name, cli)
+    async with at_work(house, model, cli) as made:
+        yield made
+
+
+def folder(place: Place) -> Path:
+    return place.house.directory
+
+
+def read(place: Place, name: str) -> Use:
+    return Use(Call("Read", {"file_path": str(folder(place) / name)}))
+
+
+def write(place: Place, name: str, text: str) -> Use:
+    return Use(Call("Write", {"file_path": str(folder(place) / name), "content": text}))
+
+
+def system(place: Place) -> str:
+    """What the model was given as its system prompt, of the last turn."""
+    blocks: list[dict[str, Any]] = place.model.turns[-1].body["system"]
+    return "\n".join(block["text"] for block in blocks)
+
+
+@pytest.mark.scenario("S000-02")
+async def test_the_working_directory_is_the_butlers_own(place: Place) -> None:
+    (folder(place) / "MANIFESTO.md").write_text("We keep what is tested.")
+    place.model.script = [
+        read(place, "MANIFESTO.md"),
+        read(place, "butler.toml"),
+        Use(Call("Bash", {"command": "ls skills/"})),
+        Say("Seen."),
+    ]
+    ended = await place.trigger()
+    assert (ended["outcome"], ended["output"]) == ("ok", "Seen.")
+    manifesto, config, listing = place.model.turns[-1].results
+    assert "We keep what is tested." in manifesto
+    assert 'name = "tester"' in config
+    assert listing.split()[0] == "bench"
+
+
+@pytest.mark.scenario("S000-03")
+@pytest.mark.scenario("S000-04")
+@pytest.mark.scenario("S000-07")
+async def test_the_system_prompt_is_the_file(place: Place) -> None:
+    text = (
+        "You are the Health butler. You track daily health metrics.\n\n"
+        "## Skills\n- morning-briefing: Generates a daily health summary\n"
+        "- log-measurement: Records a new health measurement\n\n"
+        "Use the state_set tool to persist data between sessions.\n"
+        "Always consult AGENTS.md before starting a task.\n"
+    )
+    (folder(place) / "CLAUDE.md").write_text(text)
+    place.model.script = [Use("state_set", key="seen", value=True), Say("Done.")]
+    ended = await place.trigger()
+    assert ended["success"]
+    assert text in system(place)
+    body = json.dumps(place.model.turns[0].body)
+    assert body.count("You track daily health metrics.") == 1, "nothing is told twice"
+    async with place.house.owner() as owner:
+        assert (await owner.call("state_get", {"key": "seen"}))["value"] is True
+
+
+@pytest.mark.scenario("S000-05")
+@pytest.mark.scenario("S000-06")
+@pytest.mark.parametrize("text", [None, ""])
+async def test_without_a_text_the_butler_is_named(place: Place, text: str | None) -> None:
+    file = folder(place) / "CLAUDE.md"
+    assert not file.exists()
+    if text is not None:
+        file.write_text(text)
+    place.model.script = [Say("Here.")]
+    assert (await place.trigger())["output"] == "Here."
+    assert "You are the tester butler." in system(place)
+
+
+@pytest.mark.scenario("S000-08")
+@pytest.mark.scenario("S000-10")
+async def test_notes_are_read_by_hand_and_are_not_in_the_prompt(place: Place) -> None:
+    (folder(place) / "CLAUDE.md").write_text("You are Tester.")
+    (folder(place) / "AGENTS.md").write_text(NOTES)
+    place.model.script = [read(place, "AGENTS.md"), Say("Read.")]
+    assert (await place.trigger())["success"]
+    assert NOTES not in json.dumps(place.model.turns[0].body)
+    (seen,) = place.model.turns[-1].results
+    assert NOTES in seen
+
+
+@pytest.mark.scenario("S000-09")
+async def test_a_note_is_there_for_the_next_session(place: Place) -> None:
+    note = "Morning briefings before 8am."
+    (folder(place) / "AGENTS.md").write_text("# Notes\n")
+    place.model.script = [
+        read(place, "AGENTS.md"),
+        write(place, "AGENTS.md", f"# Notes\n{note}\n"),
+        Say("Noted."),
+    ]
+    first = await place.trigger()
+    assert (first["outcome"], first["error"]) == ("ok", None)
+    assert (folder(place) / "AGENTS.md").read_text() == f"# Notes\n{note}\n"
+    place.model.script = [read(place, "AGENTS.md"), Say("Read.")]
+    await place.trigger()
+    assert note in place.model.turns[-1].results[0]
+
+
+@pytest.mark.scenario("S000-11")
+async def test_the_last_write_stays(place: Place) -> None:
+    notes = folder(place) / "AGENTS.md"
+    notes.write_text("# Notes\n")
+    for text in ("the first\n", "the second\n"):
+        place.model.script = [
+            read(place, "AGENTS.md"),
+            write(place, "AGENTS.md", text),
+            Say("Noted."),
+        ]
+        assert (await place.trigger())["success"]
+    assert notes.read_text() == "the second\n"
+
+
+@pytest.mark.scenario("S000-12")
+async def test_empty_notes_are_read_and_written(place: Place) -> None:
+    notes = folder(place) / "AGENTS.md"
+    notes.write_text("")
+    place.model.script = [
+        read(place, "AGENTS.md"),
+        write(place, "AGENTS.md", "A first note.\n"),
+        Say("Noted."),
+    ]
+    ended = await place.trigger()
+    assert (ended["outcome"], ended["error"]) == ("ok", None)
+    assert notes.read_text() == "A first note.\n"
+
+
+async def test_what_a_message_says_can_not_write_notes(place: Place) -> None:
+    """A session of a message is sealed: the tools for that are not there."""
+    notes = folder(place) / "AGENTS.md"
+    notes.write_text("# Notes\n")
+    place.model.script = [
+        Use(Call("Write", {"file_path": str(notes), "content": "obey me"}, anyway=True)),
+        Use(Call("Bash", {"command": "ls skills/"}, anyway=True)),
+        Say("I could not."),
+    ]
+    await place.run()
+    assert notes.read_text() == "# Notes\n"
+    assert {name for name in place.model.turns[0].offered if not name.startswith("mcp__")} == set()

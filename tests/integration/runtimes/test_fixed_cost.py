@@ -1,0 +1,110 @@
+"""What a session costs before anything is said: counted by us, and as the model really receives it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from butlers.store.provision import Provisioner
+from butlers.wire.tokens import FleetKey
+from integration.daemon.house import House
+from integration.runtimes.clis import CLAUDE, CODEX, GEMINI, Cli
+from integration.runtimes.place import Place, at_work, make_house
+from support.fake_model import FakeModel, Say
+
+MORE_TOOLS = '''
+"""Tools of an ordinary size, to make up the number."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from butlers.sdk import SESSIONS, CallContext, Module, tool
+
+
+def _make(number):
+    async def act(
+        ctx: CallContext,
+        name: Annotated[str, Field(max_length=200)],
+        amount: Annotated[float, Field(ge=0)] = 0,
+        tags: list[str] | None = None,
+        note: str | None = None,
+    ) -> dict[str, Any]:
+        """Keep one entry of this kind, with an amount, tags and a note; the newest counts."""
+        return {}
+
+    act.__name__ = f"keep_entry_of_kind_{number}"
+    return tool(callers=SESSIONS)(act)
+
+
+class Bench(Module):
+    name = "bench"
+    tools = tuple(_make(number) for number in range(COUNT))
+'''
+
+Open = Callable[[Cli, int], AbstractAsyncContextManager[Place]]
+
+
+@pytest.fixture
+def opened(
+    offline: None,
+    tmp_path: Path,
+    home: Path,
+    key: FleetKey,
+    provisioner: Provisioner,
+    database_name: str,
+    model: FakeModel,
+) -> Open:
+    """A shipped butler's prompt, and as many tools of its own as are asked for."""
+
+    @asynccontextmanager
+    async def open_place(cli: Cli, tools: int) -> AsyncIterator[Place]:
+        house = make_house(tmp_path, home, key, provisioner, database_name, cli)
+        _furnish(house, tools)
+        async with at_work(house, model, cli) as place:
+            yield place
+
+    return open_place
+
+
+def _furnish(house: House, tools: int) -> None:
+    modules = house.directory / "modules" / "__init__.py"
+    modules.write_text(MORE_TOOLS.replace("COUNT", str(tools)))
+    roster = Path(__file__).resolve().parents[3] / "roster"
+    text = (roster / "shared" / "AGENTS.md").read_text() + (
+        roster / "health" / "AGENTS.md"
+    ).read_text().partition("\n")[2]
+    (house.directory / "CLAUDE.md").write_text(text)
+
+
+async def cost(place: Place) -> tuple[int, int, int]:
+    """The tools, the tokens that we counted, and a quarter of the bytes that the model got."""
+    place.model.script = [Say("Done.")]
+    await place.run(place.message("hi"))
+    turn = place.model.turns[-1]
+    (row,) = await place.house.rows("SELECT fixed_tokens FROM sessions")
+    received = len(json.dumps(turn.body, ensure_ascii=False).encode()) // 4
+    return len(turn.offered), row["fixed_tokens"], received
+
+
+@pytest.mark.parametrize(
+    ("tools", "limit"), [(0, 2_500), (26, 8_000)], ids=["no tools of its own", "forty tools"]
+)
+async def test_claude_stays_below_its_ceiling(opened: Open, tools: int, limit: int) -> None:
+    async with opened(CLAUDE, tools) as place:
+        offered, counted, received = await cost(place)
+    if tools:
+        assert offered >= 40
+    assert received < limit
+    assert 0.75 * received < counted < 1.25 * received, "what we show is what it is"
+
+
+@pytest.mark.parametrize("cli", [CODEX, GEMINI], ids=lambda cli: cli.name)
+async def test_the_others_are_counted_too(opened: Open, cli: Cli) -> None:
+    async with opened(cli, 0) as place:
+        _offered, counted, received = await cost(place)
+    assert 0.75 * received < counted < 1.25 * received
