@@ -43,4 +43,6 @@ class ButlerTokens(TokenVerifier):
         named = get_http_request().query_params.get(QUERY)
         if named is not None and (session is None or named != str(session.address)):
             raise NotAuthenticated("the address names another session than the token")
+        if session is not None:
+            session.connected = True
         return caller, session

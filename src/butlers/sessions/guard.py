@@ -33,6 +33,7 @@ class LiveSession:
     calls: CallCounter | None = None  # None: nothing to journal against
     tools: frozenset[str] | None = None  # None: all that a session may call
     expires: float = math.inf  # monotonic
+    connected: bool = False  # whether it ever reached us
     begun: bool = False  # one that only waits for its prompt may look, and call nothing
 
     def begin(self, session: SessionRequest, lifetime_s: float) -> None:

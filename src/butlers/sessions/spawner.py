@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, TypeVar
 from uuid import UUID
@@ -265,7 +265,10 @@ class Spawner:
             env = await means.environment.build(
                 plan.runtime.name, servers, access=plan.access, outside=outside
             )
-            return await plan.runtime.invoke(prompt, plan.system_prompt, servers, env, terms)
+            result = await plan.runtime.invoke(prompt, plan.system_prompt, servers, env, terms)
+            live = means.guard.find(token)
+            reached = not plan.thinks or (live is not None and live.connected)
+            return result if reached else _unreached(result)
 
     async def _close(
         self,
@@ -297,6 +300,13 @@ class Spawner:
         if not plan.thinks:
             return None
         return self._means.budget.cost(result, self._means.config.runtime.model)
+
+
+def _unreached(result: SessionResult) -> SessionResult:
+    """A CLI may say that all went well without ever having had a tool: our own server knows better."""
+    if not result.ok:
+        return result
+    return replace(result, outcome=Outcome.MCP_UNAVAILABLE, error="it never reached its butler")
 
 
 def _failure(error: BaseException) -> SessionResult:

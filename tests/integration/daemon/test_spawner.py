@@ -17,7 +17,7 @@ from butlers.domain.request import RequestContext
 from butlers.domain.session import Access, Outcome, SessionRequest
 from butlers.wire.client import McpClient
 from integration.daemon.house import House, MakeHouse, until
-from integration.daemon.thinker import Thinker, for_ever
+from integration.daemon.thinker import Thinker, for_ever, unreached
 
 REQUEST = RequestContext(uuid7(), datetime.now(UTC), "console", "console:owner", "owner")
 
@@ -212,6 +212,14 @@ async def test_excess_triggers_queue_and_an_overflow_is_refused(make_house: Make
     gate.set()
     assert [result.text for result in await asyncio.gather(*running)] == ["done"] * 5
     assert most == 2
+
+
+async def test_a_cli_that_never_reached_its_butler_has_not_succeeded(house: House) -> None:
+    house.butler.spawner.model = Thinker(unreached)
+    session = asked()
+    result = await house.butler.spawner.run(session)
+    assert result.outcome is Outcome.MCP_UNAVAILABLE
+    assert (await row(house, session.session_id))["success"] is False
 
 
 async def test_a_session_can_not_trigger_its_own_butler(house: House) -> None:

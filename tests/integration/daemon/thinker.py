@@ -22,8 +22,13 @@ class Asked:
     terms: Terms
 
 
-async def nothing(_butler: McpClient) -> str:
+async def nothing(butler: McpClient) -> str:
+    await butler.list_tools()
     return "thought"
+
+
+async def unreached(_butler: McpClient) -> str:
+    return "I thought about it, without any tool."
 
 
 async def for_ever(_butler: McpClient) -> str:

@@ -9,7 +9,6 @@ each use of a built-in tool, and that refuses all but what was granted to the le
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -20,9 +19,9 @@ from butlers.domain.session import Access
 from butlers.runtimes.base import Grants, Workspace
 from butlers.runtimes.claude_code import gate
 from butlers.runtimes.cli import write_private
+from butlers.runtimes.commands import harmless
 
 TOOLS = ("Bash", "Edit", "Read", "Write")
-PLAIN_COMMAND = re.compile(r"[\w./ -]+")  # nothing that a shell or a rule would read as more
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class Permissions:
     def of(cls, butler: str, workspace: Workspace, grants: Grants) -> Permissions:
         if grants.access is Access.SEALED:
             return cls(butler, Grants(), (), (), None)
-        commands = tuple(one for one in grants.commands if _harmless(one, workspace.cwd, grants))
+        commands = harmless(grants, workspace.cwd)
         scripts = tuple(one for one in commands if (workspace.cwd / one.split()[-1]).is_file())
         rules = {
             "readable": [str(path) for path in grants.readable],
@@ -77,12 +76,3 @@ def interpreter() -> str:
 def _spellings(path: Path) -> set[Path]:
     """As it was granted, and with the links on the way to it followed."""
     return {path, path.parent.resolve() / path.name}
-
-
-def _harmless(command: str, cwd: Path, grants: Grants) -> bool:
-    """A name with a meaning for the shell, or one that leads out of what may be read, is not granted."""
-    if not PLAIN_COMMAND.fullmatch(command) or ".." in command or not command.split():
-        return False
-    folders = [folder.resolve() for folder in grants.readable]
-    places = [(cwd / word).resolve() for word in command.split()[1:]]
-    return all(any(place.is_relative_to(folder) for folder in folders) for place in places)
