@@ -7,13 +7,14 @@ import logging
 
 import structlog
 
-from benchmarks import message, queue, start, ticks
+from benchmarks import message, queue, sessions, start, ticks
 
 BENCHMARKS = {
     "start": start.run,
     "message": message.run,
     "queue": queue.run,
     "ticks": ticks.run,
+    "sessions": sessions.run,
 }
 
 
@@ -27,6 +28,7 @@ def main() -> None:
     )
     parser.add_argument("--messages", type=int, default=200, help="how many messages (message)")
     parser.add_argument("--items", type=int, default=1000, help="how many items (queue)")
+    parser.add_argument("--sessions", type=int, default=10, help="how many sessions (sessions)")
     options = parser.parse_args()
     for unknown in set(options.names) - set(BENCHMARKS):
         parser.error(f"there is no benchmark {unknown!r}; there are: {', '.join(BENCHMARKS)}")

@@ -11,6 +11,8 @@ import pytest
 
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import NotAuthenticated
+from butlers.domain.ids import uuid7
+from butlers.domain.session import SessionRequest
 from integration.daemon import clients
 from integration.daemon.clients import Connect
 from integration.daemon.house import House, call_body
@@ -37,6 +39,26 @@ async def test_every_client_lists_and_calls_at_the_same_url(house: House, connec
             "caller": "owner",
             "name": "owner",
         }
+
+
+@pytest.mark.scenario("S001-02")
+@pytest.mark.parametrize("connect", clients.ALL, ids=lambda connect: connect.__name__)
+async def test_a_session_has_the_whole_surface_and_is_bound_to_itself(
+    house: House, connect: Connect
+) -> None:
+    """Core tools and those of the butler's own module; and who calls is known from the connection."""
+    session = SessionRequest(uuid7(), "test", "test", request_id=uuid7())
+    with house.butler.guard.admit(session) as token:
+        async with connect(house.butler.url, token) as client:
+            assert {"status", "notify", "remind", "state_set", "quick", "write"} <= (
+                await client.names()
+            )
+            assert (await client.call("quick", {}))["caller"] == "session"
+            await client.call("write", {"text": "mine"})
+    rows = await house.rows("SELECT tool, session_id, request_id FROM tool_calls ORDER BY id")
+    assert [row["tool"] for row in rows] == ["quick", "write"]
+    assert {row["session_id"] for row in rows} == {session.session_id}
+    assert {row["request_id"] for row in rows} == {session.request_id}
 
 
 async def test_all_clients_at_once(house: House) -> None:

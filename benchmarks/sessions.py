@@ -1,0 +1,244 @@
+"""A session through our spawner against the bare CLI, a tool call against a bare tool, and the fixed prompt.
+
+The model is a fake that answers at once, the CLIs are the pinned ones, and both sides of a ratio are taken
+in turn, so that they meet the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+
+import uvicorn
+from fastmcp import FastMCP
+
+from benchmarks.report import Measured, percentile, report
+from butlers.config.settings import Settings
+from butlers.daemon.butler import Butler
+from butlers.domain.ids import uuid7
+from butlers.domain.request import RequestContext
+from butlers.domain.session import Access, SessionRequest
+from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
+from butlers.runtimes.cli import CliRuntime, make_folders
+from butlers.sessions.system_prompt import read_system_prompt
+from butlers.store.provision import Provisioner
+from butlers.store.server import database_server
+from butlers.wire.client import McpClient
+from butlers.wire.tokens import FleetKey
+from integration.daemon.house import House, until, write_tester, write_versions
+from integration.runtimes.clis import CLIS, Cli
+from support import npm
+from support.fake_model import FakeModel, Say, Use, fake_model
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+WARM_UP, CALLS = 1, 300
+# What peers put into a request for "Hello", in tokens of four bytes, measured earlier on such a machine.
+PEERS = {"nanobot 0.3.5": 8_000, "Hermes 0.19.0": 11_600}
+CAN_WAIT = ("claude-code",)
+
+
+def run(options: argparse.Namespace) -> None:
+    lines = asyncio.run(_measure(options.sessions))
+    note = f"{options.sessions} sessions of each kind, two model turns and one tool call each"
+    report("sessions", lines, note)
+
+
+async def _measure(sessions: int) -> list[Measured]:
+    lines: list[Measured] = []
+    for cli in CLIS:
+        async with _butler(cli, warm=0) as (butler, model):
+            lines.append(await _cold(butler, model, cli, sessions))
+            if cli.name == "claude-code":
+                lines += _fixed(model)
+                lines += await _calls(butler)
+        if cli.name in CAN_WAIT:
+            async with _butler(cli, warm=1) as (butler, model):
+                lines.append(await _warm(butler, model, cli, sessions))
+    return lines
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _butler(cli: Cli, *, warm: int) -> AsyncIterator[tuple[Butler, FakeModel]]:
+    with tempfile.TemporaryDirectory(prefix="bb-") as name:
+        folder = Path(name)
+        write_versions(folder / "versions")
+        extra = (
+            '[butler.env]\noptional = ["ANTHROPIC_BASE_URL", "OPENAI_BASE_URL",'
+            f' "GOOGLE_GEMINI_BASE_URL"]\n[runtime]\ntype = "{cli.name}"\n'
+            f'[butler.runtime]\nmodel = "{cli.model}"\nwarm = {warm}\n'
+        )
+        write_tester(folder / "tester", "bench", extra=extra)
+        async with fake_model() as model:
+            environ = {"PATH": f"{npm.installed('clis')}:{PATH}", **cli.environment(model.url)}
+            settings = Settings(folder / "home", environ=MappingProxyType(environ))
+            async with database_server(settings) as admin:
+                key = FleetKey.load(settings.home)
+                provisioner = Provisioner(admin, key, walls=True)
+                house = House(
+                    folder / "tester", settings.home, key, provisioner, folder / "versions"
+                )
+                butler = house.make(settings=settings)
+                await butler.start()
+                try:
+                    yield butler, model
+                finally:
+                    await house.close()
+
+
+def _message() -> SessionRequest:
+    request = RequestContext(uuid7(), datetime.now(UTC), "console", "console:owner", "owner")
+    return SessionRequest(uuid7(), "do it", "route", request, request.request_id)
+
+
+async def _session(butler: Butler, model: FakeModel) -> None:
+    model.script = [Use("write", text="one"), Say("Done.")]
+    result = await butler.spawner.run(_message())
+    if not result.ok or result.text != "Done.":
+        raise RuntimeError(f"{result.outcome}: {result.error or result.text}")
+
+
+async def _bare(butler: Butler, model: FakeModel) -> None:
+    """The same command with the same flags, started as anybody would start it."""
+    model.script = [Use("write", text="one"), Say("Done.")]
+    runtime = butler.spawner.model
+    assert isinstance(runtime, CliRuntime)
+    session, config = _message(), butler.config
+    with (
+        tempfile.TemporaryDirectory(prefix="bs-") as private,
+        butler.guard.admit(replace(session, request=None)) as token,
+    ):
+        terms = Terms(
+            Workspace(config.directory, Path(private)),
+            Grants(Access.SEALED),
+            model=config.runtime.model,
+        )
+        make_folders(terms)
+        servers = {config.name: McpServer(butler.url, token)}
+        env = dict(butler.settings.environ)
+        prompt = read_system_prompt(config.directory, config.name)
+        command = runtime.command(session.prompt, prompt, servers, env, terms)
+        process = await asyncio.create_subprocess_exec(
+            *command.argv,
+            env=dict(command.env),
+            cwd=command.cwd,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        said, _ = await process.communicate(command.stdin.encode())
+        if b"Done." not in said:
+            raise RuntimeError(f"the bare CLI said: {said[-500:]!r}")
+
+
+async def _cold(butler: Butler, model: FakeModel, cli: Cli, sessions: int) -> Measured:
+    ours, bare = await _in_turn(
+        sessions, lambda: _session(butler, model), lambda: _bare(butler, model)
+    )
+    return Measured(f"{cli.name}, cold, p50", percentile(ours, 50), "ms", percentile(bare, 50))
+
+
+async def _warm(butler: Butler, model: FakeModel, cli: Cli, sessions: int) -> Measured:
+    took: list[float] = []
+    bare: list[float] = []
+    for number in range(sessions + WARM_UP):
+        await until("one to wait", lambda: butler.warm.count)
+        one = await _timed(lambda: _session(butler, model))
+        await until("the next to wait", lambda: butler.warm.count)  # its boot takes the machine
+        other = await _timed(lambda: _bare(butler, model))
+        if number >= WARM_UP:
+            took.append(one)
+            bare.append(other)
+    return Measured(
+        f"{cli.name}, warm, prompt to result, p50", percentile(took, 50), "ms", percentile(bare, 50)
+    )
+
+
+async def _in_turn(
+    number: int, one: Callable[[], Awaitable[None]], other: Callable[[], Awaitable[None]]
+) -> tuple[list[float], list[float]]:
+    ours, bare = [], []
+    for count in range(number + WARM_UP):
+        first, second = await _timed(one), await _timed(other)
+        if count >= WARM_UP:
+            ours.append(first)
+            bare.append(second)
+    return ours, bare
+
+
+async def _timed(work: Callable[[], Awaitable[None]]) -> float:
+    started = time.perf_counter()
+    await work()
+    return (time.perf_counter() - started) * 1000
+
+
+# -- one call --------------------------------------------------------------------------------------
+
+
+async def _calls(butler: Butler) -> list[Measured]:
+    """Through token, guard, transaction, audit and span, against a tool that does nothing of that."""
+    with butler.guard.admit(_message()) as token:
+        async with (
+            _bare_server() as url,
+            McpClient("tester", butler.url, lambda: token) as guarded,
+            McpClient("bare", url, lambda: "x") as plain,
+        ):
+            ours, bare = [], []
+            for count in range(CALLS):
+                first = await _timed(lambda: guarded.call("quick", {"text": "hello"}))
+                second = await _timed(lambda: plain.call("quick", {"text": "hello"}))
+                if count >= CALLS // 10:
+                    ours.append(first)
+                    bare.append(second)
+    return [
+        Measured(f"a tool call, p{p}", percentile(ours, p), "ms", percentile(bare, p))
+        for p in (50, 99)
+    ]
+
+
+@asynccontextmanager
+async def _bare_server() -> AsyncIterator[str]:
+    mcp: FastMCP = FastMCP("bare")
+
+    @mcp.tool
+    async def quick(text: str = "hello") -> dict[str, str]:
+        """Say it back."""
+        return {"text": text}
+
+    config = uvicorn.Config(mcp.http_app(path="/mcp"), port=0, log_level="error", lifespan="on")
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    await until("the bare server", lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+# -- what every session pays -----------------------------------------------------------------------
+
+
+def _fixed(model: FakeModel) -> list[Measured]:
+    """What the model received in the first turn of a session, against what peers send for a greeting."""
+    turn = next(turn for turn in model.turns if not turn.results)
+    tokens = len(json.dumps(turn.body, ensure_ascii=False).encode()) / 4
+    return [
+        Measured(
+            f"fixed prompt, {len(turn.offered)} tools, against {name}", tokens, "tokens", other
+        )
+        for name, other in PEERS.items()
+    ]
