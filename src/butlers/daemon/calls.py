@@ -31,6 +31,7 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
 from butlers.daemon.auth import ButlerTokens
+from butlers.daemon.keepable import keepable, storable
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import (
     ButlersError,
@@ -59,9 +60,6 @@ current_call: ContextVar[CallContext] = ContextVar("current_call")
 
 # What PostgreSQL says to a NUL in a text, and to one in a JSON document.
 UNSTORABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
-AUDITED_TEXT = 4_000  # characters of one argument that the audit keeps
-LONGEST_SECRET = 70_000
-AUDITED_ARGUMENTS = 64_000  # and of all of them
 _content_blocks: TypeAdapter[list[mt.ContentBlock]] = TypeAdapter(list[mt.ContentBlock])
 
 
@@ -141,11 +139,11 @@ class _Call:
         return CallRecord(
             caller=self.caller,
             tool=self.spec.name,
-            arguments=_keepable(self.arguments),
+            arguments=keepable(self.arguments),
             ok=error is None,
             duration_ms=round((time.monotonic() - self.started) * 1000),
             replayed=replayed,
-            error=error and _storable(redactor.scrub(error)),
+            error=error and storable(redactor.scrub(error)),
             result_digest=None if answer is None else hashlib.sha256(written).hexdigest(),
             result_bytes=None if answer is None else len(written),
         )
@@ -405,33 +403,6 @@ def _explain(error: ValidationError) -> str:
 def _usage(spec: ToolSpec) -> str:
     _context, *arguments = inspect.signature(spec.function).parameters
     return f"{spec.name} takes {', '.join(arguments) or 'no arguments'}"
-
-
-def _keepable(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments as the audit keeps them: whatever was sent, it must not be what stops the audit."""
-    kept: dict[str, Any] = _clean(arguments)
-    size = len(json.dumps(kept, ensure_ascii=False))
-    return kept if size <= AUDITED_ARGUMENTS else {"not kept": f"{size:,} characters of arguments"}
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        # A little more than is kept is searched, so that a secret is not cut in two before it is found.
-        text = _storable(redactor.scrub(value[: AUDITED_TEXT + LONGEST_SECRET])[:AUDITED_TEXT])
-        cut = len(value) - AUDITED_TEXT
-        return f"{text}… ({cut:,} more characters)" if cut > 0 else text
-    if isinstance(value, dict):
-        return {_clean(str(key)): _clean(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
-
-
-def _storable(text: str) -> str:
-    """NUL and lone surrogates, which no text column holds, as they are written in Python."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _freeze(result: ToolResult) -> dict[str, Any]:

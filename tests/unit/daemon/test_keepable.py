@@ -1,0 +1,42 @@
+"""What the audit keeps of a call's arguments."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from butlers.daemon.keepable import LONGEST, keepable
+from butlers.domain.redaction import MASK
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@pytest.mark.parametrize(
+    "name", ["password", "api_key", "apikey", "API-KEY", "access_token", "secret", "pin", "Token"]
+)
+def test_a_sensitive_argument_is_masked_however_deep(name: str) -> None:
+    kept = keepable({name: "hunter2", "deep": [{name: {"a": "hunter2"}}]})
+    assert kept == {name: MASK, "deep": [{name: MASK}]}
+
+
+@pytest.mark.parametrize("name", ["tokens", "spin", "compass", "secretary", "pinned", "text"])
+def test_an_ordinary_one_is_not(name: str) -> None:
+    assert keepable({name: "hello"}) == {name: "hello"}
+
+
+def test_that_there_was_none_may_be_known() -> None:
+    assert keepable({"token": None}) == {"token": None}
+
+
+@given(st.dictionaries(st.text(), JSON))
+def test_whatever_was_sent_is_text_that_a_database_holds(arguments: dict[str, object]) -> None:
+    written = json.dumps(keepable(arguments), ensure_ascii=False, allow_nan=False)
+    written.encode()
+    assert "\\u0000" not in written
+    assert len(written) <= LONGEST + 100
