@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from typing import Any
 from uuid import UUID
 
-from support.fleet import BUTLERS, Fleet, wait_for
+from support.fleet import BUTLERS, Fleet, butlers_environment, command, wait_for
 
 
 def queue_row(fleet: Fleet, schema: str, queue: str, key: str) -> dict[str, object]:
@@ -118,3 +121,46 @@ def test_every_butler_can_say_something_to_the_owner(fleet: Fleet) -> None:
         return said if len(said) >= len(BUTLERS) else None
 
     assert wait_for("four hellos", all_there) == [f"{name} says hello" for name in sorted(BUTLERS)]
+
+
+def test_the_whole_way_as_a_person_sees_it(fleet: Fleet) -> None:
+    request_id = fleet.send("pulse 66")
+    assert fleet.replies(request_id)
+    environment = butlers_environment(fleet.home, fleet.slot.offset)
+
+    def traced() -> list[dict[str, Any]] | None:
+        done = subprocess.run(
+            command("trace", str(request_id), "--json"),
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        hops: list[dict[str, Any]] = json.loads(done.stdout)
+        return hops if all(hop.get("state", "done") == "done" for hop in hops) else None
+
+    hops = wait_for("every hop to be done", traced)
+    assert [(hop["butler"], hop["hop"]) for hop in hops] == [
+        ("switchboard", "received"),
+        ("switchboard", "queued"),
+        ("health", "queued"),
+        ("health", "session"),
+        ("health", "call"),
+        ("health", "call"),
+        ("messenger", "delivery"),
+    ]
+    assert hops[0]["route_target"] == "health"
+    assert hops[-1]["provider_message_id"]
+    shown = subprocess.run(
+        command("trace", str(request_id)), env=environment, capture_output=True, text=True
+    )
+    assert "for health by trigger" in shown.stdout
+    assert "delivered as" in shown.stdout
+    unknown = subprocess.run(
+        command("trace", "00000000-0000-7000-8000-000000000000"),
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert unknown.returncode == 1
+    assert "hint:" in unknown.stderr

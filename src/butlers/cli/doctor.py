@@ -11,6 +11,7 @@ import typer
 
 from butlers.cli.clients import owner_client
 from butlers.cli.output import print_json
+from butlers.cli.secrets import with_vault
 from butlers.config.settings import Settings
 from butlers.domain.errors import ButlersError
 from butlers.runtimes.installed import PINNED, find_cli, install_hint
@@ -31,7 +32,13 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Check the machine, the runtimes and the fleet. Exits with 1 when something is broken."""
-    checks = asyncio.run(_examine(Settings.from_environ(), prove=prove))
+    settings = Settings.from_environ()
+    running = sorted(directory.entries(settings.home))
+    # The store is asked while the fleet runs; else its database would have to be started for it.
+    stored = (
+        {entry.name for entry in with_vault(lambda vault: vault.entries())} if running else set()
+    )
+    checks = asyncio.run(_examine(settings, running, stored, prove=prove))
     if as_json:
         print_json(checks)
     else:
@@ -43,10 +50,11 @@ def doctor(
         raise typer.Exit(1)
 
 
-async def _examine(settings: Settings, *, prove: bool) -> list[Check]:
+async def _examine(
+    settings: Settings, running: list[str], stored: set[str], *, prove: bool
+) -> list[Check]:
     checks = [_python(), _home(settings)]
-    checks += [await _runtime(name, settings) for name in NEEDS]
-    running = sorted(directory.entries(settings.home))
+    checks += [await _runtime(name, settings, stored) for name in NEEDS]
     checks.append(_fleet(running))
     if running:
         checks += await asyncio.gather(*(_thinks(settings, name) for name in running))
@@ -72,7 +80,7 @@ def _home(settings: Settings) -> Check:
     return _check("home", "ok", f"{settings.home}, {free:,} MB free")
 
 
-async def _runtime(name: str, settings: Settings) -> Check:
+async def _runtime(name: str, settings: Settings, stored: set[str]) -> Check:
     cli = find_cli(name, settings.environ.get("PATH", ""))
     if cli is None:
         return _check(name, "absent", "not installed", install_hint(name), installed=False)
@@ -80,12 +88,15 @@ async def _runtime(name: str, settings: Settings) -> Check:
     if version is None:
         hint = install_hint(name)
         return _check(name, "broken", f"{cli.executable} does not start", hint, installed=True)
-    credential = next((key for key in NEEDS[name].credentials if settings.environ.get(key)), None)
+    keys = NEEDS[name].credentials
+    kept = next((key for key in keys if key in stored), None)
+    credential = kept or next((key for key in keys if settings.environ.get(key)), None)
     facts: Check = {"installed": True, "version": version, "credential": credential}
     if version != PINNED[name]:
         detail = f"version {version}; tested with {PINNED[name]}"
         return _check(name, "untested", detail, install_hint(name), **facts)
-    where = f"credential {credential} in the environment" if credential else "no credential here"
+    place = "kept" if kept else "in the environment"
+    where = f"credential {credential} {place}" if credential else "no credential"
     return _check(name, "ok", f"version {version}, {where}", **facts)
 
 

@@ -8,6 +8,7 @@ import typer
 
 from butlers.cli import (
     database,
+    dead,
     doctor,
     init,
     inspect,
@@ -17,6 +18,7 @@ from butlers.cli import (
     serve,
     sessions,
     tools,
+    trace,
 )
 from butlers.domain.errors import ButlersError
 from butlers.domain.redaction import redactor
@@ -37,9 +39,11 @@ app.command()(send.send)
 app.command()(send.mail)
 app.command()(tools.tool)
 app.command()(tools.trigger)
+app.command()(trace.trace)
 app.command(name="stop-all")(sessions.stop_all)
 app.command()(doctor.doctor)
 app.add_typer(sessions.app, name="sessions")
+app.add_typer(dead.app, name="dead")
 app.add_typer(module.app, name="module")
 app.add_typer(database.app, name="db")
 app.add_typer(secrets.app, name="secrets")

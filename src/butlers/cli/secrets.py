@@ -56,7 +56,7 @@ def set_secret(
     check_name(name)
     value = SecretText(_read_value() if value_stdin else _ask(name))
     secret = NewSecret(scope, name, value, category, description)
-    _with_vault(lambda vault: vault.put([secret]))
+    with_vault(lambda vault: vault.put([secret]))
     typer.echo(f"{name}: kept for {_readers(scope)}")
 
 
@@ -67,7 +67,7 @@ def list_secrets(
     """Which credentials there are. Their values are not shown."""
     from butlers.cli.output import print_json, print_table
 
-    found = _with_vault(lambda vault: vault.entries())
+    found = with_vault(lambda vault: vault.entries())
     if as_json:
         print_json([asdict(entry) for entry in found])
         return
@@ -90,7 +90,7 @@ def list_secrets(
 @app.command(name="delete")
 def delete_secret(name: Name, scope: Scope = SHARED) -> None:
     """Forget a credential."""
-    _with_vault(lambda vault: vault.delete(scope, name))
+    with_vault(lambda vault: vault.delete(scope, name))
     typer.echo(f"{name}: deleted for {_readers(scope)}")
 
 
@@ -106,7 +106,7 @@ def import_secrets(
     from butlers.cli.secrets_file import read_secrets_file
 
     new = read_secrets_file(file, scope)
-    _with_vault(lambda vault: vault.put(new))
+    with_vault(lambda vault: vault.put(new))
     for secret in new:
         typer.echo(f"{secret.name}: kept for {_readers(secret.scope)}")
     typer.echo(f"hint: {file} still has them in clear text: delete it", err=True)
@@ -138,7 +138,7 @@ def _read_value() -> str:
         ) from None
 
 
-def _with_vault(work: Callable[[Vault], Awaitable[T]]) -> T:
+def with_vault(work: Callable[[Vault], Awaitable[T]]) -> T:
     """Open the vault of this home, starting the database server if none runs."""
     from butlers.cli.roster import load_roster
     from butlers.config.master_key import MasterKey

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from butlers.cli.clients import owner_client
+from butlers.cli.clients import owner_client, running_butlers
 from butlers.cli.output import print_json, print_table
 from butlers.config.settings import Settings
 from butlers.domain.errors import ButlersError, NotFound
@@ -79,13 +79,10 @@ def stop_all(as_json: AsJson = False) -> None:
 
 
 def _names(butler: str | None) -> list[str]:
-    home = Settings.from_environ().home
+    settings = Settings.from_environ()
     if butler is not None:
-        return [directory.find(home, butler).name]
-    names = sorted(directory.entries(home))
-    if not names:
-        raise NotFound("no butler runs here", hint="`make up` starts the fleet")
-    return names
+        return [directory.find(settings.home, butler).name]
+    return running_butlers(settings)
 
 
 async def _call(butler: str, tool: str, arguments: dict[str, Any]) -> Any:

@@ -33,6 +33,7 @@ from butlers.routing.dispatch import Dispatch
 from butlers.routing.notify import queue_delivery
 from butlers.routing.peers import Peers
 from butlers.routing.registration import Registrar
+from butlers.routing.undertaker import Undertaker
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions import warm
@@ -281,6 +282,8 @@ async def start_buffer(butler: Butler) -> None:
 
 async def recover_route_inbox(butler: Butler) -> None:
     work.start_workers(butler, work.work_of_all(butler))
+    undertaker = Undertaker(butler.config.name, butler.database, butler.listener)
+    butler.background(undertaker.run(), "undertaker")
 
 
 async def start_heartbeat(butler: Butler) -> None:

@@ -26,6 +26,7 @@ from butlers.domain.ids import uuid7
 from butlers.store.database import Connection
 from butlers.wire.telemetry import count_lease_expiries
 
+DEAD = "dead"  # announced as if it were a queue, to whoever tells of dead letters
 LEASE = timedelta(seconds=30)
 MAX_ATTEMPTS = 8
 LONGEST_WAIT = timedelta(days=1)
@@ -211,6 +212,7 @@ async def bury(connection: Connection, lease: Lease, error: str) -> None:
         " holder = NULL, lease_until = NULL",
         error,
     )
+    await notify(connection, DEAD)
 
 
 async def release(connection: Connection, lease: Lease) -> None:
@@ -272,6 +274,8 @@ async def recover(connection: Connection) -> int:
     for queue, items in Counter(row["queue"] for row in rows).items():
         count_lease_expiries(queue, items)
         await notify(connection, queue)
+    if rows:
+        await notify(connection, DEAD)
     return len(rows)
 
 

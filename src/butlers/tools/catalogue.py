@@ -5,8 +5,10 @@ from __future__ import annotations
 from butlers.config.butler import Role
 from butlers.tools import (
     attachments,
+    dead_letters,
     messenger,
     modules,
+    request_path,
     routing,
     schedules,
     sessions,
@@ -21,6 +23,8 @@ COMMON = (
     *sessions.TOOLS,
     *routing.TOOLS,
     *attachments.TOOLS,
+    *dead_letters.TOOLS,
+    *request_path.TOOLS,
     *state.TOOLS,
     *schedules.TOOLS,
     *modules.TOOLS,

@@ -17,11 +17,11 @@ from butlers.sessions import warm as warm_module
 from butlers.store.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.daemon.house import until
-from integration.runtimes.clis import CLAUDE, Cli
+from integration.runtimes.clis import CLAUDE, CODEX, Cli
 from integration.runtimes.place import Place, at_work, make_house
 from support.fake_model import FakeModel, Hang, Say, Use
 
-WARM = (CLAUDE,)
+WARM = (CLAUDE, CODEX)
 
 
 @pytest.fixture(params=WARM, ids=lambda cli: cli.name)
@@ -94,7 +94,7 @@ async def test_a_control_protocol_that_misbehaves_is_given_up_for_a_cold_start(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await place.ready()
-    monkeypatch.setattr("butlers.runtimes.claude_code.warm.ANSWER_S", 0.2)
+    monkeypatch.setattr("butlers.runtimes.dialogue.ANSWER_S", 0.2)
     frozen = place.waiting()
     for process in frozen:
         os.kill(process, signal.SIGSTOP)

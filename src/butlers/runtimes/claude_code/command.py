@@ -6,7 +6,7 @@ What a flag or variable here is for was seen on the real CLI; the contract suite
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,9 @@ def compose(
     mcp_servers: Mapping[str, McpServer],
     env: Mapping[str, str],
     terms: Terms,
+    butlers: Collection[str] | None = None,
 ) -> Command:
-    (butler,) = mcp_servers
+    """``butlers``: whose tools it may call, where its servers are told later."""
     folder = terms.workspace.private
     full = terms.grants.access is Access.FULL
     argv = (
@@ -58,13 +59,13 @@ def compose(
         *("--mcp-config", str(_mcp_file(folder, mcp_servers)), "--strict-mcp-config"),
         *("--system-prompt-file", str(write_private(folder / "system.md", system_prompt))),
         *("--setting-sources", ""),
-        *(_full() if full else _confined(butler, terms)),
+        *(_full() if full else _confined(butlers or mcp_servers, terms)),
         *(("--model", terms.model) if terms.model else ()),
         *terms.args,
     )
     switches = {**SWITCHES, **(FULL_SWITCHES if full else CONFINED_SWITCHES)}
     return Command(
-        argv, own_environment(env, terms, **switches), terms.workspace.cwd, _stdin(prompt)
+        argv, own_environment(env, terms, **switches), terms.workspace.cwd, plain(prompt)
     )
 
 
@@ -72,9 +73,9 @@ def _full() -> tuple[str, ...]:
     return ("--permission-mode", "bypassPermissions")
 
 
-def _confined(butler: str, terms: Terms) -> tuple[str, ...]:
+def _confined(butlers: Collection[str], terms: Terms) -> tuple[str, ...]:
     workspace = terms.grants.access is Access.WORKSPACE
-    permissions = Permissions.of(butler, terms.workspace, terms.grants)
+    permissions = Permissions.of(tuple(butlers), terms.workspace, terms.grants)
     settings = write_private(
         terms.workspace.private / "settings.json", json.dumps(permissions.settings())
     )
@@ -86,9 +87,8 @@ def _confined(butler: str, terms: Terms) -> tuple[str, ...]:
     )
 
 
-def _mcp_file(folder: Path, servers: Mapping[str, McpServer]) -> Path:
-    """A file of its own: on the command line every account could read the token."""
-    found: dict[str, Any] = {
+def described(servers: Mapping[str, McpServer]) -> dict[str, Any]:
+    return {
         name: {
             "type": "http",
             "url": server.url,
@@ -96,9 +96,13 @@ def _mcp_file(folder: Path, servers: Mapping[str, McpServer]) -> Path:
         }
         for name, server in servers.items()
     }
-    return write_private(folder / "mcp.json", json.dumps({"mcpServers": found}))
 
 
-def _stdin(prompt: str) -> str:
+def plain(prompt: str) -> str:
     """A text that begins with a slash is a command to the CLI; after a line break it is a text."""
     return f"\n{prompt}" if prompt.startswith("/") else prompt
+
+
+def _mcp_file(folder: Path, servers: Mapping[str, McpServer]) -> Path:
+    """A file of its own: on the command line every account could read the token."""
+    return write_private(folder / "mcp.json", json.dumps({"mcpServers": described(servers)}))

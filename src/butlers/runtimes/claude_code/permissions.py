@@ -26,16 +26,16 @@ TOOLS = ("Bash", "Edit", "Read", "Write")
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    butler: str
+    butlers: tuple[str, ...]
     grants: Grants
     commands: tuple[str, ...]  # those granted that are safe to grant
     scripts: tuple[str, ...]  # of these, the ones that may have arguments
     gate: str | None  # the command line of the gate; None: nothing to guard
 
     @classmethod
-    def of(cls, butler: str, workspace: Workspace, grants: Grants) -> Permissions:
+    def of(cls, butlers: tuple[str, ...], workspace: Workspace, grants: Grants) -> Permissions:
         if grants.access is Access.SEALED:
-            return cls(butler, Grants(), (), (), None)
+            return cls(butlers, Grants(), (), (), None)
         commands = harmless(grants, workspace.cwd)
         scripts = tuple(one for one in commands if (workspace.cwd / one.split()[-1]).is_file())
         rules = {
@@ -47,7 +47,7 @@ class Permissions:
         file = write_private(workspace.private / "gate.json", json.dumps(rules))
         program = shlex.join((interpreter(), "-I", "-S", gate.__file__, str(file)))
         # Any other failure than 2 would let the call through.
-        return cls(butler, grants, commands, scripts, f"{program} || exit 2")
+        return cls(butlers, grants, commands, scripts, f"{program} || exit 2")
 
     def settings(self) -> dict[str, Any]:
         hook = {"type": "command", "command": self.gate}
@@ -57,7 +57,7 @@ class Permissions:
     def rules(self) -> list[str]:
         """Paths in rules begin with two slashes when they are absolute."""
         return [
-            f"mcp__{self.butler}__*",
+            *(f"mcp__{butler}__*" for butler in self.butlers),
             *(
                 f"Read(/{path}/**)"
                 for folder in self.grants.readable

@@ -8,45 +8,40 @@ it. Whatever this protocol does that it should not, the process is given up, and
 from __future__ import annotations
 
 import asyncio
-import itertools
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from butlers.domain.session import SessionResult
-from butlers.runtimes.base import Limits, NotWarm
+from butlers.runtimes.base import Limits, McpServer, NotWarm
+from butlers.runtimes.claude_code.command import described, plain
 from butlers.runtimes.claude_code.transcript import CONNECTED, ClaudeTranscript
-from butlers.runtimes.process import Command, Ended, Event, Watch, run
+from butlers.runtimes.dialogue import Dialogue
+from butlers.runtimes.process import Command, Event
 from butlers.runtimes.shapes import mapping, mappings
 
 BOOT_S = 30.0
-ANSWER_S = 10.0  # to a control request
 POLL_S = 0.05
 DIALOGUE = ("--input-format", "stream-json")
 
 
 class WarmClaude:
     def __init__(self, command: Command, butler: str) -> None:
-        self._command = replace(command, argv=(*command.argv, *DIALOGUE))
         self._butler = butler
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
-        self._answers: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
-        self._numbers = itertools.count(1)
         self._transcript = ClaudeTranscript(butler)
-        self._running: asyncio.Task[Ended] | None = None
-        self._watch: Watch | None = None
+        spoken_to = replace(command, argv=(*command.argv, *DIALOGUE))
+        self._dialogue = Dialogue(spoken_to, self._read)
         self._asked = False
 
     @property
     def alive(self) -> bool:
-        return self._running is not None and not self._running.done()
+        return self._dialogue.alive
 
     async def boot(self) -> None:
-        self._begin()
+        self._dialogue.begin()
         try:
             async with asyncio.timeout(BOOT_S):
-                while (status := await self._status()) != CONNECTED:
+                while (status := await self._status(BOOT_S)) != CONNECTED:
                     if status == "failed":
                         raise NotWarm(f"it did not reach {self._butler}")
                     await asyncio.sleep(POLL_S)
@@ -56,82 +51,63 @@ class WarmClaude:
     async def ask(self, prompt: str, system_prompt: str, limits: Limits) -> SessionResult:
         if not self.alive or self._asked:
             raise NotWarm("it is gone")
-        assert self._running is not None
-        assert self._watch is not None
         # From the first initialize on there is no other system prompt: so this comes with the prompt.
         await self._control("initialize", systemPrompt=[system_prompt])
         self._asked = True
-        self._watch.limit(limits)
-        self._watch.begin()
-        message = {"role": "user", "content": prompt}
-        self._say({"type": "user", "message": message, "parent_tool_use_id": None})
+        message = {"role": "user", "content": plain(prompt)}
+        said = {"type": "user", "message": message, "parent_tool_use_id": None}
         try:
-            return self._transcript.result(await asyncio.shield(self._running))
+            return self._transcript.result(await self._dialogue.tell(said, limits))
         finally:
             await self.close()
 
     async def close(self) -> None:
-        self._lines.put_nowait(None)
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
-
-    def _begin(self) -> None:
-        self._watch = Watch(Limits())
-        self._running = asyncio.create_task(
-            run(self._command, Limits(), self._read, feed=self._feed, watch=self._watch)
-        )
-        self._running.add_done_callback(lambda _ended: self._give_up())
-
-    async def _feed(self, writer: asyncio.StreamWriter) -> None:
-        while (line := await self._lines.get()) is not None:
-            writer.write(line.encode() + b"\n")
-            await writer.drain()
-
-    def _say(self, message: Mapping[str, Any]) -> None:
-        self._lines.put_nowait(json.dumps(message))
+        await self._dialogue.close()
 
     def _read(self, event: Event) -> bool:
         if event.get("type") == "control_response":
             answer = mapping(event.get("response"))
-            waiting = self._answers.pop(str(answer.get("request_id")), None)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(answer)
+            self._dialogue.answered(answer.get("request_id"), answer)
             return False
         last = self._transcript.read(event)
         if last:
-            self._lines.put_nowait(None)  # it leaves when its stdin is closed
+            self._dialogue.hang_up()
         return last
 
-    def _give_up(self) -> None:
-        for waiting in self._answers.values():
-            if not waiting.done():
-                waiting.cancel()
-
-    async def _status(self) -> str | None:
-        answer = await self._control("mcp_status")
+    async def _status(self, patience_s: float | None = None) -> str | None:
+        answer = await self._control("mcp_status", patience_s=patience_s)
         for server in mappings(answer.get("mcpServers")):
             if server.get("name") == self._butler:
                 return str(server.get("status"))
         return None
 
-    async def _control(self, subtype: str, **more: Any) -> Mapping[str, Any]:
-        number = f"request-{next(self._numbers)}"
-        waiting: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
-        self._answers[number] = waiting
+    async def _control(
+        self, subtype: str, *, patience_s: float | None = None, **more: Any
+    ) -> Mapping[str, Any]:
         request = {"subtype": subtype, **more}
-        self._say({"type": "control_request", "request_id": number, "request": request})
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                answer = await self._answer(waiting)
-        except TimeoutError:
-            raise NotWarm(f"it did not answer {subtype}") from None
+        answer = await self._dialogue.ask(
+            subtype,
+            lambda number: {"type": "control_request", "request_id": number, "request": request},
+            patience_s,
+        )
         if answer.get("subtype") != "success":
             raise NotWarm(f"it refused {subtype}: {answer.get('error')}")
         return mapping(answer.get("response"))
 
-    async def _answer(self, waiting: asyncio.Future[Mapping[str, Any]]) -> Mapping[str, Any]:
-        await asyncio.wait({waiting})
-        if waiting.cancelled():
-            raise NotWarm("it left")
-        return waiting.result()
+
+class BlankClaude(WarmClaude):
+    """One that knows no butler while it waits, and no token: it is told with the message."""
+
+    def __init__(self, command: Command) -> None:
+        super().__init__(command, butler="")
+
+    async def boot(self) -> None:
+        self._dialogue.begin()
+        await self._control("mcp_status", patience_s=BOOT_S)
+
+    async def meet(self, mcp_servers: Mapping[str, McpServer]) -> None:
+        (self._butler,) = mcp_servers
+        self._transcript = ClaudeTranscript(self._butler)
+        await self._control("mcp_set_servers", servers=described(mcp_servers))
+        if await self._status() != CONNECTED:
+            raise NotWarm(f"it did not reach {self._butler}")

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from butlers.domain.session import Access, SessionResult
 from butlers.runtimes.base import McpServer, Terms
-from butlers.runtimes.cli import CliRuntime, Transcript
+from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
 from butlers.runtimes.codex.catalog import PATIENCE_S, Catalog, bundled
-from butlers.runtimes.codex.command import compose
+from butlers.runtimes.codex.command import compose, compose_waiting
 from butlers.runtimes.codex.transcript import CodexTranscript
+from butlers.runtimes.codex.warm import WarmCodex
 from butlers.runtimes.process import Command
 
 
@@ -34,11 +35,23 @@ class CodexAdapter(CliRuntime):
         env: Mapping[str, str],
         terms: Terms,
     ) -> SessionResult:
-        if not self.catalog.models:  # asked once: it is part of the program
-            patience_s = min(PATIENCE_S, terms.limits.startup_s)
-            self.catalog = await asyncio.to_thread(bundled, self.executable, patience_s)
+        await self._know_models(terms)
         result = await super().invoke(prompt, system_prompt, mcp_servers, env, terms)
         return replace(result, model=terms.model or self.catalog.default)  # its events name none
+
+    def warm(
+        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
+    ) -> WarmCodex | None:
+        if terms.grants.access is not Access.SEALED:
+            return None
+
+        async def prepare() -> Command:
+            make_folders(terms)
+            await self._know_models(terms)
+            return compose_waiting(self.executable, mcp_servers, env, terms, self.catalog)
+
+        (butler,) = mcp_servers
+        return WarmCodex(prepare, butler, terms.model)
 
     def command(
         self,
@@ -55,3 +68,8 @@ class CodexAdapter(CliRuntime):
     def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
         (server,) = mcp_servers
         return CodexTranscript(server)
+
+    async def _know_models(self, terms: Terms) -> None:
+        if not self.catalog.models:  # asked once: it is part of the program
+            patience_s = min(PATIENCE_S, terms.limits.startup_s)
+            self.catalog = await asyncio.to_thread(bundled, self.executable, patience_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,20 @@ def compose(
         cwd=terms.workspace.cwd,
         stdin=prompt,
     )
+
+
+def compose_waiting(
+    executable: Path,
+    mcp_servers: Mapping[str, McpServer],
+    env: Mapping[str, str],
+    terms: Terms,
+    catalog: Catalog,
+) -> Command:
+    """The same files and environment for a process that is spoken to: prompt and model come later."""
+    command = compose(executable, "", "", mcp_servers, env, terms, catalog)
+    argv = (str(executable), "app-server", *terms.args)
+    # Its log is coloured even where nobody looks, which would be read as part of a name.
+    return replace(command, argv=argv, env={**command.env, "NO_COLOR": "1"})
 
 
 def _argv(executable: Path, terms: Terms) -> tuple[str, ...]:

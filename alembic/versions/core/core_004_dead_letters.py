@@ -1,0 +1,14 @@
+"""Dead letters: whether the sender of what could not be handled has been told."""
+
+from alembic import op
+
+revision = "core_004"
+down_revision = "core_003"
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE queue_items ADD COLUMN told boolean NOT NULL DEFAULT false")
+    op.execute(
+        "CREATE INDEX queue_items_untold ON queue_items (queue, id)"
+        " WHERE state = 'dead' AND NOT told"
+    )

@@ -1,0 +1,84 @@
+"""Tells whoever sent a message that it could not be handled: a failure is never silent.
+
+However an item died (refused for good, attempts used up, nobody there for a day, its worker killed),
+it is found here, and its sender is told in the transaction that notes so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from butlers.domain.errors import DatabaseUnavailable
+from butlers.domain.message import InboxItem
+from butlers.domain.request import RequestContext
+from butlers.domain.route import RouteRequest
+from butlers.routing.notify import queue_reply
+from butlers.store import dead_letters
+from butlers.store.database import Database
+from butlers.store.dead_letters import DeadLetter
+from butlers.store.listener import Listener
+from butlers.store.queue import DEAD
+from butlers.wire.codec import decode
+
+log = structlog.get_logger()
+
+SCAN_S = 30.0  # also without being woken: a queue may be left by a process that could not say so
+SHOWN = 300  # characters of an error
+
+# What a queue's items are, for those that somebody waits for an answer to.
+SENDERS: Mapping[str, Any] = {"inbox": InboxItem, "routes": RouteRequest}
+
+
+class Undertaker:
+    def __init__(self, butler: str, database: Database, listener: Listener) -> None:
+        self._butler = butler
+        self._database = database
+        self._listener = listener
+
+    async def run(self) -> None:
+        died = asyncio.Event()
+        with self._listener.wakes(DEAD, died):
+            while True:
+                died.clear()
+                try:
+                    while await self.tell():
+                        pass
+                except DatabaseUnavailable:
+                    pass
+                except Exception:  # a loop edge: the next failure must be told too
+                    log.exception("could not tell of dead letters")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(SCAN_S):
+                        await died.wait()
+
+    async def tell(self) -> int:
+        """Tell the senders of some, and say how many that were."""
+        async with self._database.transaction() as connection:
+            found = await dead_letters.take_untold(connection, list(SENDERS))
+            for letter in found:
+                log.warning("dead letter", queue=letter.queue, item=str(letter.item_id))
+                if (request := _request(letter)) is not None:
+                    await queue_reply(connection, self._butler, request, _words(letter))
+        return len(found)
+
+
+def _request(letter: DeadLetter) -> RequestContext | None:
+    try:
+        request: RequestContext = decode(SENDERS[letter.queue], letter.payload).request
+    except Exception:  # what it carries may be the very reason that it died
+        log.exception("a dead letter can not be read", item=str(letter.item_id))
+        return None
+    return request
+
+
+def _words(letter: DeadLetter) -> str:
+    error = " ".join(letter.error.split())[:SHOWN]
+    return (
+        f"I could not deal with your message: {error or 'it failed each time'}."
+        " It is kept; `butlers dead list` shows it, and it can be tried again."
+    )

@@ -1,0 +1,137 @@
+"""Codex, booted before its prompt is known.
+
+``codex app-server`` reads the same configuration as ``codex exec`` and is spoken to in JSON-RPC by stdin.
+What it boots (its binary, its files, the butler's connection) is ready before the message; the thread is
+started with it, because only a thread's start takes the system prompt, in some fifty milliseconds. Whatever
+this protocol does that it should not, the process is given up, and a cold one thinks instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from butlers import __version__
+from butlers.domain.session import SessionResult
+from butlers.runtimes.base import Limits, NotWarm
+from butlers.runtimes.codex.notices import Notices
+from butlers.runtimes.codex.transcript import CodexTranscript
+from butlers.runtimes.dialogue import Dialogue
+from butlers.runtimes.process import Command, Event
+from butlers.runtimes.shapes import mapping, mappings, text
+
+BOOT_S = 30.0
+TURN = "turn"  # the number of the one request whose answer nobody waits for
+NOBODY_ANSWERS = {"code": -32601, "message": "nobody is here to answer"}
+
+Prepare = Callable[[], Awaitable[Command]]
+
+
+class WarmCodex:
+    def __init__(self, prepare: Prepare, butler: str, model: str | None) -> None:
+        """``prepare`` writes its files: the program has to be asked for its models first."""
+        self._prepare = prepare
+        self._butler = butler
+        self._model = model
+        self._notices = Notices()
+        self._transcript = CodexTranscript(butler)
+        self._dialogue: Dialogue | None = None
+        self._asked = False
+        self._refused: str | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._dialogue is not None and self._dialogue.alive
+
+    async def boot(self) -> None:
+        self._dialogue = Dialogue(await self._prepare(), self._read)
+        self._dialogue.begin()
+        client = {"name": "butlers", "title": "Butlers", "version": __version__}
+        await self._request("initialize", {"clientInfo": client}, BOOT_S)
+        self._dialogue.say({"method": "initialized"})
+        asked = {"serverName": self._butler, "detail": "toolsAndAuthOnly"}
+        status = await self._request("mcpServerStatus/list", asked, BOOT_S)
+        if not any(_reached(server) for server in mappings(status.get("data"))):
+            raise NotWarm(f"it did not reach {self._butler}")
+
+    async def ask(self, prompt: str, system_prompt: str, limits: Limits) -> SessionResult:
+        if self._dialogue is None or not self.alive or self._asked:
+            raise NotWarm("it is gone")
+        thread = await self._start_thread(system_prompt)
+        self._asked = True
+        message = {"type": "text", "text": _encodable(prompt)}
+        turn = {"threadId": mapping(thread.get("thread")).get("id"), "input": [message]}
+        try:
+            ended = await self._dialogue.tell(
+                {"id": TURN, "method": "turn/start", "params": turn}, limits
+            )
+        finally:
+            await self.close()
+        if self._refused is not None:  # so nothing was asked
+            raise NotWarm(f"it refused turn/start: {self._refused}")
+        result = self._transcript.result(ended)
+        return replace(result, model=text(thread.get("model")) or self._model)
+
+    async def close(self) -> None:
+        if self._dialogue is not None:
+            await self._dialogue.close()
+
+    async def _start_thread(self, system_prompt: str) -> Mapping[str, Any]:
+        asked: dict[str, Any] = {"ephemeral": True}
+        if self._model:
+            asked["model"] = self._model
+        if system_prompt.strip():
+            asked["baseInstructions"] = _encodable(system_prompt)
+        thread = await self._request("thread/start", asked)
+        sealed = mapping(thread.get("sandbox")).get("type") == "readOnly"
+        if not sealed or thread.get("approvalPolicy") != "never":
+            raise NotWarm("its thread is not sealed")
+        return thread
+
+    async def _request(
+        self, method: str, params: Mapping[str, Any], patience_s: float | None = None
+    ) -> Mapping[str, Any]:
+        assert self._dialogue is not None
+        answer = await self._dialogue.ask(
+            method, lambda number: {"id": number, "method": method, "params": params}, patience_s
+        )
+        if "result" not in answer:
+            raise NotWarm(f"it refused {method}: {_why(answer)}")
+        return mapping(answer.get("result"))
+
+    def _read(self, event: Event) -> bool:
+        assert self._dialogue is not None
+        if "method" not in event:
+            last = self._hear_answer(event)
+        elif "id" in event:
+            self._dialogue.say({"id": event["id"], "error": NOBODY_ANSWERS})
+            last = False
+        else:
+            said = self._notices.event(event)
+            last = said is not None and self._transcript.read(said)
+        if last:
+            self._dialogue.hang_up()
+        return last
+
+    def _hear_answer(self, answer: Event) -> bool:
+        """True when it is the refusal of the turn: then no news will follow."""
+        assert self._dialogue is not None
+        if answer.get("id") == TURN and "error" in answer:
+            self._refused = _why(answer)
+            return True
+        self._dialogue.answered(answer.get("id"), answer)
+        return False
+
+
+def _reached(server: Mapping[str, Any]) -> bool:
+    return bool(mapping(server.get("serverInfo"))) and not server.get("toolsError")
+
+
+def _why(answer: Mapping[str, Any]) -> str:
+    return text(mapping(answer.get("error")).get("message")) or "no reason given"
+
+
+def _encodable(said: str) -> str:
+    """Half a surrogate pair can be written in JSON, and not be read by who takes it for UTF-8."""
+    return said.encode("utf-8", "replace").decode()
