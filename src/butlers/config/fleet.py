@@ -11,7 +11,7 @@ from butlers.config.document import Document
 from butlers.config.files import make_private_folder, replace_file
 from butlers.config.problems import refuse
 from butlers.config.settings import Settings
-from butlers.config.values import ButlerName, Count, Section, Timezone
+from butlers.config.values import ButlerName, Count, Integer, Section, Timezone
 from butlers.domain.errors import ConfigInvalid
 
 FLEET_FILE = "fleet.toml"
@@ -32,6 +32,9 @@ isolation = "roles"
 
 # How many sessions on a CLI run at once in the whole fleet. Without it: what half of the memory holds.
 # max_sessions = 4
+
+# How many Claude Code processes wait, booted, for a message to any butler. Each takes some 150 MB of memory.
+# warm_pool = 0
 """
 
 
@@ -52,6 +55,7 @@ class FleetConfig(Section):
     )
     isolation: Literal["roles", "none"] = "roles"
     max_sessions: Count | None = None
+    warm_pool: Annotated[Integer, Field(ge=0)] = 0
 
 
 def load_fleet_config(settings: Settings) -> FleetConfig:

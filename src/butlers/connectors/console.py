@@ -10,7 +10,7 @@ from uuid import UUID
 
 from butlers.channels import console
 from butlers.domain.clock import Clock, SystemClock
-from butlers.domain.errors import AnswerLost, ButlersError
+from butlers.domain.errors import AnswerLost, ButlersError, QueueFull
 from butlers.wire.client import McpClient
 from butlers.wire.codec import encode
 
@@ -41,14 +41,15 @@ class ConsoleConnector:
         """Hand a message to the Switchboard; it is stored when this returns.
 
         When the answer is lost on the way nobody knows whether it was stored, so the same event is sent
-        again until there is an answer: the Switchboard keeps one of them.
+        again until there is an answer: the Switchboard keeps one of them. So it is when it has too much to
+        do for the moment.
         """
         envelope = console.parse(text, self._clock, event_id=event_id)
         envelope.check()
         arguments = encode(envelope)
         try:
             return await self._ingest(arguments)
-        except AnswerLost:
+        except (AnswerLost, QueueFull):
             return await self._ingest_again(arguments, patience_s)
 
     async def _ingest(self, arguments: dict[str, Any]) -> UUID:

@@ -24,6 +24,7 @@ from butlers.routing.dispatch import Dispatch
 from butlers.routing.peers import Peers
 from butlers.routing.registration import Registrar
 from butlers.scheduling.scheduler import Scheduler
+from butlers.sessions.blank import BlankPool, BlankShare
 from butlers.sessions.guard import SessionGuard
 from butlers.sessions.spawner import Spawner
 from butlers.sessions.warm import WarmPool
@@ -57,6 +58,7 @@ class Butler:
     guard: SessionGuard
     spawner: Spawner
     warm: WarmPool
+    blank: BlankShare
     peers: Peers
     mcp: FastMCP
     session_tools_bytes: int = 0  # of the tool list that a session's model is given
@@ -75,6 +77,7 @@ class Butler:
         clock: Clock | None = None,
         versions: Path | None = None,
         max_sessions: int | None = None,
+        blanks: BlankPool | None = None,
         phases: tuple[Phase, ...] = PHASES,
     ) -> None:
         self.config = config
@@ -85,6 +88,7 @@ class Butler:
         self.clock = clock or SystemClock()
         self.versions = versions or shipped_versions()
         self.max_sessions = max_sessions  # of the whole fleet; None: what the memory holds
+        self.blanks = blanks  # processes that wait for any butler of the fleet
         self.in_flight = InFlight()
         self.phase = "created"
         self.failure: str | None = None

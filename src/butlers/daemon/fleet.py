@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import structlog
@@ -17,6 +18,7 @@ from butlers.config.roster import check_distinct
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.daemon.logs import adopt_library_logs
+from butlers.sessions.blank import BlankPool, blank_pool
 from butlers.store.provision import Provisioner
 from butlers.store.server import database_server
 from butlers.wire.tokens import FleetKey
@@ -54,7 +56,7 @@ class Fleet:
         """Start all, serve until a signal, stop all."""
         self._take_signals()
         adopt_library_logs()
-        async with database_server(self._settings) as admin:
+        async with database_server(self._settings) as admin, self._blanks() as blanks:
             key = FleetKey.load(self._settings.home)
             provisioner = Provisioner(admin, key, walls=self._fleet.isolation == "roles")
             butlers = [
@@ -64,6 +66,7 @@ class Fleet:
                     key=key,
                     provisioner=provisioner,
                     max_sessions=self._fleet.max_sessions,
+                    blanks=blanks,
                 )
                 for config in self._configs
             ]
@@ -74,6 +77,11 @@ class Fleet:
                 await self._stop.wait()
             finally:
                 await self._end(butlers)
+
+    def _blanks(self) -> AbstractAsyncContextManager[BlankPool | None]:
+        names = [config.name for config in self._configs]
+        fleet = self._fleet
+        return blank_pool(self._settings.home, fleet.warm_pool, names, fleet.max_sessions)
 
     def stop(self) -> None:
         self._stop.set()

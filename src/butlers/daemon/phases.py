@@ -36,10 +36,11 @@ from butlers.routing.registration import Registrar
 from butlers.routing.undertaker import Undertaker
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.scheduling.scheduler import Scheduler
-from butlers.sessions import warm
+from butlers.sessions.blank import BlankShare
 from butlers.sessions.budget import Budget
 from butlers.sessions.environment import SessionEnvironment
 from butlers.sessions.guard import SessionGuard
+from butlers.sessions.pool import waiting_slots
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.spawner import Means, Spawner
 from butlers.sessions.warm import WarmPool
@@ -160,6 +161,7 @@ async def open_listener(butler: Butler) -> None:
         butler.database.login,
         f"butlers:{butler.config.name}:listener",
         recover_every_s=butler.config.buffer.scanner_interval_s,
+        grace_s=butler.config.buffer.scanner_grace_s,
     )
     butler.listener = listener
     butler.background(listener.run(await listener.open()), "listener")
@@ -189,9 +191,18 @@ async def create_spawner(butler: Butler) -> None:
         butler.guard,
         workspaces,
         partial(environment.build, access=Access.SEALED, outside=True),
-        FleetSlots(butler.home, max(1, slots.number // warm.SHARE), warm.FOLDER),
+        waiting_slots(butler.home, butler.max_sessions),
         model=config.runtime.model,
         args=config.runtime.args,
+    )
+    butler.blank = BlankShare(
+        butler.blanks,
+        config.name,
+        butler.url,
+        butler.guard,
+        partial(environment.variables, access=Access.SEALED, outside=True),
+        config.runtime.model,
+        config.runtime.args,
     )
     means = Means(
         config=config,
@@ -205,6 +216,7 @@ async def create_spawner(butler: Butler) -> None:
         budget=Budget(config.budget, load_prices(butler.settings), zone),
         slots=slots,
         warm=butler.warm,
+        blank=butler.blank,
         context=butler.modules.session_context,
         offered_bytes=lambda: butler.session_tools_bytes,
     )
@@ -301,8 +313,10 @@ async def start_liveness_reporter(butler: Butler) -> None:
 
 
 async def accept_calls_until_stopped(butler: Butler) -> None:
-    if butler.spawner.model is not None and butler.config.runtime.warm:
-        butler.background(butler.warm.run(butler.spawner.model), "warm")
+    if butler.spawner.model is not None:
+        await butler.blank.want(butler.spawner.model)
+        if butler.config.runtime.warm:
+            butler.background(butler.warm.run(butler.spawner.model), "warm")
     # Last on the stack, so first at the end: outsiders are refused before anything is drained.
     butler.stack.callback(butler.in_flight.refuse_outsiders)
 

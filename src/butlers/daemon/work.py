@@ -32,7 +32,13 @@ Work = tuple[str, Handler, int]
 def start_workers(butler: Butler, work: Iterable[Work]) -> None:
     for queue_name, handler, concurrency in work:
         worker = QueueWorker(
-            butler.database, butler.listener, queue_name, handler, concurrency=concurrency
+            butler.database,
+            butler.listener,
+            queue_name,
+            handler,
+            concurrency=concurrency,
+            batch=butler.config.buffer.scanner_batch_size,
+            streak=butler.config.buffer.max_consecutive_same_tier,
         )
         worker.start()
         butler.stack.push_async_callback(_stop_worker, butler, worker)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from butlers.domain.clock import Clock
+from butlers.domain.errors import QueueFull
 from butlers.domain.ids import uuid7
 from butlers.domain.message import InboundEnvelope, InboxItem
 from butlers.domain.request import RequestContext
@@ -24,7 +25,10 @@ class Accepted:
     status: str = "accepted"
 
 
-async def accept(connection: Connection, envelope: InboundEnvelope, clock: Clock) -> Accepted:
+async def accept(
+    connection: Connection, envelope: InboundEnvelope, clock: Clock, *, capacity: int
+) -> Accepted:
+    """Keep a new message, or say that it is known. Beyond the capacity a new one is sent away for now."""
     envelope.check()
     trace = current_trace() or TraceContext.new()
     request = RequestContext(
@@ -39,6 +43,8 @@ async def accept(connection: Connection, envelope: InboundEnvelope, clock: Clock
     known = await inbox.store_message(connection, request, envelope)
     if known is not None:
         return Accepted(known, duplicate=True)
+    if await queue.is_full(connection, INBOX, capacity):
+        raise QueueFull(f"{capacity} messages wait to be routed already")
     tier = envelope.control.policy_tier
     item = InboxItem(request, envelope.payload.normalized_text, tier)
     await queue.enqueue(

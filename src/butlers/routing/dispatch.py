@@ -7,6 +7,7 @@ it acknowledges, so asking it twice is the same as asking once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
 from butlers.domain.clock import Clock
@@ -15,6 +16,7 @@ from butlers.domain.errors import PeerUnavailable
 from butlers.domain.message import InboxItem
 from butlers.domain.registration import Registration
 from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.routing.notify import SWITCHBOARD, queue_reply
 from butlers.routing.peers import Peers
 from butlers.store import inbox, registry
 from butlers.store.database import Database
@@ -23,6 +25,8 @@ from butlers.wire.codec import decode, encode
 from butlers.wire.telemetry import route_span
 
 MESSENGER = "messenger"
+PATIENCE = timedelta(minutes=1)
+WAITING = "Who has to answer this is away. Your message is kept, and answered when they are back."
 
 Triage = Callable[[str, Iterable[Registration]], RouteDecision]
 
@@ -40,9 +44,13 @@ class Dispatch:
         decision = await self._decide(item)
         route = RouteRequest(item.request, decision.target, item.text, decision)
         with route_span(item.request.request_id, decision.target, decision.rule):
-            target = await self._find(decision.target)
-            arguments = {"route": encode(route)}
-            await self._peers.call(target.name, target.url, "route.execute", arguments)
+            try:
+                target = await self._find(decision.target)
+                arguments = {"route": encode(route)}
+                await self._peers.call(target.name, target.url, "route.execute", arguments)
+            except PeerUnavailable:
+                await self._tell_of_waiting(item)
+                raise
         async with self._database.transaction() as connection:
             await inbox.mark_routed(connection, item.request.request_id, self._clock.now())
         return {"target": decision.target}
@@ -54,6 +62,12 @@ class Dispatch:
         return await self._peers.call(
             messenger.name, messenger.url, "deliver", {"delivery": encode(delivery)}
         )
+
+    async def _tell_of_waiting(self, item: InboxItem) -> None:
+        """Once, when it takes longer than a person would think. The same words are one delivery."""
+        if self._clock.now() - item.request.received_at > PATIENCE:
+            async with self._database.transaction() as connection:
+                await queue_reply(connection, SWITCHBOARD, item.request, WAITING)
 
     async def _decide(self, item: InboxItem) -> RouteDecision:
         request_id = item.request.request_id

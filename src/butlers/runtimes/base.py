@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -88,6 +88,14 @@ class Warm(Protocol):
     async def close(self) -> None: ...
 
 
+class Blank(Warm, Protocol):
+    """One that knows no butler while it waits: it has to meet its own before it can be asked."""
+
+    async def meet(self, mcp_servers: Mapping[str, McpServer]) -> None:
+        """Until it has reached it, or ``NotWarm``."""
+        ...
+
+
 class Runtime(Protocol):
     @property
     def name(self) -> str: ...
@@ -114,4 +122,8 @@ class Runtime(Protocol):
         self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
     ) -> Warm | None:
         """A process to be booted in advance; None where this runtime has no such thing."""
+        ...
+
+    def blank(self, butlers: Collection[str], env: Mapping[str, str], terms: Terms) -> Blank | None:
+        """The same for a session of any of these butlers, without a token of theirs."""
         ...

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 from butlers.domain.errors import InternalError
 from butlers.domain.session import Access, SessionResult
-from butlers.runtimes.base import McpServer, Terms, Warm
+from butlers.runtimes.base import Blank, McpServer, Terms, Warm
 from butlers.runtimes.process import Command, Ended, Event, run
 
 
@@ -54,6 +54,9 @@ class CliRuntime:
     def warm(
         self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
     ) -> Warm | None:
+        return None
+
+    def blank(self, butlers: Collection[str], env: Mapping[str, str], terms: Terms) -> Blank | None:
         return None
 
     def command(

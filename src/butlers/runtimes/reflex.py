@@ -6,7 +6,7 @@ call journal. So a reflex that is run again after a crash finds what it already 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -111,6 +111,10 @@ async def _notify(butler: McpClient, text: str, calls: list[ToolCall]) -> None:
 async def _call(butler: McpClient, plan: Plan, calls: list[ToolCall]) -> Any:
     if plan.tool is None:
         return None
+
+    def blank(self, butlers: Collection[str], env: Mapping[str, str], terms: Terms) -> None:
+        return None
+
     try:
         result = await butler.call(plan.tool, plan.arguments)
     except ButlersError:

@@ -41,12 +41,17 @@ class SessionEnvironment:
         self, runtime: str, servers: Mapping[str, McpServer], *, access: Access, outside: bool
     ) -> dict[str, str]:
         """``outside``: the session reads what somebody else wrote."""
+        variables = await self.variables(runtime, access=access, outside=outside)
+        return {**variables, "MCP_SERVERS": describe(servers), **traceparent_environment()}
+
+    async def variables(self, runtime: str, *, access: Access, outside: bool) -> dict[str, str]:
+        """What does not depend on which session it is."""
         variables = {"PATH": self._path}
         for variable, name in self._granted(runtime, access, outside=outside).items():
             value = await self._credentials.resolve(name, env=variable)
             if value:
                 variables[variable] = value
-        return {**variables, "MCP_SERVERS": describe(servers), **traceparent_environment()}
+        return variables
 
     def _granted(self, runtime: str, access: Access, *, outside: bool) -> dict[str, str]:
         needs = NEEDS.get(runtime)

@@ -25,6 +25,7 @@ from butlers.domain.faults import kill_point
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult
 from butlers.runtimes.base import Limits, McpServer, NotWarm, Runtime, Terms
 from butlers.runtimes.reflex import ReflexRuntime
+from butlers.sessions.blank import BlankShare
 from butlers.sessions.budget import Budget
 from butlers.sessions.environment import SessionEnvironment
 from butlers.sessions.grants import grants_for, level_of
@@ -32,7 +33,7 @@ from butlers.sessions.guard import QUERY, SessionGuard
 from butlers.sessions.prompt import compose_prompt
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.system_prompt import read_system_prompt
-from butlers.sessions.warm import WarmPool
+from butlers.sessions.warm import Ready, WarmPool
 from butlers.sessions.workspace import Workspaces
 from butlers.store import sessions as log_store
 from butlers.store.database import Database
@@ -63,6 +64,7 @@ class Means:
     budget: Budget
     slots: FleetSlots
     warm: WarmPool
+    blank: BlankShare
     # What modules add to the system prompt, and the bytes of the tools that a session is offered.
     context: Callable[[SessionRequest], Awaitable[Sequence[str]]]
     offered_bytes: Callable[[], int]
@@ -231,7 +233,7 @@ class Spawner:
         ordinary = session.request is not None and session.tools is None
         if not plan.thinks or plan.access is not Access.SEALED or not ordinary:
             return None
-        waiting = await self._means.warm.take()
+        waiting = await self._waiting(plan.runtime)
         if waiting is None:
             return None
         total_s = self._means.config.runtime.timeout_s
@@ -243,6 +245,10 @@ class Spawner:
             return None
         finally:
             await waiting.close()
+
+    async def _waiting(self, runtime: Runtime) -> Ready | None:
+        """The butler's own, else one that waits for any butler."""
+        return await self._means.warm.take() or await self._means.blank.take(runtime)
 
     async def _ask_cold(self, session: SessionRequest, plan: _Plan, prompt: str) -> SessionResult:
         means, config = self._means, self._means.config

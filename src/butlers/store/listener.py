@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 
 import asyncpg
 import structlog
@@ -24,11 +25,19 @@ RETRY_S = 0.25
 
 
 class Listener:
-    def __init__(self, login: Login, application: str, *, recover_every_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        login: Login,
+        application: str,
+        *,
+        recover_every_s: float = 5.0,
+        grace_s: float = 0.0,
+    ) -> None:
         self.holder = secrets.randbits(62)
         self._login = login
         self._application = application
         self._recover_every_s = recover_every_s
+        self._grace = timedelta(seconds=grace_s)
         self._woken: dict[str, set[asyncio.Event]] = {}
         self.vouches = False  # whether the lock is held, so that a claim of ours will be respected
 
@@ -47,7 +56,7 @@ class Listener:
             # Shared: a connection that was cut off may still hold it on the server's side.
             await connection.execute("SELECT pg_advisory_lock_shared($1)", self.holder)
             await connection.add_listener(f"butlers:{self._login.schema}", self._heard)
-            await queue.recover(connection)
+            await queue.recover(connection, self._grace)
         except BaseException:
             connection.terminate()
             raise
@@ -77,7 +86,7 @@ class Listener:
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(lost.wait(), self._recover_every_s)
-            await queue.recover(connection)
+            await queue.recover(connection, self._grace)
 
     async def _reopen(self) -> asyncpg.Connection[asyncpg.Record]:
         while True:

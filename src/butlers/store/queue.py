@@ -44,6 +44,7 @@ class Lease:
     attempt: int
     max_attempts: int
     fence: int
+    priority: int = 0
 
     @classmethod
     def from_row(cls, row: asyncpg.Record) -> Lease:
@@ -55,6 +56,7 @@ class Lease:
             attempt=row["attempts"],
             max_attempts=row["max_attempts"],
             fence=row["fence"],
+            priority=row["priority"],
         )
 
     @property
@@ -108,13 +110,18 @@ async def claim(
     *,
     limit: int = 1,
     lease: timedelta = LEASE,
+    below: int = -1,
 ) -> list[Lease]:
-    """Take up to ``limit`` due items, the most urgent first, each for one holder."""
+    """Take up to ``limit`` due items, the most urgent first, each for one holder.
+
+    ``below`` looks only at what is less urgent than that priority, which would else never be its turn.
+    """
     rows = await connection.fetch(
         """
         WITH due AS (
             SELECT id FROM queue_items
             WHERE queue = $1 AND state = 'ready' AND run_after <= statement_timestamp()
+              AND priority > $5
             ORDER BY priority, run_after, id
             LIMIT $2
             FOR UPDATE SKIP LOCKED
@@ -129,6 +136,7 @@ async def claim(
         limit,
         holder,
         lease,
+        below,
     )
     rows.sort(key=lambda row: (row["priority"], row["run_after"], row["id"]))
     return [Lease.from_row(row) for row in rows]
@@ -244,12 +252,13 @@ async def extend(
     return {row["id"] for row in rows}
 
 
-async def recover(connection: Connection) -> int:
+async def recover(connection: Connection, grace: timedelta = timedelta(0)) -> int:
     """Make items claimable again whose lease has run out or whose holder is dead.
 
     A living holder keeps an advisory lock on its own number (``store.listener``), which the server drops
     the moment the process dies. So a crash costs no waiting; the lease's end is for a holder that is
-    frozen or cut off. Items whose attempts are used up go to the dead letter instead.
+    frozen or cut off, and ``grace`` is what it gets beyond it. Items whose attempts are used up go to the
+    dead letter instead.
     """
     rows = await connection.fetch(
         """
@@ -259,7 +268,7 @@ async def recover(connection: Connection) -> int:
             error = coalesce(error, 'the worker died or lost its lease'),
             holder = NULL, lease_until = NULL, run_after = now()
         WHERE state = 'leased' AND (
-            lease_until < now()
+            lease_until < now() - $1::interval
             OR NOT EXISTS (
                 SELECT FROM pg_locks
                 WHERE locktype = 'advisory' AND granted
@@ -269,7 +278,8 @@ async def recover(connection: Connection) -> int:
             )
         )
         RETURNING queue
-        """
+        """,
+        grace,
     )
     for queue, items in Counter(row["queue"] for row in rows).items():
         count_lease_expiries(queue, items)
@@ -277,6 +287,22 @@ async def recover(connection: Connection) -> int:
     if rows:
         await notify(connection, DEAD)
     return len(rows)
+
+
+async def is_full(connection: Connection, queue: str, capacity: int) -> bool:
+    """Whether so many items are due and wait for a worker. Those that wait for somebody else do not count."""
+    found = await connection.fetchval(
+        """
+        SELECT count(*) FROM (
+            SELECT FROM queue_items
+            WHERE queue = $1 AND state = 'ready' AND run_after <= statement_timestamp()
+            LIMIT $2
+        ) AS due
+        """,
+        queue,
+        capacity,
+    )
+    return bool(found >= capacity)
 
 
 async def depths(connection: Connection) -> dict[str, dict[str, int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import asyncpg
 
 from butlers.domain.registration import Registration
@@ -47,6 +49,21 @@ async def register(connection: Connection, registration: Registration) -> None:
 async def list_registrations(connection: Connection) -> list[Registration]:
     rows = await connection.fetch("SELECT * FROM butler_registry ORDER BY name")
     return [_from_row(row) for row in rows]
+
+
+async def list_states(connection: Connection) -> list[dict[str, Any]]:
+    """Every butler with how long ago it was heard of, and what that makes of it."""
+    rows = await connection.fetch(
+        """
+        SELECT name, url, description, infrastructure, contract_min, contract_max, liveness_ttl_s,
+               registered_at, last_seen_at, jsonb_array_length(triggers) AS triggers,
+               CASE WHEN last_seen_at > now() - liveness_ttl_s * interval '1 second' THEN 'active'
+                    WHEN last_seen_at > now() - 2 * liveness_ttl_s * interval '1 second' THEN 'stale'
+                    ELSE 'quarantined' END AS state
+        FROM butler_registry ORDER BY name
+        """
+    )
+    return [dict(row) for row in rows]
 
 
 async def find_registration(connection: Connection, name: str) -> Registration | None:

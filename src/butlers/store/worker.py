@@ -12,6 +12,7 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -51,13 +52,19 @@ class QueueWorker:
         *,
         concurrency: int = 1,
         lease: timedelta = queue.LEASE,
+        batch: int = 50,
+        streak: int = 10,
     ) -> None:
+        """``streak``: after so many items of one urgency in a row, a less urgent one has its turn."""
         self.queue = queue_name
         self._database = database
         self._listener = listener
         self._handler = handler
         self._concurrency = concurrency
         self._lease = lease
+        self._batch = batch
+        self._longest_streak = streak
+        self._streak, self._urgency = 0, -1
         self._running: dict[asyncio.Task[None], Lease] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
@@ -120,16 +127,25 @@ class QueueWorker:
         return len(leases) == free
 
     async def _claim(self, limit: int) -> list[Lease]:
+        limit = min(limit, self._batch)
+        claim = partial(queue.claim, queue=self.queue, holder=self._listener.holder)
         async with self._database.transaction() as connection:
-            return await queue.claim(
-                connection, self.queue, self._listener.holder, limit=limit, lease=self._lease
-            )
+            turn: list[Lease] = []
+            if self._streak >= self._longest_streak:
+                turn = await claim(connection, limit=1, lease=self._lease, below=self._urgency)
+            rest = limit - len(turn)
+            return turn + (await claim(connection, limit=rest, lease=self._lease) if rest else [])
 
     def _begin(self, leases: list[Lease]) -> None:
         for lease in leases:
+            self._count(lease.priority)
             task = asyncio.create_task(self._work(lease))
             self._running[task] = lease
             task.add_done_callback(self._ended)
+
+    def _count(self, urgency: int) -> None:
+        self._streak = self._streak + 1 if urgency == self._urgency else 1
+        self._urgency = urgency
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         lease = self._running.pop(task)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from butlers.domain.caller import PEERS, CallerKind
+from butlers.domain.caller import OWNER_ONLY, PEERS, CallerKind
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import NotAllowed
 from butlers.domain.message import Control, Event, InboundEnvelope, Payload, Sender, Source
@@ -12,8 +12,9 @@ from butlers.domain.registration import Registration
 from butlers.ingest.accept import INBOX, accept
 from butlers.routing.deliver import DELIVERIES
 from butlers.store import queue
+from butlers.store.registry import list_states
 from butlers.store.registry import register as store_registration
-from butlers.tools.base import tool
+from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 from butlers.wire.codec import encode
 
@@ -30,7 +31,8 @@ async def ingest(
 ) -> dict[str, Any]:
     """Take one message in. It is stored and committed before this answers; a repeat is a duplicate."""
     envelope = InboundEnvelope(source, event, sender, payload, control or Control(), schema_version)
-    accepted = await accept(ctx.connection, envelope, ctx.clock)
+    capacity = ctx.services.config.buffer.queue_capacity
+    accepted = await accept(ctx.connection, envelope, ctx.clock, capacity=capacity)
     return {
         "request_id": str(accepted.request_id),
         "status": accepted.status,
@@ -49,6 +51,13 @@ async def register(ctx: CallContext, registration: Registration) -> dict[str, An
     return {"status": "registered"}
 
 
+@tool(callers=OWNER_ONLY, effect=Effect.READ)
+async def registry_list(ctx: CallContext) -> dict[str, Any]:
+    """The butlers that have registered: active, stale (not heard of for one time to live) or quarantined
+    (for two). A message for one that is away waits for it."""
+    return {"butlers": await list_states(ctx.connection)}
+
+
 @tool(callers=PEERS)
 async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]:
     """Take a delivery for the Messenger. It is stored before this answers."""
@@ -60,4 +69,4 @@ async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]
     return {"status": "accepted", "duplicate": not created}
 
 
-TOOLS = (ingest, register, deliver)
+TOOLS = (ingest, register, registry_list, deliver)

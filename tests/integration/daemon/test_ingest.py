@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from butlers.domain.errors import NotAllowed
+from butlers.domain.errors import NotAllowed, QueueFull
 from butlers.domain.ids import uuid7
 from integration.daemon.house import House, MakeHouse, envelope, until
 
@@ -269,3 +269,80 @@ async def test_only_the_switchboard_hands_deliveries_to_the_messenger(
     async with messenger.peer("switchboard") as peer:
         await peer.call("deliver", {"delivery": delivery("general")})
     assert await messenger.count("deliveries") == 1
+
+
+# -- when there is too much --------------------------------------------------------------------------
+
+
+async def test_beyond_its_capacity_it_pushes_back_and_keeps_nothing_of_it(
+    switchboard: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is known already is still answered; whoever is new is told to come again."""
+    first = envelope("first")
+    async with switchboard.owner() as owner:
+        known = await owner.call("ingest", first)
+    before = await inbox(switchboard)
+
+    async def full(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr("butlers.store.queue.is_full", full)
+    async with switchboard.owner() as owner:
+        with pytest.raises(QueueFull) as refused:
+            await owner.call("ingest", envelope("second", event={"external_event_id": "new"}))
+        assert refused.value.retryable
+        assert refused.value.hint
+        again = await owner.call("ingest", first)
+    assert (again["request_id"], again["duplicate"]) == (known["request_id"], True)
+    assert await inbox(switchboard) == before
+
+
+# -- who is there ------------------------------------------------------------------------------------
+
+
+async def test_a_butler_that_is_not_heard_of_turns_stale_and_then_quarantined(
+    switchboard: House,
+) -> None:
+    async with switchboard.peer("health") as health:
+        await health.call("register", {"registration": registration("health")})
+    async with switchboard.owner() as owner:
+        states = []
+        for late in (0, 1, 2):
+            await switchboard.rows(
+                "UPDATE butler_registry SET last_seen_at = now()"
+                " - ($1 * liveness_ttl_s + 5 * least($1, 1)) * interval '1 second'",
+                late,
+            )
+            (found,) = (await owner.call("registry_list"))["butlers"]
+            states.append(found["state"])
+        assert states == ["active", "stale", "quarantined"]
+        async with switchboard.peer("health") as health:
+            await health.call("register", {"registration": registration("health")})
+        (found,) = (await owner.call("registry_list"))["butlers"]
+        assert found["state"] == "active"
+
+
+async def test_a_sender_who_waits_for_somebody_away_is_told_once(
+    switchboard: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("butlers.routing.dispatch.PATIENCE", timedelta(0))
+    async with switchboard.owner() as owner:
+        sent = await owner.call("ingest", envelope("is anybody there?"))
+
+    async def told() -> list[dict[str, Any]]:
+        return await switchboard.rows(
+            "SELECT payload->>'message' AS message FROM queue_items WHERE queue = 'notify'"
+            " AND payload->>'request_id' = $1",
+            sent["request_id"],
+        )
+
+    await until("the sender to be told", told)
+    tries = "SELECT fence FROM queue_items WHERE queue = 'inbox'"
+
+    async def tried_often() -> bool:
+        (row,) = await switchboard.rows(tries)
+        return bool(row["fence"] >= 3)
+
+    await until("some more attempts", tried_often)
+    (words,) = await told()
+    assert "is away" in words["message"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from butlers.domain.session import Access, Outcome, SessionResult, Usage
@@ -53,6 +53,9 @@ class Thinker:
     def warm(
         self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
     ) -> None:
+        return None
+
+    def blank(self, butlers: Collection[str], env: Mapping[str, str], terms: Terms) -> None:
         return None
 
     async def invoke(

@@ -485,3 +485,65 @@ async def test_when_the_database_was_gone_everything_goes_on_and_nothing_twice(
         with suppress(asyncio.CancelledError):
             await listening
         await database.close()
+
+
+# -- whose turn it is --------------------------------------------------------------------------------
+
+
+async def test_what_is_less_urgent_has_its_turn_after_a_streak(
+    witnessed: Database, staff: Staff
+) -> None:
+    seen: list[str] = []
+
+    async def handler(lease: Lease) -> Any:
+        seen.append(lease.key)
+
+    await put(witnessed, *(f"low-{n}" for n in range(3)), priority=2)
+    await put(witnessed, *(f"high-{n}" for n in range(9)), priority=0)
+    await staff(handler, streak=4)
+    await ended(witnessed, *(f"low-{n}" for n in range(3)), *(f"high-{n}" for n in range(9)))
+    kinds = "".join(key[0] for key in seen)
+    assert kinds == "hhhhlhhhhlhl"
+
+
+async def test_a_batch_is_the_most_that_is_claimed_at_once(
+    witnessed: Database, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    claim = queue.claim
+
+    async def watched(*arguments: Any, limit: int, **options: Any) -> list[Lease]:
+        asked.append(limit)
+        return await claim(*arguments, limit=limit, **options)
+
+    async def handler(lease: Lease) -> Any:
+        return None
+
+    monkeypatch.setattr(queue, "claim", watched)
+    await put(witnessed, *(str(n) for n in range(7)))
+    working = QueueWorker(witnessed, listener, QUEUE, handler, concurrency=20, batch=3)
+    working.start()
+    await ended(witnessed, *(str(n) for n in range(7)))
+    await working.stop(0)
+    assert max(asked) == 3
+
+
+async def test_a_late_holder_has_its_grace(witnessed: Database) -> None:
+    await put(witnessed, "k")
+    async with witnessed.transaction() as connection:
+        await connection.execute("SELECT pg_advisory_lock_shared(77)")
+        try:
+            await queue.claim(connection, QUEUE, 77, lease=timedelta(seconds=-5))
+            assert await queue.recover(connection, timedelta(seconds=60)) == 0
+            assert await queue.recover(connection, timedelta(seconds=1)) == 1
+        finally:
+            await connection.execute("SELECT pg_advisory_unlock_shared(77)")
+
+
+async def test_full_is_what_is_due_and_nothing_else(witnessed: Database) -> None:
+    await put(witnessed, "a", "b")
+    async with witnessed.transaction() as connection:
+        assert await queue.is_full(connection, QUEUE, 2)
+        assert not await queue.is_full(connection, QUEUE, 3)
+        await connection.execute("UPDATE queue_items SET run_after = now() + interval '1 hour'")
+        assert not await queue.is_full(connection, QUEUE, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from structlog.testing import capture_logs
@@ -34,6 +34,9 @@ class Program:
     def warm(
         self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
     ) -> None:
+        return None
+
+    def blank(self, butlers: Collection[str], env: Mapping[str, str], terms: Terms) -> None:
         return None
 
     async def invoke(

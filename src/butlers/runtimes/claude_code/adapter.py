@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from butlers.domain.session import Access
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.claude_code.command import compose
 from butlers.runtimes.claude_code.transcript import ClaudeTranscript
-from butlers.runtimes.claude_code.warm import WarmClaude
+from butlers.runtimes.claude_code.warm import BlankClaude, WarmClaude
 from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
 from butlers.runtimes.process import Command
 
@@ -35,6 +35,14 @@ class ClaudeCodeAdapter(CliRuntime):
         command = compose(self.executable, "", "", mcp_servers, env, terms)
         (butler,) = mcp_servers
         return WarmClaude(command, butler)
+
+    def blank(
+        self, butlers: Collection[str], env: Mapping[str, str], terms: Terms
+    ) -> BlankClaude | None:
+        if terms.grants.access is not Access.SEALED:
+            return None
+        make_folders(terms)
+        return BlankClaude(compose(self.executable, "", "", {}, env, terms, butlers))
 
     def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
         (butler,) = mcp_servers
