@@ -232,6 +232,7 @@ class SessionUnavailable(SessionFailed):
 
     code = "session_unavailable"
     retryable = True
+    default_hint = "its model or its CLI is not to be had right now; it is tried again"
 
 
 class OverBudget(ButlersError):
@@ -248,6 +249,7 @@ class Postponed(ButlersError):
 
     code = "postponed"
     retryable = True
+    default_hint = "nothing has to be done; it goes on by itself"
 
     def __init__(self, message: str, until: datetime) -> None:
         super().__init__(message)

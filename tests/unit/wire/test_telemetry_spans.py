@@ -17,7 +17,7 @@ from butlers.domain.errors import NotFound
 from butlers.domain.ids import uuid7
 from butlers.domain.redaction import redactor
 from butlers.domain.request import RequestContext
-from butlers.domain.session import Outcome, SessionRequest, SessionResult
+from butlers.domain.session import Outcome, SessionRequest, SessionResult, Usage
 from butlers.domain.trace import TraceContext, current_trace, in_trace, traceparent_environment
 from butlers.wire import telemetry
 from butlers.wire.telemetry import backend, item_span, session_span, span, tool_span
@@ -302,7 +302,7 @@ async def test_as_a_decorator_each_call_has_its_own(kept: Kept) -> None:
 
 
 def test_a_session_tells_its_time_tokens_and_cost(kept: Kept) -> None:
-    result = SessionResult(Outcome.OK, "", usage={"input_tokens": 1200, "output_tokens": 34})
+    result = SessionResult(Outcome.OK, "", usage=Usage(1200, 34))
     with session_span(session_request(), butler="health", runtime="codex") as opened:
         opened.ended(result, 2.5, cost_usd=0.01)
     told = {(what, attributes.get("type")): value for what, value, attributes in kept.measured}
