@@ -151,13 +151,17 @@ class _Collector:
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
         self._away = False
+        self._lock = threading.Lock()  # spans and metrics are sent by two threads
 
     def said(self, accepted: bool) -> None:
-        if accepted and self._away:
-            log.info("the collector is back", endpoint=self._endpoint)
-        elif not accepted and not self._away:
-            log.warning("the collector takes nothing; telemetry is lost", endpoint=self._endpoint)
-        self._away = not accepted
+        with self._lock:
+            if accepted and self._away:
+                log.info("the collector is back", endpoint=self._endpoint)
+            elif not accepted and not self._away:
+                log.warning(
+                    "the collector takes nothing; telemetry is lost", endpoint=self._endpoint
+                )
+            self._away = not accepted
 
 
 class _SpanExporter(OTLPSpanExporter):
