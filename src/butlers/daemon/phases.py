@@ -27,6 +27,7 @@ from butlers.domain.caller import CallerKind
 from butlers.domain.errors import ConfigInvalid
 from butlers.domain.request import RequestContext
 from butlers.domain.session import Access
+from butlers.ingest.classify import Classifier
 from butlers.ingest.triage import decide
 from butlers.modules.lifecycle import ModuleSet
 from butlers.routing.dispatch import Dispatch
@@ -230,7 +231,10 @@ async def wire_pipeline(butler: Butler) -> None:
     butler.peers = Peers(butler.config.name, butler.key)
     butler.stack.push_async_callback(butler.peers.close)
     if butler.config.role is Role.SWITCHBOARD:
-        butler.dispatch = Dispatch(butler.database, butler.peers, butler.clock, decide)
+        classifier = Classifier(butler.database, butler.spawner)
+        butler.dispatch = Dispatch(
+            butler.database, butler.peers, butler.clock, decide, classifier.classify
+        )
 
 
 async def sync_schedules(butler: Butler) -> None:

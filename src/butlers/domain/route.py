@@ -8,6 +8,8 @@ from typing import Literal
 from butlers.domain.request import RequestContext
 from butlers.domain.strict import STRICT
 
+FALLBACK_RULE = "fallback"
+
 
 @dataclass(frozen=True, slots=True)
 class RouteDecision:

@@ -43,6 +43,7 @@ class SessionRequest:
     request: RequestContext | None = None
     request_id: UUID | None = None  # keys the call journal; a retry of the work keeps it
     tools: frozenset[str] | None = None  # those it is given; None: all that a session may call
+    task: str | None = None  # what is to be done with a message; None: answer it
 
 
 @dataclass(frozen=True, slots=True)

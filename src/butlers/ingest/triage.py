@@ -9,7 +9,7 @@ import structlog
 
 from butlers.domain.errors import InvalidArguments
 from butlers.domain.registration import Registration
-from butlers.domain.route import RouteDecision
+from butlers.domain.route import FALLBACK_RULE, RouteDecision
 from butlers.skills.reflexes import CompiledTrigger, compile_trigger
 
 log = structlog.get_logger()
@@ -26,7 +26,7 @@ def decide(text: str, registrations: Iterable[Registration]) -> RouteDecision:
             trigger = _compiled(pattern)
             if trigger is not None and trigger.matches(text):
                 return RouteDecision(registration.name, "trigger", f"matches {pattern!r}")
-    return RouteDecision(FALLBACK, "fallback", "no butler advertises a trigger for it")
+    return RouteDecision(FALLBACK, FALLBACK_RULE, "no butler advertises a trigger for it")
 
 
 @lru_cache(maxsize=4096)

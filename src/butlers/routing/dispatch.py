@@ -6,7 +6,7 @@ it acknowledges, so asking it twice is the same as asking once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import PeerUnavailable
 from butlers.domain.message import InboxItem
 from butlers.domain.registration import Registration
-from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.domain.route import FALLBACK_RULE, RouteDecision, RouteRequest
 from butlers.routing.notify import SWITCHBOARD, queue_reply
 from butlers.routing.peers import Peers
 from butlers.store import inbox, registry
@@ -29,14 +29,19 @@ PATIENCE = timedelta(minutes=1)
 WAITING = "Who has to answer this is away. Your message is kept, and answered when they are back."
 
 Triage = Callable[[str, Iterable[Registration]], RouteDecision]
+# Asked where triage has no better answer than the fallback.
+Classify = Callable[[InboxItem, Sequence[Registration]], Awaitable[RouteDecision | None]]
 
 
 class Dispatch:
-    def __init__(self, database: Database, peers: Peers, clock: Clock, triage: Triage) -> None:
+    def __init__(
+        self, database: Database, peers: Peers, clock: Clock, triage: Triage, classify: Classify
+    ) -> None:
         self._database = database
         self._peers = peers
         self._clock = clock
         self._triage = triage
+        self._classify = classify
 
     async def route_message(self, lease: Lease) -> Any:
         """Decide where a message goes, once, and hand it over."""
@@ -74,7 +79,11 @@ class Dispatch:
         async with self._database.transaction() as connection:
             if known := await inbox.read_decision(connection, request_id):
                 return known
-            decision = self._triage(item.text, await registry.list_registrations(connection))
+            registrations = await registry.list_registrations(connection)
+        decision = self._triage(item.text, registrations)
+        if decision.rule == FALLBACK_RULE:
+            decision = await self._classify(item, registrations) or decision
+        async with self._database.transaction() as connection:
             return await inbox.store_decision(connection, request_id, decision)
 
     async def _find(self, name: str) -> Registration:

@@ -6,17 +6,29 @@ from typing import Any, Literal
 
 from butlers.domain.caller import OWNER_ONLY, PEERS, CallerKind
 from butlers.domain.delivery import DeliveryRequest
-from butlers.domain.errors import NotAllowed
-from butlers.domain.message import Control, Event, InboundEnvelope, Payload, Sender, Source
+from butlers.domain.errors import InvalidArguments, NotAllowed, NotFound
+from butlers.domain.message import (
+    Control,
+    Event,
+    InboundEnvelope,
+    Payload,
+    Sender,
+    Source,
+    check_storable,
+)
 from butlers.domain.registration import Registration
+from butlers.domain.route import RouteDecision
 from butlers.ingest.accept import INBOX, accept
 from butlers.routing.deliver import DELIVERIES
 from butlers.store import queue
-from butlers.store.registry import list_states
+from butlers.store.inbox import store_decision
+from butlers.store.registry import list_registrations, list_states
 from butlers.store.registry import register as store_registration
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 from butlers.wire.codec import encode
+
+LONGEST_REASON = 300
 
 
 @tool(callers=frozenset({CallerKind.OWNER}))
@@ -51,6 +63,21 @@ async def register(ctx: CallContext, registration: Registration) -> dict[str, An
     return {"status": "registered"}
 
 
+@tool(callers=frozenset({CallerKind.SESSION}))
+async def assign(ctx: CallContext, butler: str, reason: str) -> dict[str, Any]:
+    """Say which butler the message of this session is for, and in a few words why."""
+    if ctx.request is None:
+        raise InvalidArguments("there is no message to assign")
+    check_storable("the reason", [reason])
+    known = {one.name: one for one in await list_registrations(ctx.connection)}
+    if butler not in known or known[butler].infrastructure:
+        names = ", ".join(name for name, one in known.items() if not one.infrastructure)
+        raise NotFound(f"there is no butler {butler!r} to take it", hint=f"butlers: {names}")
+    decision = RouteDecision(butler, "classified", reason[:LONGEST_REASON])
+    kept = await store_decision(ctx.connection, ctx.request.request_id, decision)
+    return {"butler": kept.target}
+
+
 @tool(callers=OWNER_ONLY, effect=Effect.READ)
 async def registry_list(ctx: CallContext) -> dict[str, Any]:
     """The butlers that have registered: active, stale (not heard of for one time to live) or quarantined
@@ -69,4 +96,4 @@ async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]
     return {"status": "accepted", "duplicate": not created}
 
 
-TOOLS = (ingest, register, registry_list, deliver)
+TOOLS = (ingest, register, assign, registry_list, deliver)
