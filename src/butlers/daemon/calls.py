@@ -294,7 +294,8 @@ class CallPipeline(Middleware):
         context: MiddlewareContext[mt.CallToolRequestParams],
         call_next: CallNext[mt.CallToolRequestParams, ToolResult],
     ) -> ToolResult:
-        readonly = call.spec.effect is Effect.READ and not call.audited
+        reads = call.spec.effect is Effect.READ
+        readonly = reads and not call.audited
         async with self._services.database.transaction(readonly=readonly) as connection:
             done = await journal.begin(connection, key, call.caller.session_id) if key else None
             if done is not None:
@@ -311,7 +312,8 @@ class CallPipeline(Middleware):
                 if key:
                     await journal.record(connection, key, _freeze(result))
             if call.audited:
-                await record_call(connection, call.record(result, replayed=done is not None))
+                record = call.record(result, replayed=done is not None)
+                await record_call(connection, record, hurry=not reads)
             kill_point(f"{call.spec.name}.before_commit")
         kill_point(f"{call.spec.name}.committed")
         return result

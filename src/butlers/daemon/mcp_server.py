@@ -53,7 +53,7 @@ def name_tools(specs: Iterable[tuple[str, ToolSpec]]) -> dict[str, ToolSpec]:
 
 def register(mcp: FastMCP, named: dict[str, ToolSpec]) -> dict[str, int]:
     """Put them on the server; says how many bytes of a tool list each takes."""
-    sizes = {}
+    sizes, schemas = {}, {}
     for name, spec in named.items():
         tool = FunctionTool.from_function(
             _without_context(spec, name),
@@ -65,8 +65,11 @@ def register(mcp: FastMCP, named: dict[str, ToolSpec]) -> dict[str, int]:
         schema = _slim(dereference_refs(tool.parameters))
         flat = tool.model_copy(update={"parameters": schema})
         mcp.add_tool(flat)
+        schemas[name] = schema
         listed = {"name": name, "description": flat.description, "inputSchema": flat.parameters}
         sizes[name] = len(json.dumps(listed, ensure_ascii=False).encode())
+    # Else the protocol library lists, checks and writes out all tools before each call of one.
+    mcp._mcp_server.get_tool_input_schema = schemas.get
     return sizes
 
 

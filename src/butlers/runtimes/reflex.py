@@ -53,6 +53,9 @@ class ReflexRuntime:
     ) -> None:
         return None  # it starts no process
 
+    def blank(self, butlers: Collection[str], env: Mapping[str, str], terms: Terms) -> None:
+        return None
+
     async def invoke(
         self,
         prompt: str,
@@ -111,10 +114,6 @@ async def _notify(butler: McpClient, text: str, calls: list[ToolCall]) -> None:
 async def _call(butler: McpClient, plan: Plan, calls: list[ToolCall]) -> Any:
     if plan.tool is None:
         return None
-
-    def blank(self, butlers: Collection[str], env: Mapping[str, str], terms: Terms) -> None:
-        return None
-
     try:
         result = await butler.call(plan.tool, plan.arguments)
     except ButlersError:

@@ -23,13 +23,23 @@ class CallRecord:
     result_bytes: int | None = None
 
 
-async def record_call(connection: Connection, call: CallRecord) -> None:
+_INSERT = """
+INSERT INTO tool_calls (id, session_id, request_id, caller_kind, caller, tool, arguments,
+                        ok, replayed, error, duration_ms, result_digest, result_bytes)
+SELECT $1::uuid, $2::uuid, $3::uuid, $4, $5, $6, $7::jsonb, $8::boolean, $9::boolean, $10, $11::integer,
+       $12, $13::integer
+"""
+# The commit of this transaction does not wait for the disk: a crash of the server may forget the row.
+_INSERT_UNHURRIED = f"""
+WITH pace AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true) AS set)
+{_INSERT} FROM pace WHERE pace.set IS NOT NULL
+"""
+
+
+async def record_call(connection: Connection, call: CallRecord, *, hurry: bool = True) -> None:
+    """``hurry=False`` is for a transaction that holds nothing but this note."""
     await connection.execute(
-        """
-        INSERT INTO tool_calls (id, session_id, request_id, caller_kind, caller, tool, arguments,
-                                ok, replayed, error, duration_ms, result_digest, result_bytes)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
-        """,
+        _INSERT if hurry else _INSERT_UNHURRIED,
         uuid7(),
         call.caller.session_id,
         call.caller.request_id,

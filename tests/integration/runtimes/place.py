@@ -14,6 +14,7 @@ import psutil
 from butlers.config.settings import Settings
 from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest, SessionResult
+from butlers.sessions.blank import BlankPool
 from butlers.store.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.daemon.house import House, request_context, until, write_tester, write_versions
@@ -78,10 +79,13 @@ def make_house(
 
 
 @asynccontextmanager
-async def at_work(house: House, model: FakeModel, cli: Cli, **more: str) -> AsyncIterator[Place]:
+async def at_work(
+    house: House, model: FakeModel, cli: Cli, *, blanks: BlankPool | None = None, **more: str
+) -> AsyncIterator[Place]:
     path = f"{npm.installed('clis')}:{PATH}"
     environ = {"PATH": path, **cli.environment(model.url), **more}
-    butler = house.make(settings=Settings(house.home, environ=MappingProxyType(environ)))
+    settings = Settings(house.home, environ=MappingProxyType(environ))
+    butler = house.make(settings=settings, blanks=blanks)
     await butler.start()
     try:
         yield Place(house, model)

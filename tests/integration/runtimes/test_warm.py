@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Outcome, SessionRequest
-from butlers.sessions import warm as warm_module
+from butlers.sessions import pool
 from butlers.store.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.daemon.house import until
@@ -123,10 +123,10 @@ async def test_they_are_let_go_when_nothing_comes(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await place.ready()
-    monkeypatch.setattr(warm_module, "IDLE_S", 0.0)
+    monkeypatch.setattr(pool, "IDLE_S", 0.0)
     place.house.butler.warm._wanted.set()
     await until("it to be let go", lambda: not place.waiting() or None)
-    monkeypatch.setattr(warm_module, "IDLE_S", 900.0)
+    monkeypatch.setattr(pool, "IDLE_S", 900.0)
     place.model.script = [Say("Awake.")]
     assert (await place.run()).text == "Awake."
     await place.ready()

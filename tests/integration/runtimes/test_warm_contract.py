@@ -7,34 +7,89 @@ from pathlib import Path
 import pytest
 
 from butlers.domain.ids import uuid7
-from butlers.domain.session import SessionRequest, SessionResult
-from butlers.runtimes.base import McpServer
+from butlers.domain.session import Access, SessionRequest, SessionResult
+from butlers.runtimes.base import Blank, McpServer, Warm
 from integration.daemon.house import House
+from integration.runtimes import test_contract as contract
 from integration.runtimes.bench import SYSTEM_PROMPT, Bench
 from integration.runtimes.clis import CLAUDE, CODEX, Cli
 from support.fake_model import FakeModel
 
 
 class WarmBench(Bench):
+    def process(self, servers: dict[str, McpServer]) -> Warm | None:
+        return self.adapter.warm(servers, self.environment, self.terms)
+
     async def invoke(self, prompt: str = "Do it.") -> SessionResult:
         asked = SessionRequest(uuid7(), prompt, "test", tools=self.tools)
         with self.house.butler.guard.admit(asked) as token:
-            servers = {"tester": McpServer(self.url or self.house.butler.url, token)}
-            warm = self.adapter.warm(servers, self.environment, self.terms)
-            assert warm is not None
+            servers = {"tester": McpServer(self.house.butler.url, token)}
+            process = self.process(servers)
+            assert process is not None
             try:
-                await warm.boot()
-                return await warm.ask(prompt, SYSTEM_PROMPT, self.limits)
+                await process.boot()
+                await self.introduce(process, servers)
+                return await process.ask(prompt, SYSTEM_PROMPT, self.limits)
             finally:
-                await warm.close()
+                await process.close()
+
+    async def introduce(self, process: Warm, servers: dict[str, McpServer]) -> None:
+        """It knows its butler already."""
 
 
-@pytest.fixture(params=(CLAUDE, CODEX), ids=lambda cli: cli.name)
-def cli(request: pytest.FixtureRequest) -> Cli:
-    chosen: Cli = request.param
+class BlankBench(WarmBench):
+    def process(self, servers: dict[str, McpServer]) -> Blank | None:
+        return self.adapter.blank(("other", *servers), self.environment, self.terms)
+
+    async def introduce(self, process: Warm, servers: dict[str, McpServer]) -> None:
+        await process.meet(servers)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(
+    params=[(CLAUDE, WarmBench), (CODEX, WarmBench), (CLAUDE, BlankBench)],
+    ids=("claude-code", "codex", "claude-code-blank"),
+)
+def kind(request: pytest.FixtureRequest) -> tuple[Cli, type[WarmBench]]:
+    chosen: tuple[Cli, type[WarmBench]] = request.param
     return chosen
 
 
 @pytest.fixture
-def bench(house: House, model: FakeModel, cli: Cli, executable: Path, private: Path) -> Bench:
-    return WarmBench(house, model, cli, cli.adapter(executable), private)
+def cli(kind: tuple[Cli, type[WarmBench]]) -> Cli:
+    return kind[0]
+
+
+@pytest.fixture
+def bench(
+    house: House,
+    model: FakeModel,
+    kind: tuple[Cli, type[WarmBench]],
+    executable: Path,
+    private: Path,
+) -> Bench:
+    cli, made = kind
+    return made(house, model, cli, cli.adapter(executable), private)
+
+
+test_a_tool_call_and_an_answer = contract.test_a_tool_call_and_an_answer
+test_what_it_used_and_which_model = contract.test_what_it_used_and_which_model
+test_the_prompts_arrive_as_they_are = contract.test_the_prompts_arrive_as_they_are
+test_a_prompt_is_never_a_command = contract.test_a_prompt_is_never_a_command
+test_a_file_that_a_prompt_names_is_not_read = contract.test_a_file_that_a_prompt_names_is_not_read
+test_a_tool_that_raises = contract.test_a_tool_that_raises
+test_a_model_that_fails = contract.test_a_model_that_fails
+test_a_model_that_fails_once_is_asked_again = contract.test_a_model_that_fails_once_is_asked_again
+test_no_credential_at_all = contract.test_no_credential_at_all
+test_it_hangs_in_the_middle = contract.test_it_hangs_in_the_middle
+test_the_cli_is_ended_from_outside = contract.test_the_cli_is_ended_from_outside
+test_a_sealed_session_has_its_butlers_tools_alone = (
+    contract.test_a_sealed_session_has_its_butlers_tools_alone
+)
+test_instruction_files_are_not_read_by_the_cli = (
+    contract.test_instruction_files_are_not_read_by_the_cli
+)
+test_its_token_is_not_on_the_command_line = contract.test_its_token_is_not_on_the_command_line
+
+
+async def test_foreign_servers_and_hooks_are_not_loaded(bench: Bench, tmp_path: Path) -> None:
+    await contract.test_foreign_servers_and_hooks_are_not_loaded(bench, tmp_path, Access.SEALED)

@@ -76,3 +76,10 @@ def test_a_home_that_can_not_be_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="can not be written") as caught:
         load_fleet_config(_settings(tmp_path / "file" / "home"))
     assert "BUTLERS_HOME" in (caught.value.hint or "")
+
+
+def test_a_pool_for_any_butler_is_asked_for(tmp_path: Path) -> None:
+    assert FleetConfig().warm_pool == 0
+    assert load_fleet_config(_write(tmp_path, "warm_pool = 2")).warm_pool == 2
+    with pytest.raises(ConfigInvalid, match="warm_pool"):
+        load_fleet_config(_write(tmp_path, "warm_pool = -1"))

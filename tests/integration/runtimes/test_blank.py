@@ -1,0 +1,195 @@
+"""CLIs that wait for any butler: told with the message whose they are, and only where nothing differs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from structlog.testing import capture_logs
+
+from butlers.domain.ids import uuid7
+from butlers.domain.session import Outcome, SessionRequest
+from butlers.sessions import pool as pools
+from butlers.sessions.blank import NOBODY, BlankPool, blank_pool
+from butlers.store.provision import Provisioner
+from butlers.wire.tokens import FleetKey
+from integration.daemon.house import House, until
+from integration.runtimes.clis import CLAUDE
+from integration.runtimes.place import Place, at_work, make_house
+from support.fake_model import FakeModel, Say, Use
+
+NAMES = ("tester", "second")
+
+
+@dataclass
+class Street:
+    """Two butlers of one process, and what waits for either."""
+
+    pool: BlankPool
+    places: dict[str, Place]
+    home: Path
+    stack: AsyncExitStack
+
+    async def ready(self, number: int = 1) -> None:
+        await until(f"{number} to wait", lambda: self.pool.count == number or None)
+
+    def waiting(self) -> set[int]:
+        mark = str(self.home / "sessions" / NOBODY)
+        return {pid for pid, home in _homes() if home.startswith(mark)}
+
+
+def _homes() -> list[tuple[int, str]]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            found.append((process.pid, process.environ().get("HOME", "")))
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+async def street(
+    offline: None,
+    tmp_path: Path,
+    home: Path,
+    key: FleetKey,
+    provisioner: Provisioner,
+    database_name: str,
+    model: FakeModel,
+) -> AsyncIterator[Street]:
+    async with AsyncExitStack() as stack:
+        pool = await stack.enter_async_context(blank_pool(home, 1, NAMES, None))
+        assert pool is not None
+        places = {}
+        for name in NAMES:
+            folder = tmp_path / name
+            folder.mkdir()
+            house = make_house(folder, home, key, provisioner, database_name, CLAUDE)
+            _rename(house, name)
+            place = await stack.enter_async_context(at_work(house, model, CLAUDE, blanks=pool))
+            places[name] = place
+        yield Street(pool, places, home, stack)
+
+
+def _rename(house: House, name: str) -> None:
+    """A butler of that name in a schema of its own."""
+    file = house.directory / "butler.toml"
+    text = file.read_text().replace('name = "tester"', f'name = "{name}"', 1)
+    file.write_text(text.replace("db.name =", f'db.schema = "{name}"\ndb.name =', 1))
+    (house.directory / "CLAUDE.md").write_text(f"You are {name}, and you say {name.upper()}.")
+
+
+async def test_two_butlers_use_it_in_turn(street: Street, model: FakeModel) -> None:
+    for name, place in street.places.items():
+        await street.ready()
+        before = street.waiting()
+        assert before
+        model.script = [Use("quick", text=name), Say(f"Said by {name}.")]
+        session, first = place.message(f"to {name}"), len(model.turns)
+        with capture_logs() as logs:
+            result = await place.run(session)
+        assert (result.outcome, result.error, result.text) == (
+            Outcome.OK,
+            None,
+            f"Said by {name}.",
+        )
+        assert not [line for line in logs if "cold" in line["event"]]
+        assert result.denials == ()
+        turn = model.turns[first]
+        assert name.upper() in turn.system
+        assert f"to {name}" in turn.user
+        assert turn.find("quick") == f"mcp__{name}__quick"
+        assert all(offered.startswith(f"mcp__{name}__") for offered in turn.offered)
+        (row,) = await place.house.rows("SELECT session_id, request_id FROM tool_calls")
+        assert (row["session_id"], row["request_id"]) == (session.session_id, session.request_id)
+        await street.ready()
+        assert not before & street.waiting(), "one process is one session"
+
+
+async def test_while_it_waits_it_knows_no_token(street: Street, model: FakeModel) -> None:
+    await street.ready()
+    assert model.turns == [], "waiting costs no tokens"
+    for place in street.places.values():
+        assert place.house.butler.guard._live == {}
+    for pid in street.waiting():
+        process = psutil.Process(pid)
+        assert "MCP_SERVERS" not in process.environ()
+        assert os.listdir(process.cwd()) == []
+
+
+async def test_what_is_not_a_sealed_message_starts_cold(street: Street) -> None:
+    await street.ready()
+    before = street.waiting()
+    result = await street.places["tester"].run(SessionRequest(uuid7(), "tidy up", "trigger"))
+    assert result.outcome is Outcome.OK
+    assert before <= street.waiting()
+
+
+async def test_another_credential_is_another_process(street: Street, model: FakeModel) -> None:
+    """The one that waits holds the key that it was booted with."""
+    await street.ready()
+    before, place = street.waiting(), street.places["second"]
+    environ = {**place.house.butler.settings.environ, "ANTHROPIC_API_KEY": "another"}
+    place.house.butler.credentials._environ = environ  # as if it had been changed in the store
+    model.script = [Say("On my own key.")]
+    assert (await place.run()).text == "On my own key."
+    assert before <= street.waiting(), "it still waits for who has its key"
+    model.script = [Say("On the shared one.")]
+    assert (await street.places["tester"].run()).text == "On the shared one."
+    assert not before & street.waiting()
+
+
+async def test_a_control_protocol_that_misbehaves_is_given_up_for_a_cold_start(
+    street: Street, model: FakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await street.ready()
+    monkeypatch.setattr("butlers.runtimes.dialogue.ANSWER_S", 0.2)
+    frozen, place = street.waiting(), street.places["tester"]
+    for process in frozen:
+        os.kill(process, signal.SIGSTOP)
+    model.script = [Use("write", text="once"), Say("Cold, but here.")]
+    with capture_logs() as logs:
+        result = await place.run()
+    assert (result.outcome, result.text) == (Outcome.OK, "Cold, but here.")
+    assert any(line["event"] == "warm start failed; starting cold" for line in logs)
+    assert await place.house.count("entries") == 1
+    await until("the frozen one to be gone", lambda: not frozen & street.waiting() or None)
+
+
+async def test_the_memory_bounds_it(street: Street, model: FakeModel) -> None:
+    await street.ready()
+    await street.pool._let_go()
+    held = []
+    while (slot := street.pool._slots.try_take()) is not None:
+        held.append(slot[1])
+    try:
+        model.script = [Say("Cold.")]
+        assert (await street.places["tester"].run()).text == "Cold."
+        assert street.pool.count == 0
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+async def test_it_is_let_go_when_nothing_comes(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await street.ready()
+    monkeypatch.setattr(pools, "IDLE_S", 0.0)
+    street.pool._wanted.set()
+    await until("it to be let go", lambda: not street.waiting() or None)
+
+
+async def test_the_end_leaves_none_behind(street: Street) -> None:
+    await street.ready()
+    assert street.waiting()
+    await street.stack.aclose()
+    assert street.waiting() == set()
+    assert os.listdir(street.home / "sessions" / NOBODY) == []
