@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from butlers.cli.clients import owner_client, running_butlers
+from butlers.cli.clients import ask_all, owner_client, running_butlers
 from butlers.cli.output import print_json, print_table
 from butlers.config.settings import Settings
 from butlers.domain.errors import NotFound
@@ -60,7 +60,7 @@ async def _collect() -> list[dict[str, Any]]:
         return [{"butler": name, **letter} for letter in answer["dead_letters"]]
 
     names = running_butlers(Settings.from_environ())
-    found = await asyncio.gather(*(of(name) for name in names))
+    found = await ask_all(names, of)
     every = [letter for letters in found for letter in letters]
     return sorted(every, key=lambda letter: str(letter["finished_at"]), reverse=True)
 

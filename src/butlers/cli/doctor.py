@@ -35,9 +35,7 @@ def doctor(
     settings = Settings.from_environ()
     running = sorted(directory.entries(settings.home))
     # The store is asked while the fleet runs; else its database would have to be started for it.
-    stored = (
-        {entry.name for entry in with_vault(lambda vault: vault.entries())} if running else set()
-    )
+    stored = _stored() if running else set()
     checks = asyncio.run(_examine(settings, running, stored, prove=prove))
     if as_json:
         print_json(checks)
@@ -48,6 +46,13 @@ def doctor(
                 typer.echo(f"{'':22}hint: {check['hint']}")
     if any(check["state"] == "broken" for check in checks):
         raise typer.Exit(1)
+
+
+def _stored() -> set[str]:
+    try:
+        return {entry.name for entry in with_vault(lambda vault: vault.entries())}
+    except ButlersError:  # what is wrong with the database is said by the butlers' own checks
+        return set()
 
 
 async def _examine(
@@ -84,7 +89,7 @@ async def _runtime(name: str, settings: Settings, stored: set[str]) -> Check:
     cli = find_cli(name, settings.environ.get("PATH", ""))
     if cli is None:
         return _check(name, "absent", "not installed", install_hint(name), installed=False)
-    version = await cli.version(dict(settings.environ))
+    version = await cli.version({"PATH": settings.environ.get("PATH", ""), "HOME": "/nonexistent"})
     if version is None:
         hint = install_hint(name)
         return _check(name, "broken", f"{cli.executable} does not start", hint, installed=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from butlers.cli.clients import owner_client, running_butlers
+from butlers.cli.clients import ask_all, owner_client, running_butlers
 from butlers.cli.output import print_json, print_table
 from butlers.config.settings import Settings
 from butlers.domain.errors import ButlersError, NotFound
@@ -95,7 +95,7 @@ async def _collect(names: Iterable[str], arguments: dict[str, Any]) -> list[dict
         answer = await _call(name, "sessions_list", arguments)
         return [{"butler": name, **session} for session in answer["sessions"]]
 
-    found = await asyncio.gather(*(of(name) for name in names))
+    found = await ask_all(list(names), of)
     every = [session for sessions in found for session in sessions]
     return sorted(every, key=lambda session: str(session["started_at"]), reverse=True)
 

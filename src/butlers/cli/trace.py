@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from butlers.cli.clients import owner_client, running_butlers
+from butlers.cli.clients import ask_all, owner_client, running_butlers
 from butlers.cli.output import print_json, print_table
 from butlers.config.settings import Settings
 from butlers.domain.errors import InvalidArguments, NotFound
@@ -45,7 +45,7 @@ async def _collect(request_id: str) -> list[Hop]:
             answer = await client.call("request_path", {"request_id": request_id})
         return [{"butler": name, **hop} for hop in answer["hops"]]
 
-    found = await asyncio.gather(*(of(name) for name in running_butlers(settings)))
+    found = await ask_all(running_butlers(settings), of)
     # Its receipt is the beginning, though the transaction that kept it began a moment earlier.
     every = (hop for hops in found for hop in hops)
     return sorted(every, key=lambda hop: (hop["hop"] != "received", _time(hop)))

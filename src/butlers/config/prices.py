@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from decimal import Decimal
 from typing import Annotated
@@ -16,11 +17,13 @@ from butlers.domain.session import Usage
 
 PRICES_FILE = "prices.toml"
 MILLION = Decimal(1_000_000)
+_NUMBERED = re.compile(r"([-@]\d+)*")
 
 _FIRST_TEXT = """\
 # What models cost, in US dollars per million tokens. Written by the first start; yours to correct.
-# A model is found by the longest name here that its own name begins with. The cost of one that is not
-# here is unknown: it is shown as such, and counts against the token budget only.
+# A model is found by its name, or by one here that only numbers follow ("claude-sonnet-4" stands for
+# "claude-sonnet-4-5-20250929"). The cost of one that is not here is unknown: it is shown as such, and
+# counts against the token budget only.
 
 dated = 2026-11-01
 
@@ -86,8 +89,13 @@ class PriceTable(Section):
 
     def cost(self, model: str | None, usage: Usage) -> Decimal | None:
         """None: nobody knows. That is not the same as nothing."""
-        names = [name for name in self.models if model is not None and model.startswith(name)]
+        names = [name for name in self.models if model is not None and _is_of(model, name)]
         return self.models[max(names, key=len)].of(usage) if names else None
+
+
+def _is_of(model: str, name: str) -> bool:
+    """The name itself, or with numbers and dates behind it: "gpt-5-pro" is another than "gpt-5"."""
+    return model.startswith(name) and _NUMBERED.fullmatch(model[len(name) :]) is not None
 
 
 def load_prices(settings: Settings) -> PriceTable:

@@ -112,6 +112,7 @@ class _Call:
     session: LiveSession | None
     arguments: dict[str, Any]
     started: float
+    sensitive: frozenset[str] = frozenset()  # arguments whose values the audit does not keep
 
     @contextmanager
     def key(self) -> Iterator[CallKey | None]:
@@ -139,7 +140,7 @@ class _Call:
         return CallRecord(
             caller=self.caller,
             tool=self.spec.name,
-            arguments=keepable(self.arguments),
+            arguments=keepable(self.arguments, self.sensitive),
             ok=error is None,
             duration_ms=round((time.monotonic() - self.started) * 1000),
             replayed=replayed,
@@ -201,7 +202,12 @@ class CallPipeline(Middleware):
         # The protocol library lists the tools before each call; what never changes is listed once.
         if self._offered is None:
             self._offered = await call_next(context)
-        return [tool for tool in self._offered if self._may_call(caller, session, tool.name)]
+        return [
+            tool
+            for tool in self._offered
+            if self._may_call(caller, session, tool.name)
+            and self._services.modules.is_enabled(self._specs[tool.name].name)
+        ]
 
     def _may_call(self, caller: Caller, session: LiveSession | None, name: str) -> bool:
         spec = self._specs[name]
@@ -217,7 +223,11 @@ class CallPipeline(Middleware):
             tool, arguments = context.message.name, context.message.arguments
             butler = self._services.config.name
             with tool_span(tool, butler=butler, caller=caller, arguments=arguments) as span:
-                call = self._prepare(context.message, caller, session)
+                try:
+                    call = self._prepare(context.message, caller, session)
+                except ButlersError as error:
+                    await self._audit_refusal(context.message, caller, error)
+                    raise
                 with self._in_flight.counted(caller):
                     result = await self._perform(call, context, call_next)
                 span.result(result.structured_content)
@@ -245,7 +255,27 @@ class CallPipeline(Middleware):
                 hint=f"it is for: {', '.join(sorted(spec.callers))}",
             )
         self._services.modules.ensure_enabled(spec.name)
-        return _Call(spec, caller, session, dict(message.arguments or {}), time.monotonic())
+        sensitive = self._services.modules.sensitive_arguments(spec.name)
+        arguments = dict(message.arguments or {})
+        return _Call(spec, caller, session, arguments, time.monotonic(), sensitive)
+
+    async def _audit_refusal(
+        self, message: mt.CallToolRequestParams, caller: Caller, error: ButlersError
+    ) -> None:
+        """What a session tried and was not let is worth knowing."""
+        if caller.kind is not CallerKind.SESSION:
+            return
+        tried = CallRecord(
+            caller,
+            storable(message.name)[:200],
+            keepable(dict(message.arguments or {})),
+            False,
+            0,
+            error=storable(redactor.scrub(str(error))),
+        )
+        with suppress(ButlersError):
+            async with self._services.database.transaction() as connection:
+                await record_call(connection, tried)
 
     def _nearest(self, message: mt.CallToolRequestParams, caller: Caller) -> str:
         offered = [name for name, spec in self._specs.items() if caller.kind in spec.callers]

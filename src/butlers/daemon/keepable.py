@@ -14,12 +14,15 @@ LONGEST_SECRET = 70_000
 LONGEST = 64_000  # characters of all of them
 # Whatever stands under such a name is nobody's business afterwards.
 SENSITIVE = re.compile(
-    r"(?i)(^|[_-])(pass(word|phrase|wd)?|secret|token|api[_-]?key|authorization|pin)$"
+    r"(?i)(^|[_-])(pass(word|phrase|wd)?s?|(secret|private|api)[_-]?keys?|secrets?|token|bearer|otp|pin"
+    r"|credentials?|authorization)$"
 )
 
 
-def keepable(arguments: dict[str, Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = _clean(arguments)
+def keepable(arguments: dict[str, Any], sensitive: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """``sensitive``: those that the tool's module has declared so."""
+    shown = {name: MASK if name in sensitive else value for name, value in arguments.items()}
+    kept: dict[str, Any] = _clean(shown)
     size = len(json.dumps(kept, ensure_ascii=False))
     return kept if size <= LONGEST else {"not kept": f"{size:,} characters of arguments"}
 

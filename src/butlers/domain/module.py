@@ -86,6 +86,9 @@ class ModuleControl(Protocol):
 
     def is_enabled(self, tool: str) -> bool: ...
 
+    def sensitive_arguments(self, tool: str) -> frozenset[str]:
+        """Those of a tool whose values are not to be kept in the clear."""
+
     def instance(self, kind: type[_T]) -> _T:
         """The butler's module of this class, or the configuration of this class, for a module's tools."""
 
@@ -95,6 +98,9 @@ class NoModules:
 
     def states(self) -> Sequence[ModuleState]:
         return ()
+
+    def sensitive_arguments(self, tool: str) -> frozenset[str]:
+        return frozenset()
 
     async def set_enabled(self, name: str, enabled: bool) -> ModuleState:
         raise NotFound(f"there is no module {name!r}")

@@ -179,6 +179,11 @@ class ModuleSet:
         """What the active modules say of their tools."""
         return self._metadata
 
+    def sensitive_arguments(self, tool: str) -> frozenset[str]:
+        meta = self._metadata.get(tool)
+        marks = meta.arg_sensitivities if meta else {}
+        return frozenset(name for name, sensitive in marks.items() if sensitive)
+
     def instance(self, kind: type[_T]) -> _T:
         for part in (part for module in self.modules for part in (module, module.config)):
             if isinstance(part, kind):

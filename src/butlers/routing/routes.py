@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from butlers.domain.errors import OverBudget, Postponed, SessionUnavailable
@@ -13,10 +14,13 @@ from butlers.sessions.spawner import Spawner
 from butlers.store import queue
 from butlers.store.database import Connection, Database
 from butlers.store.queue import Lease
+from butlers.store.sessions import calls_of_request
 from butlers.wire.codec import decode, encode
 from butlers.wire.telemetry import span
 
 ROUTES = "routes"
+PATIENCE = timedelta(minutes=1)
+WAITING = "I can not think about that just now. Your message is kept, and I try again by myself."
 TRY_AGAIN = (Outcome.RATE_LIMITED, Outcome.MCP_UNAVAILABLE)
 
 
@@ -53,8 +57,9 @@ class RouteInbox:
         except OverBudget as error:
             return await self._over_budget(route, error)
         if result.outcome in TRY_AGAIN:
+            await self._tell_of_waiting(route)
             raise SessionUnavailable(result.error)
-        if not _answered(result):
+        if not _answered(result) and not await self._was_answered(route):
             await self._reply(route, _words(result))
         return {"session_id": str(session.session_id), "outcome": str(result.outcome)}
 
@@ -65,10 +70,23 @@ class RouteInbox:
             return {"outcome": str(Outcome.OVER_BUDGET)}
         if error.first_today:
             when = f"{error.until:%d %B, %H:%M %Z}"
+            why = str(error)
             await self._reply(
-                route, f"{error}. Your message is kept, and answered after {when}.".capitalize()
+                route,
+                f"{why[:1].upper()}{why[1:]}. Your message is kept, and answered after {when}.",
             )
         raise Postponed(str(error), error.until)
+
+    async def _tell_of_waiting(self, route: RouteRequest) -> None:
+        """Once, when it takes longer than a person would think. The same words are one delivery."""
+        if datetime.now(UTC) - route.request.received_at > PATIENCE:
+            await self._reply(route, WAITING)
+
+    async def _was_answered(self, route: RouteRequest) -> bool:
+        """By an earlier session of this request, which was cut off after it had spoken."""
+        async with self._database.transaction() as connection:
+            done = await calls_of_request(connection, route.request.request_id)
+        return any(call.tool == "notify" for call in done)
 
     async def _reply(self, route: RouteRequest, text: str) -> None:
         async with self._database.transaction() as connection:

@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from butlers.domain.errors import DatabaseUnavailable
-from butlers.domain.message import InboxItem
+from butlers.domain.message import Channel, InboxItem
 from butlers.domain.request import RequestContext
 from butlers.domain.route import RouteRequest
 from butlers.routing.notify import queue_reply
@@ -59,11 +59,18 @@ class Undertaker:
     async def tell(self) -> int:
         """Tell the senders of some, and say how many that were."""
         async with self._database.transaction() as connection:
-            found = await dead_letters.take_untold(connection, list(SENDERS))
+            found = await dead_letters.take_untold(connection)
             for letter in found:
-                log.warning("dead letter", queue=letter.queue, item=str(letter.item_id))
-                if (request := _request(letter)) is not None:
-                    await queue_reply(connection, self._butler, request, _words(letter))
+                log.warning(
+                    "dead letter",
+                    queue=letter.queue,
+                    item=str(letter.item_id),
+                    error=letter.error,
+                )
+                if letter.queue in SENDERS and (request := _request(letter)) is not None:
+                    words = _words(letter, request)
+                    # Tried again and dead again is another failure, and told again.
+                    await queue_reply(connection, self._butler, request, words, letter.fence)
         return len(found)
 
 
@@ -76,7 +83,9 @@ def _request(letter: DeadLetter) -> RequestContext | None:
     return request
 
 
-def _words(letter: DeadLetter) -> str:
+def _words(letter: DeadLetter, request: RequestContext) -> str:
+    if request.source_channel != Channel.CONSOLE:  # the reason is the owner's to know
+        return "I could not deal with your message. It is kept, and looked at."
     error = " ".join(letter.error.split())[:SHOWN]
     return (
         f"I could not deal with your message: {error or 'it failed each time'}."

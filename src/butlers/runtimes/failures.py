@@ -16,7 +16,11 @@ _STATUS = r"(?:status|code)\W{0,6}"
 _SIGNS: tuple[tuple[re.Pattern[str], Outcome], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), outcome)
     for pattern, outcome in (
-        (r"insufficient_quota|billing_hard_limit|quota exceeded\. check", Outcome.OVER_BUDGET),
+        (
+            r"insufficient_quota|billing_hard_limit|quota exceeded\. check"
+            r"|credit balance is too low|insufficient credits|payment required",
+            Outcome.OVER_BUDGET,
+        ),
         (
             r"api[ _]key[ _](not )?(in)?valid|invalid_api_key|incorrect api key",
             Outcome.NO_CREDENTIAL,

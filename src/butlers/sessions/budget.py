@@ -35,12 +35,21 @@ class Budget:
         opening = replace(
             opening,
             reserved_tokens=_tokens(RESERVED),
-            reserved_usd=self.prices.cost(opening.model, RESERVED),
+            reserved_usd=self._reserved(opening.model),
         )
         if self.config.daily_tokens is not None or self.config.daily_usd is not None:
             await log_store.lock_budget(connection)
             await self._check(connection, opening, now)
         await log_store.open_session(connection, session, opening)
+
+    def _reserved(self, model: str | None) -> Decimal | None:
+        """Of a model that is not known yet, what the dearest would take: else many at once take nothing."""
+        if model is None and self.config.daily_usd is not None:
+            return max(
+                (price.of(RESERVED) or Decimal(0) for price in self.prices.models.values()),
+                default=None,
+            )
+        return self.prices.cost(model, RESERVED)
 
     async def _check(self, connection: Connection, opening: Opening, now: datetime) -> None:
         spent = await log_store.spent_since(connection, self.day_of(now))
@@ -61,7 +70,10 @@ class Budget:
         now: datetime,
     ) -> bool:
         """Keep the refusal on record; True when it is the first of the day."""
-        told = await log_store.has_outcome_since(connection, Outcome.OVER_BUDGET, self.day_of(now))
+        await log_store.lock_budget(connection)  # two at once are not both the first
+        told = await log_store.was_refused_since(
+            connection, session.trigger_source, self.day_of(now)
+        )
         await log_store.open_session(connection, session, opening)
         refused = SessionResult(Outcome.OVER_BUDGET, "", error=why)
         await log_store.close_session(connection, session.session_id, refused, 0)

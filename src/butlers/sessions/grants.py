@@ -17,11 +17,12 @@ _RUNNERS = {".py": ("python", "python3"), ".sh": ("bash", "sh")}
 
 def level_of(session: SessionRequest, config: ButlerConfig) -> Access:
     """A person's own trigger may do more than what came from outside or by the clock."""
-    if session.trigger_source == "trigger":
-        return Access(config.runtime.access)
-    if session.trigger_source == "route":
-        return Access(config.runtime.routed_access)
-    return Access(config.runtime.schedule_access)
+    runtime, source = config.runtime, session.trigger_source
+    if source == "trigger":
+        return Access(runtime.access)
+    if source == "route" or (source.startswith("schedule:") and session.request is not None):
+        return Access(runtime.routed_access)  # a task that a message asked for is no better than it
+    return Access(runtime.schedule_access) if source.startswith("schedule:") else Access.SEALED
 
 
 def grants_for(access: Access, directory: Path) -> Grants:

@@ -7,6 +7,7 @@ machine's memory holds: a CLI takes some 300 MB.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 from collections.abc import AsyncIterator
@@ -19,10 +20,13 @@ FOLDER = "run/slots"
 MEMORY_OF_ONE = 300 * 2**20
 SHARE = 0.5  # of the machine's memory: it has other things to do
 POLL_S = 0.05
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def slots_for_memory() -> int:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # a container may have less than its machine
+        memory = min(memory, int(CGROUP_LIMIT.read_text()))
     return max(1, int(memory * SHARE / MEMORY_OF_ONE))
 
 

@@ -16,13 +16,14 @@ from decimal import Decimal
 from typing import Any, TypeVar
 from uuid import UUID
 
+import asyncpg
 import structlog
 
 from butlers.config.butler import ButlerConfig
 from butlers.domain.clock import Clock
 from butlers.domain.errors import ButlersError, OverBudget, QueueFull
 from butlers.domain.faults import kill_point
-from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult
+from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult, Usage
 from butlers.runtimes.base import Limits, McpServer, NotWarm, Runtime, Terms
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.sessions.blank import BlankShare
@@ -45,6 +46,7 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 STOPPED = "The session was stopped."
+REFUSED = (Outcome.RATE_LIMITED, Outcome.NO_CREDENTIAL, Outcome.MCP_UNAVAILABLE)
 BYTES_OF_A_TOKEN = 4  # roughly, in any language model
 TOKEN_GRACE_S = 5.0  # a token outlives the session's time limit by this, and then opens nothing
 
@@ -98,14 +100,10 @@ class Spawner:
         return self.model or self.reflex
 
     async def run(self, session: SessionRequest) -> SessionResult:
-        await self._take_slot()
-        try:
-            plan = await self._plan(session)
+        plan = await self._plan(session)
+        async with self._slot(plan):
             with session_span(session, butler=self._butler, runtime=plan.runtime.name) as span:
-                async with self._fleet_slot(plan):
-                    return await self._attend(session, plan, span)
-        finally:
-            self._slots.release()
+                return await self._attend(session, plan, span)
 
     def stop(self, session_id: UUID) -> bool:
         """End a running session at once; False when it does not run."""
@@ -137,12 +135,17 @@ class Spawner:
             self._queued -= 1
 
     @asynccontextmanager
-    async def _fleet_slot(self, plan: _Plan) -> AsyncIterator[None]:
+    async def _slot(self, plan: _Plan) -> AsyncIterator[None]:
+        """The butler's, then the fleet's. A reflex needs none: it is over before a model has begun."""
         if not plan.thinks:
             yield
             return
-        async with self._means.slots.taken():
-            yield
+        await self._take_slot()
+        try:
+            async with self._means.slots.taken():
+                yield
+        finally:
+            self._slots.release()
 
     async def _plan(self, session: SessionRequest) -> _Plan:
         if self.model is None or self.reflex.knows(session.prompt, session.request):
@@ -171,7 +174,8 @@ class Spawner:
             failed = self._close(session, plan, _failure(error), span, started)
             await asyncio.shield(self._see_to_its_end(failed))
             raise
-        await self._close(session, plan, result, span, started)
+        ended = self._close(session, plan, result, span, started)
+        await asyncio.shield(self._see_to_its_end(ended))
         return result
 
     async def _open(self, session: SessionRequest, plan: _Plan) -> Sequence[DoneCall]:
@@ -238,7 +242,7 @@ class Spawner:
             return None
         total_s = self._means.config.runtime.timeout_s
         try:
-            limits, life_s = Limits(total_s=total_s), total_s + TOKEN_GRACE_S
+            limits, life_s = limits_of(total_s), total_s + TOKEN_GRACE_S
             return await waiting.ask(session, prompt, plan.system_prompt, limits, life_s)
         except NotWarm as why:
             log.warning("warm start failed; starting cold", why=str(why))
@@ -262,7 +266,7 @@ class Spawner:
             terms = Terms(
                 workspace,
                 grants_for(plan.access, config.directory),
-                Limits(total_s=total_s),
+                limits_of(total_s),
                 config.runtime.model,
                 config.runtime.args,
                 session.request,
@@ -285,12 +289,17 @@ class Spawner:
         started: float,
     ) -> None:
         seconds = time.monotonic() - started
+        if result.outcome in REFUSED and result.usage.input_tokens is None:
+            result = replace(
+                result, usage=Usage(0, 0, 0)
+            )  # it was sent away before it could use any
         cost = self._cost(plan, result)
         span.ended(result, seconds, None if cost is None else float(cost))
         duration_ms = round(seconds * 1000)
         try:
             await self._means.log.close(session.session_id, result, duration_ms, cost)
-        except ButlersError as error:  # the session's own outcome matters more than its log
+        except (ButlersError, asyncpg.PostgresError) as error:
+            # The session's own outcome matters more than its log.
             log.warning("session log not closed", session=str(session.session_id), error=str(error))
             return
         log.info(
@@ -306,6 +315,11 @@ class Spawner:
         if not plan.thinks:
             return None
         return self._means.budget.cost(result, self._means.config.runtime.model)
+
+
+def limits_of(total_s: float) -> Limits:
+    """A session that may take an hour may also be silent for longer than one of minutes."""
+    return Limits(silence_s=max(Limits().silence_s, total_s / 2), total_s=total_s)
 
 
 def _unreached(result: SessionResult) -> SessionResult:

@@ -39,6 +39,7 @@ class _Expansion:
     def __init__(self, directory: Path) -> None:
         self._roots = (directory.resolve(), (directory.parent / SHARED).resolve())
         self._open: list[Path] = []  # the files that are being put in place, outermost first
+        self._left = LONGEST  # characters that may still be put in place
 
     def expand(self, path: Path, text: str) -> str:
         self._open.append(path.resolve())
@@ -69,6 +70,7 @@ class _Expansion:
             why = path if isinstance(path, _Refused) else "there is no such file to read"
             log.warning("reference left as it is", reference=reference, of=folder.name, why=why)
             return None
+        self._left -= len(text) + 1
         return self.expand(path, text).removesuffix("\n").removesuffix("\r")
 
     def _find(self, reference: str, folder: Path) -> Path | _Refused:
@@ -80,6 +82,8 @@ class _Expansion:
             return _Refused("it leaves the butler's folder and the shared one")
         if path in self._open:
             return _Refused("it refers to itself in a circle")
+        if self._left <= 0:
+            return _Refused("the prompt is long enough")
         return path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -17,23 +16,25 @@ class DeadLetter:
     queue: str
     payload: Any
     error: str
+    fence: int  # another each time it dies
 
 
-async def take_untold(connection: Connection, queues: Sequence[str]) -> list[DeadLetter]:
+async def take_untold(connection: Connection) -> list[DeadLetter]:
     """Those of whom nobody has been told, each handed out once per commit."""
     rows = await connection.fetch(
         """
         WITH untold AS (
-            SELECT id FROM queue_items
-            WHERE state = 'dead' AND NOT told AND queue = ANY($1)
+            SELECT id FROM queue_items WHERE state = 'dead' AND NOT told
             ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED
         )
         UPDATE queue_items AS item SET told = true FROM untold WHERE item.id = untold.id
-        RETURNING item.id, item.queue, item.payload, item.error
-        """,
-        list(queues),
+        RETURNING item.id, item.queue, item.payload, item.error, item.fence
+        """
     )
-    return [DeadLetter(row["id"], row["queue"], row["payload"], row["error"] or "") for row in rows]
+    return [
+        DeadLetter(row["id"], row["queue"], row["payload"], row["error"] or "", row["fence"])
+        for row in rows
+    ]
 
 
 async def list_dead(connection: Connection, limit: int, offset: int) -> list[dict[str, Any]]:

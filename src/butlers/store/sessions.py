@@ -17,6 +17,8 @@ from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.domain.trace import current_trace
 from butlers.store.database import Connection
 
+DEAREST = Decimal(999_999)  # a figure beyond it is a mistake of whoever counted
+
 
 @dataclass(frozen=True, slots=True)
 class Opening:
@@ -93,8 +95,8 @@ async def close_session(
         result.usage.input_tokens,
         result.usage.output_tokens,
         result.usage.cached_tokens,
-        cost_usd,
-        result.model,
+        None if cost_usd is None else min(cost_usd, DEAREST),
+        _clean(result.model),
         [_clean(denial) for denial in result.denials],
         ended.code if ended else None,
         _clean(ended.stderr) if ended else None,
@@ -107,6 +109,7 @@ async def close_crashed(connection: Connection) -> list[UUID]:
         """
         UPDATE sessions
         SET outcome = $1, success = false, completed_at = now(),
+            duration_ms = least(extract(epoch FROM now() - started_at) * 1000, 2147483647)::integer,
             error = 'the butler was ended while the session ran'
         WHERE completed_at IS NULL RETURNING id
         """,
@@ -151,11 +154,14 @@ async def lock_budget(connection: Connection) -> None:
     )
 
 
-async def has_outcome_since(connection: Connection, outcome: Outcome, since: datetime) -> bool:
+async def was_refused_since(connection: Connection, trigger_source: str, since: datetime) -> bool:
+    """Whether a session of this trigger was refused for want of budget, before it was ever started."""
     found = await connection.fetchval(
-        "SELECT EXISTS (SELECT FROM sessions WHERE started_at >= $1 AND outcome = $2)",
+        "SELECT EXISTS (SELECT FROM sessions WHERE started_at >= $1 AND outcome = $2"
+        " AND trigger_source = $3 AND duration_ms = 0)",
         since,
-        outcome,
+        Outcome.OVER_BUDGET,
+        trigger_source,
     )
     return bool(found)
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from butlers.domain.caller import EVERYONE, OWNER_ONLY
+from butlers.domain.caller import OUTSIDERS, OWNER_ONLY
 from butlers.domain.errors import NotFound
 from butlers.domain.ids import uuid7
 from butlers.domain.message import check_storable, check_text
@@ -45,7 +45,8 @@ async def trigger(ctx: CallContext, prompt: str, context: str | None = None) -> 
     }
 
 
-@tool(callers=EVERYONE, effect=Effect.READ)
+# Not for sessions: what another was asked and said is not this one's business.
+@tool(callers=OUTSIDERS, effect=Effect.READ)
 async def sessions_list(
     ctx: CallContext,
     limit: Annotated[int, Field(ge=1, le=500)] = 20,
@@ -57,7 +58,7 @@ async def sessions_list(
     return {"sessions": found}
 
 
-@tool(callers=EVERYONE, effect=Effect.READ)
+@tool(callers=OUTSIDERS, effect=Effect.READ)
 async def sessions_get(ctx: CallContext, session_id: UUID) -> dict[str, Any]:
     """One session in full: prompt, output, outcome, cost, and every tool call with its arguments."""
     found = await get_session(ctx.connection, session_id)

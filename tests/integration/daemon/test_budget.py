@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -76,23 +75,37 @@ async def test_two_sessions_do_not_both_take_the_last_of_it(make_house: MakeHous
 
 
 async def test_dollars_are_counted_by_the_price_table(make_house: MakeHouse) -> None:
-    house = await open_house(make_house, "daily_usd = 0.10")
+    runtime = '[butler.runtime]\nmodel = "claude-sonnet-4-5"\n'
+    house = await open_house(make_house, f"daily_usd = 0.10\n{runtime}")
     house.butler.spawner.model = Thinker(usage=Usage(30_000, 0, 0))  # $0.09 of this model
     await house.butler.spawner.run(asked())
     (row,) = await house.rows("SELECT cost_usd FROM sessions")
     assert row["cost_usd"] == Decimal("0.09")
-    house.butler.spawner._means = replace(
-        house.butler.spawner._means,
-        config=house.butler.config.model_copy(
-            update={
-                "runtime": house.butler.config.runtime.model_copy(
-                    update={"model": "claude-sonnet-4-5"}
-                )
-            }
-        ),
-    )
     with pytest.raises(OverBudget, match=r"\$0\.09 so far"):
         await house.butler.spawner.run(asked())
+
+
+async def test_a_model_that_is_not_known_yet_reserves_what_the_dearest_takes(
+    make_house: MakeHouse,
+) -> None:
+    house = await open_house(make_house, "daily_usd = 0.10")
+    house.butler.spawner.model = Thinker()
+    with pytest.raises(OverBudget, match=r"\$0\.00 so far"):
+        await house.butler.spawner.run(asked())
+
+
+async def test_a_refused_trigger_does_not_count_as_having_told_a_sender(
+    make_house: MakeHouse,
+) -> None:
+    house = await open_house(make_house, "daily_tokens = 0")
+    house.butler.spawner.model = Thinker()
+    with pytest.raises(OverBudget):
+        await house.butler.spawner.run(asked())
+    made = await route(house, "first")
+    (told,) = await until("the sender to be told", lambda: replies(house))
+    assert told["request_id"] == str(made.request.request_id)
+    assert told["message"].startswith("Today's budget of 0 tokens is used up")
+    assert "UTC" in told["message"]
 
 
 async def test_an_unknown_price_is_unknown_and_bound_by_tokens(make_house: MakeHouse) -> None:

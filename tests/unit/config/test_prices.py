@@ -25,11 +25,13 @@ def test_the_first_start_writes_it_and_it_is_the_owners(tmp_path: Path) -> None:
     )
     table = load_prices(Settings(tmp_path))
     assert str(table.dated) == "2026-11-15"
-    assert table.cost("claude-y", Usage(MILLION, 0, MILLION)) == Decimal(1)
+    assert table.cost("claude-3", Usage(MILLION, 0, MILLION)) == Decimal(1)
     assert table.cost("claude-x-1", Usage(MILLION, MILLION, MILLION // 2)) == Decimal("25.5")
 
 
-@pytest.mark.parametrize("model", [None, "", "a-model-nobody-knows"])
+@pytest.mark.parametrize(
+    "model", [None, "", "nobody-knows-it", "gpt-5-pro", "gpt-5.5", "gpt-50", "gpt-5-nano"]
+)
 def test_an_unknown_model_has_an_unknown_price(tmp_path: Path, model: str | None) -> None:
     assert load_prices(Settings(tmp_path)).cost(model, Usage(1, 1, 0)) is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from butlers.config.butler import load_butler_config
 from butlers.config.settings import Settings
 from butlers.domain.ids import uuid7
+from butlers.domain.request import RequestContext
 from butlers.domain.session import Access, SessionRequest
 from butlers.sessions.grants import grants_for, level_of
 
@@ -85,6 +87,16 @@ def test_the_configuration_grants_more(tmp_path: Path) -> None:
     config = load_butler_config(tmp_path, Settings.from_environ({}))
     found = [
         level_of(SessionRequest(uuid7(), "p", source), config)
-        for source in ("trigger", "schedule:daily", "route")
+        for source in ("trigger", "schedule:daily", "route", "classify")
     ]
-    assert found == [Access.FULL, Access.WORKSPACE, Access.WORKSPACE]
+    assert found == [Access.FULL, Access.WORKSPACE, Access.WORKSPACE, Access.SEALED]
+
+
+def test_a_task_that_a_message_asked_for_may_do_what_the_message_may(tmp_path: Path) -> None:
+    (tmp_path / "butler.toml").write_text(
+        '[butler]\nname = "x"\nport = 40199\n[butler.runtime]\nschedule_access = "full"\n'
+    )
+    config = load_butler_config(tmp_path, Settings.from_environ({}))
+    request = RequestContext(uuid7(), datetime.now(UTC), "console", "console:owner", "owner")
+    assert level_of(SessionRequest(uuid7(), "p", "schedule:x", request), config) is Access.SEALED
+    assert level_of(SessionRequest(uuid7(), "p", "schedule:x"), config) is Access.FULL

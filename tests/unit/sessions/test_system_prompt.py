@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.sessions.system_prompt import read_system_prompt
+from butlers.sessions.system_prompt import LONGEST, read_system_prompt
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -103,6 +103,15 @@ def test_a_circle_ends(folder: Path) -> None:
     write(folder / "one.md", "one\n@two.md\n")
     write(folder / "two.md", "two\n@one.md\n@CLAUDE.md\n")
     assert read_system_prompt(folder, "health") == "start\none\ntwo\n@one.md\n@CLAUDE.md\n"
+
+
+def test_a_prompt_does_not_grow_without_bound(folder: Path) -> None:
+    """Each names the next twice: two to the power of thirty, if nobody counted."""
+    for number in range(30):
+        write(folder / f"{number}.md", f"@{number + 1}.md\n@{number + 1}.md\n" + "x" * 2_000)
+    write(folder / "30.md", "end")
+    write(folder / "CLAUDE.md", "@0.md\n")
+    assert len(read_system_prompt(folder, "health")) < 3 * LONGEST
 
 
 def test_the_same_file_may_stand_in_two_places(folder: Path) -> None:
