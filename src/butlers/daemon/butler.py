@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -61,7 +63,7 @@ class Butler:
     blank: BlankShare
     peers: Peers
     mcp: FastMCP
-    session_tools_bytes: int = 0  # of the tool list that a session's model is given
+    tool_bytes: Mapping[str, int] = MappingProxyType({})  # of each tool that sessions may call
     credentials: CredentialStore
     scheduler: Scheduler
     dispatch: Dispatch | None = None  # the Switchboard's

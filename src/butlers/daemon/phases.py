@@ -219,7 +219,7 @@ async def create_spawner(butler: Butler) -> None:
         warm=butler.warm,
         blank=butler.blank,
         context=butler.modules.session_context,
-        offered_bytes=lambda: butler.session_tools_bytes,
+        offered_bytes=partial(work.offered_bytes, butler),
     )
     model = await choose_runtime(config, butler.settings, butler.credentials)
     butler.spawner = Spawner(means, ReflexRuntime(match), model)
@@ -272,9 +272,9 @@ async def register_tools(butler: Butler) -> None:
     )
     butler.mcp = mcp_server.build_server(butler.config.name, butler.config.description, tokens)
     sizes = mcp_server.register(butler.mcp, named)
-    butler.session_tools_bytes = sum(
-        size for name, size in sizes.items() if CallerKind.SESSION in named[name].callers
-    )
+    butler.tool_bytes = {
+        name: size for name, size in sizes.items() if CallerKind.SESSION in named[name].callers
+    }
     butler.mcp.add_middleware(CallPipeline(services, tokens, named, butler.in_flight))
 
 

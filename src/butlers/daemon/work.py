@@ -11,6 +11,7 @@ from butlers.channels.console import ConsoleChannel
 from butlers.config.butler import Role
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.registration import Registration
+from butlers.domain.session import SessionRequest
 from butlers.ingest.accept import INBOX
 from butlers.routing.deliver import DELIVERIES, Counter
 from butlers.routing.notify import NOTIFY, Outbox, queue_delivery
@@ -106,6 +107,15 @@ def credentials_of(butler: Butler) -> list[tuple[str, str]]:
         for module in butler.modules.active
         for need in module.credentials()
     ]
+
+
+def offered_bytes(butler: Butler, session: SessionRequest) -> int:
+    """Of the tool list that this session's model is given."""
+    return sum(
+        size
+        for name, size in butler.tool_bytes.items()
+        if (session.tools is None or name in session.tools) and butler.modules.is_enabled(name)
+    )
 
 
 def registration_of(butler: Butler) -> Registration:

@@ -100,8 +100,7 @@ class Runtime(Protocol):
     @property
     def name(self) -> str: ...
 
-    @property
-    def own_bytes(self) -> int:
+    def own_bytes(self, access: Access) -> int:
         """What it puts into a request by itself, beside the system prompt, the tools and the prompt."""
         ...
 

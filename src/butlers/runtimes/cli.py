@@ -28,10 +28,13 @@ class CliRuntime:
 
     name: ClassVar[str]
     levels: ClassVar[frozenset[Access]]  # the access levels that it can hold
-    own_bytes: ClassVar[int]  # measured on the pinned version, in a sealed session
+    added: ClassVar[Mapping[Access, int]]  # bytes of a request, measured on the pinned version
 
     def __init__(self, executable: Path) -> None:
         self.executable = executable
+
+    def own_bytes(self, access: Access) -> int:
+        return self.added[access]
 
     def holds(self, access: Access) -> bool:
         return access in self.levels

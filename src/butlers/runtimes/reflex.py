@@ -37,13 +37,15 @@ Match = Callable[[str, RequestContext | None], Plan | None]
 
 class ReflexRuntime:
     name = "reflex"
-    own_bytes = 0
 
     def __init__(self, match: Match) -> None:
         self._match = match
 
     def knows(self, prompt: str, request: RequestContext | None) -> bool:
         return self._match(prompt, request) is not None
+
+    def own_bytes(self, access: Access) -> int:
+        return 0  # there is no model
 
     def holds(self, access: Access) -> bool:
         return access is Access.SEALED  # it has no hands but its one tool call

@@ -69,7 +69,7 @@ class Means:
     blank: BlankShare
     # What modules add to the system prompt, and the bytes of the tools that a session is offered.
     context: Callable[[SessionRequest], Awaitable[Sequence[str]]]
-    offered_bytes: Callable[[], int]
+    offered_bytes: Callable[[SessionRequest], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,8 @@ class Spawner:
         because = None if access is wanted else f"{runtime.name} can not hold {wanted}"
         context = await self._means.context(session)
         system_prompt = read_system_prompt(config.directory, config.name, *context)
-        size = len(system_prompt.encode()) + self._means.offered_bytes() + runtime.own_bytes
+        offered = self._means.offered_bytes(session)
+        size = len(system_prompt.encode()) + offered + runtime.own_bytes(access)
         opening = Opening(
             runtime.name, config.runtime.model, access, because, size // BYTES_OF_A_TOKEN
         )

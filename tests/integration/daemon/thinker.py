@@ -45,7 +45,9 @@ class Thinker:
     outcome: Outcome = Outcome.OK
     asked: list[Asked] = field(default_factory=list)
     name: str = "claude-code"
-    own_bytes: int = 0
+
+    def own_bytes(self, access: Access) -> int:
+        return 0
 
     def holds(self, access: Access) -> bool:
         return access in self.levels

@@ -12,7 +12,7 @@ import pytest
 from butlers.store.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.daemon.house import House
-from integration.runtimes.clis import CLAUDE, CODEX, GEMINI, Cli
+from integration.runtimes.clis import CLAUDE, CLIS, CODEX, GEMINI, Cli
 from integration.runtimes.place import Place, at_work, make_house
 from support.fake_model import FakeModel, Say
 
@@ -46,7 +46,7 @@ class Bench(Module):
     tools = tuple(_make(number) for number in range(COUNT))
 '''
 
-Open = Callable[[Cli, int], AbstractAsyncContextManager[Place]]
+Open = Callable[..., AbstractAsyncContextManager[Place]]
 
 
 @pytest.fixture
@@ -62,8 +62,9 @@ def opened(
     """A shipped butler's prompt, and as many tools of its own as are asked for."""
 
     @asynccontextmanager
-    async def open_place(cli: Cli, tools: int) -> AsyncIterator[Place]:
-        house = make_house(tmp_path, home, key, provisioner, database_name, cli)
+    async def open_place(cli: Cli, tools: int, access: str = "workspace") -> AsyncIterator[Place]:
+        level = f'access = "{access}"\n'
+        house = make_house(tmp_path, home, key, provisioner, database_name, cli, level)
         _furnish(house, tools)
         async with at_work(house, model, cli) as place:
             yield place
@@ -92,7 +93,7 @@ async def cost(place: Place) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize(
-    ("tools", "limit"), [(0, 2_500), (26, 8_000)], ids=["no tools of its own", "forty tools"]
+    ("tools", "limit"), [(0, 2_500), (28, 8_000)], ids=["no tools of its own", "forty tools"]
 )
 async def test_claude_stays_below_its_ceiling(opened: Open, tools: int, limit: int) -> None:
     async with opened(CLAUDE, tools) as place:
@@ -108,3 +109,21 @@ async def test_the_others_are_counted_too(opened: Open, cli: Cli) -> None:
     async with opened(cli, 0) as place:
         _offered, counted, received = await cost(place)
     assert 0.75 * received < counted < 1.25 * received
+
+
+@pytest.mark.parametrize(
+    ("cli", "access"),
+    [(CLAUDE, "workspace"), (GEMINI, "workspace"), *((cli, "full") for cli in CLIS)],
+    ids=lambda value: getattr(value, "name", value),
+)
+async def test_a_wider_level_is_counted_with_the_tools_that_come_with_it(
+    opened: Open, cli: Cli, access: str
+) -> None:
+    async with opened(cli, 0, access) as place:
+        place.model.script = [Say("Done.")]
+        await place.trigger("hi")
+        turn = place.model.turns[-1]
+        (row,) = await place.house.rows("SELECT fixed_tokens, access FROM sessions")
+    assert row["access"] == access
+    received = len(json.dumps(turn.body, ensure_ascii=False).encode()) // 4
+    assert 0.75 * received < row["fixed_tokens"] < 1.25 * received

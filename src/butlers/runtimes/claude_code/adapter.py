@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from butlers.domain.session import Access
 from butlers.runtimes.base import McpServer, Terms
@@ -16,7 +17,8 @@ from butlers.runtimes.process import Command
 class ClaudeCodeAdapter(CliRuntime):
     name = "claude-code"
     levels = frozenset(Access)
-    own_bytes = 2_300  # reminders of where and when it is
+    # Reminders of where and when it is; beyond the seal, its own tools.
+    added = MappingProxyType({Access.SEALED: 2_300, Access.WORKSPACE: 13_000, Access.FULL: 90_000})
 
     def command(
         self,

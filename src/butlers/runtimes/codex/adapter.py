@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from butlers.domain.session import Access, SessionResult
 from butlers.runtimes.base import McpServer, Terms
@@ -21,7 +22,7 @@ class CodexAdapter(CliRuntime):
     name = "codex"
     # Its sandbox knows folders, not commands: it can not hold a session to a list of literal ones.
     levels = frozenset({Access.SEALED, Access.FULL})
-    own_bytes = 3_900
+    added = MappingProxyType({Access.SEALED: 3_900, Access.FULL: 9_000})
 
     def __init__(self, executable: Path) -> None:
         super().__init__(executable)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from butlers.domain.session import Access
 from butlers.runtimes.base import McpServer, Terms
@@ -15,7 +16,7 @@ from butlers.runtimes.process import Command
 class GeminiAdapter(CliRuntime):
     name = "gemini"
     levels = frozenset(Access)
-    own_bytes = 4_800
+    added = MappingProxyType({Access.SEALED: 4_800, Access.WORKSPACE: 12_000, Access.FULL: 30_000})
 
     def command(
         self,
