@@ -277,14 +277,14 @@ async def recover(connection: Connection, grace: timedelta = timedelta(0)) -> in
                   AND ((classid::bigint << 32) | objid::bigint) = holder
             )
         )
-        RETURNING queue
+        RETURNING queue, state
         """,
         grace,
     )
     for queue, items in Counter(row["queue"] for row in rows).items():
         count_lease_expiries(queue, items)
         await notify(connection, queue)
-    if rows:
+    if any(row["state"] == DEAD for row in rows):
         await notify(connection, DEAD)
     return len(rows)
 
