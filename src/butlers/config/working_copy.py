@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from butlers.config.files import PRIVATE_FILE, PRIVATE_FOLDER, make_private_folder, replace_file
+from butlers.config.files import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    exclusive_lock,
+    make_private_folder,
+    replace_file,
+)
 from butlers.domain.errors import ConfigInvalid, ConfigMissing
 
 NOTES_FILE = "AGENTS.md"
@@ -41,7 +44,7 @@ def refresh_working_copy(shipped: Path, home: Path) -> Path:
     try:
         wanted = _read_shipped(shipped)
         make_private_folder(home)
-        with _lock(home / _LOCK):
+        with exclusive_lock(home / _LOCK):
             return _refresh(wanted, home)
     except OSError as error:
         raise ConfigInvalid(
@@ -64,16 +67,6 @@ def _refresh(wanted: Mapping[PurePosixPath, _Shipped], home: Path) -> Path:
         _update(copy, path, file)
     _write_manifest(manifest, set(wanted), earlier | set(wanted))
     return copy
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)  # and with it the lock
 
 
 # -- what ships ------------------------------------------------------------------------------------

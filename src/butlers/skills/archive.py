@@ -1,0 +1,206 @@
+"""Archives of strangers, unpacked within bounds: nothing leaves the folder, nothing but files is made.
+
+Sizes are counted while unpacking; what an archive says of itself is not believed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import os
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from butlers.domain.errors import SkillArchiveRefused, SkillPathRefused, SkillTooLarge
+from butlers.skills.names import inner_path
+from butlers.skills.tree import LEFT_BEHIND, MAX_BYTES, MAX_DEPTH, MAX_FILES
+
+MAX_ARCHIVE = 10 * 1024 * 1024
+MAX_RATIO = 100
+# Below this nobody is harmed, and plain text may well shrink a hundredfold.
+_RATIO_COUNTS_FROM = 1024 * 1024
+_MAX_DIRECTORY = 1024 * 1024
+_CHUNK = 64 * 1024
+_BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError)
+_HINT = "get it from somebody you trust, or unpack it yourself and look"
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    path: str
+    executable: bool
+    content: IO[bytes]
+
+
+def unpack(archive: Path, target: Path) -> Path:
+    """Unpack a .zip or .tar.gz below ``target``; the folder in it that holds the skill."""
+    size = _size(archive)
+    with archive.open("rb") as stream:
+        kind = stream.read(4)
+        stream.seek(0)
+        unpacking = _Unpacking(target, size)
+        try:
+            if kind.startswith(b"\x1f\x8b"):
+                unpacking.take(_tar_members(stream))
+            elif kind.startswith(b"PK"):
+                unpacking.take(_zip_members(stream))
+            else:
+                raise SkillArchiveRefused(
+                    f"{archive} is neither .zip nor .tar.gz", hint="a folder can be installed too"
+                )
+        except (*_BROKEN, EOFError, OSError) as error:
+            raise SkillArchiveRefused(f"{archive} is broken: {error}") from error
+        except (NotImplementedError, RuntimeError, ValueError) as error:  # zipfile's other refusals
+            raise SkillArchiveRefused(f"{archive} can not be unpacked: {error}") from error
+    return _skill_folder(target)
+
+
+def _size(archive: Path) -> int:
+    try:
+        size = archive.stat().st_size
+    except OSError as error:
+        raise SkillArchiveRefused(f"{archive}: {error.strerror or error}") from error
+    if not archive.is_file():
+        raise SkillArchiveRefused(f"{archive} is no file")
+    if size > MAX_ARCHIVE:
+        raise SkillTooLarge(
+            f"{archive} has more than {MAX_ARCHIVE // (1024 * 1024)} MB", hint=_HINT
+        )
+    return size
+
+
+@dataclass(slots=True)
+class _Unpacking:
+    target: Path
+    archive_size: int
+    total: int = 0
+    seen: set[str] = field(default_factory=set)
+
+    def take(self, members: Iterator[_Member]) -> None:
+        for member in members:
+            path = self._admitted(member.path)
+            if path is not None:
+                self._write(path, member)
+
+    def _admitted(self, written: str) -> str | None:
+        path = inner_path(written)
+        if path is None:
+            raise SkillPathRefused(
+                f"the archive has a file {written[:80]!r}, which is no path inside it", hint=_HINT
+            )
+        parts = PurePosixPath(path).parts
+        # Two names that one file system takes for one could replace each other.
+        if path.casefold() in self.seen:
+            raise SkillPathRefused(f"the archive has {path!r} twice", hint=_HINT)
+        self.seen.add(path.casefold())
+        if len(self.seen) > MAX_FILES or len(parts) > MAX_DEPTH:
+            raise SkillTooLarge(
+                f"the archive has more than {MAX_FILES} files, or folders more than {MAX_DEPTH} deep"
+            )
+        return None if not LEFT_BEHIND.isdisjoint(parts) else path
+
+    def _write(self, path: str, member: _Member) -> None:
+        file = self.target / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as writing:
+            while chunk := member.content.read(_CHUNK):
+                self._count(len(chunk))
+                writing.write(chunk)
+            os.fchmod(writing.fileno(), 0o755 if member.executable else 0o644)
+
+    def _count(self, size: int) -> None:
+        self.total += size
+        if self.total > MAX_BYTES:
+            raise SkillTooLarge(
+                f"the archive unpacks to more than {MAX_BYTES // (1024 * 1024)} MB", hint=_HINT
+            )
+        if self.total > max(_RATIO_COUNTS_FROM, self.archive_size * MAX_RATIO):
+            raise SkillTooLarge(
+                f"the archive unpacks to more than {MAX_RATIO} times its size", hint=_HINT
+            )
+
+
+def _zip_members(stream: IO[bytes]) -> Iterator[_Member]:
+    _check_directory(stream)
+    with zipfile.ZipFile(stream) as opened:
+        for info in opened.infolist():
+            mode = info.external_attr >> 16
+            if info.is_dir():
+                _refuse_unless_inside(info.filename)
+                continue
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+                raise _no_file(info.filename)
+            if info.flag_bits & 0x1:
+                raise SkillArchiveRefused("the archive is encrypted")
+            with opened.open(info) as content:
+                yield _Member(info.filename, bool(mode & 0o111), content)
+
+
+def _check_directory(stream: IO[bytes]) -> None:
+    """A zip's list of files is read whole before anything else, so its size is looked at first."""
+    stream.seek(0, io.SEEK_END)
+    stream.seek(max(0, stream.tell() - 66_000))
+    tail = stream.read()
+    end = tail.rfind(b"PK\x05\x06")
+    if end < 0 or len(tail) < end + 22:
+        raise SkillArchiveRefused("the archive is broken: it has no list of its files")
+    listing = int.from_bytes(tail[end + 12 : end + 16], "little")
+    if b"PK\x06\x07" in tail or listing > _MAX_DIRECTORY:
+        raise SkillTooLarge("the archive lists more files than a skill may have", hint=_HINT)
+    stream.seek(0)
+
+
+def _tar_members(stream: IO[bytes]) -> Iterator[_Member]:
+    with (
+        _Bounded(fileobj=stream) as plain,
+        tarfile.open(fileobj=plain, mode="r|") as opened,
+    ):
+        for info in opened:
+            if info.isdir():
+                _refuse_unless_inside(info.name)
+                continue
+            content = opened.extractfile(info) if info.isreg() else None
+            if content is None:
+                raise _no_file(info.name)
+            yield _Member(info.name, bool(info.mode & 0o111), content)
+
+
+class _Bounded(gzip.GzipFile):
+    """Stops a stream that never ends, also inside of headers, which tarfile reads whole."""
+
+    _left = MAX_BYTES + MAX_FILES * 4096
+
+    def read(self, size: int | None = -1) -> bytes:
+        wanted = self._left + 1 if size is None or size < 0 else min(size, self._left + 1)
+        chunk = super().read(wanted)
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise SkillTooLarge("the archive unpacks to more than a skill may have", hint=_HINT)
+        return chunk
+
+
+def _refuse_unless_inside(folder: str) -> None:
+    if folder.strip("./") and inner_path(folder) is None:
+        raise SkillPathRefused(f"the archive has a folder {folder[:80]!r}", hint=_HINT)
+
+
+def _no_file(path: str) -> SkillPathRefused:
+    return SkillPathRefused(
+        f"{path[:80]!r} in the archive is a link or a special file",
+        hint="pack the file itself instead of a link to it",
+    )
+
+
+def _skill_folder(target: Path) -> Path:
+    """The one folder that everything is in, or the target itself."""
+    inside = list(target.iterdir())
+    if not inside:
+        raise SkillArchiveRefused("the archive is empty")
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() else target

@@ -1,0 +1,70 @@
+"""What a skill could do, shown before somebody agrees to it, and what an update would add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from butlers.skills.content import language
+from butlers.skills.skill import McpServer, ServerKind, Skill
+from butlers.skills.tree import walk
+
+KINDS = ("scripts", "envVars", "mcpServers", "systemPackages", "allowed-tools", "dependencies")
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Each kind with what it lists; what is not declared but lies there counts too."""
+
+    by_kind: Mapping[str, tuple[str, ...]]
+
+    def as_dict(self) -> dict[str, list[str]]:
+        return {kind: list(self.by_kind.get(kind, ())) for kind in KINDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    added: Capabilities
+    removed: Capabilities
+
+    @property
+    def widens(self) -> bool:
+        return any(self.added.by_kind.values())
+
+
+def capabilities_of(folder: Path, skill: Skill) -> Capabilities:
+    scripts = {*skill.scripts}
+    for entry in walk(folder).files():
+        if entry.executable or language(entry.path) is not None:
+            scripts.add(entry.path)
+    return Capabilities(
+        {
+            "scripts": tuple(sorted(scripts)),
+            "envVars": tuple(sorted(skill.env_vars)),
+            "mcpServers": tuple(_described(server) for server in skill.mcp_servers),
+            "systemPackages": tuple(sorted(skill.system_packages)),
+            "allowed-tools": tuple(sorted(skill.allowed_tools)),
+            "dependencies": tuple(sorted(skill.dependencies)),
+        }
+    )
+
+
+def difference(before: Capabilities, after: Capabilities) -> Difference:
+    return Difference(_minus(after, before), _minus(before, after))
+
+
+def _minus(one: Capabilities, other: Capabilities) -> Capabilities:
+    return Capabilities(
+        {
+            kind: tuple(item for item in items if item not in other.by_kind.get(kind, ()))
+            for kind, items in one.by_kind.items()
+        }
+    )
+
+
+def _described(server: McpServer) -> str:
+    """Whole, so that another command or address is another capability."""
+    if server.kind is ServerKind.REMOTE:
+        return f"{server.name}: {server.url}"
+    return " ".join((f"{server.name}:", server.command or "", *server.args))

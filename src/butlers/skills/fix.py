@@ -1,0 +1,61 @@
+"""``check --fix``: the repairs that change how a skill is written, not what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from butlers.config.files import replace_file
+from butlers.domain.errors import InvalidSkill
+from butlers.skills.codes import RULES
+from butlers.skills.faults import telling
+from butlers.skills.formats.skill_md import FORMAT, rewritten
+from butlers.skills.rules import ENV_EXAMPLE, Checked, check
+from butlers.skills.skill import Skill
+
+_IN_THE_PACK = ("manifest-script-not-executable", "manifest-env-example")
+
+
+def fix(folder: Path) -> tuple[tuple[str, ...], Checked]:
+    """Mend what is safe to mend; the codes that are gone, and how the folder stands now."""
+    before = check(folder)
+    codes = {found.code for found in before.diagnostics if RULES[found.code].fixable}
+    if before.skill is None or "tree-link-leaves" in before.reading.codes():
+        return (), before
+    with telling(folder):
+        _mend(folder, before.skill, codes)
+    after = check(folder)
+    left = {found.code for found in after.diagnostics}
+    return tuple(sorted(codes - left)), after
+
+
+def _mend(folder: Path, skill: Skill, codes: set[str]) -> None:
+    if codes - {*_IN_THE_PACK}:
+        _rewrite(folder)
+    if "manifest-script-not-executable" in codes:
+        _make_executable(folder, skill.scripts)
+    if "manifest-env-example" in codes:
+        lines = "".join(f"{name}=\n" for name in skill.env_vars)
+        replace_file(folder / ENV_EXAMPLE, lines.encode(), 0o644)
+
+
+def _rewrite(folder: Path) -> None:
+    """SKILL.md again, under its proper name, with its fields as they were understood."""
+    written = next(
+        (path for path in folder.iterdir() if path.name.lower() == "skill.md" and path.is_file()),
+        None,
+    )
+    if written is None:
+        return
+    if written.is_symlink():
+        raise InvalidSkill(f"{written} is a link", hint="check the folder that it points into")
+    proper = folder / FORMAT.file_names[0]
+    replace_file(proper, rewritten(written, written.read_bytes()), written.stat().st_mode & 0o777)
+    if written != proper:
+        written.unlink()
+
+
+def _make_executable(folder: Path, scripts: tuple[str, ...]) -> None:
+    for path in scripts:
+        script = folder / path
+        if script.is_file() and not script.is_symlink():
+            script.chmod(script.stat().st_mode | 0o111)

@@ -1,0 +1,52 @@
+"""What every written form of a skill can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from butlers.domain.diagnostic import Diagnostic
+from butlers.skills.skill import Skill
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file of a stranger: where it was, and its bytes."""
+
+    file: Path
+    content: bytes
+
+    @property
+    def folder_name(self) -> str:
+        return self.file.parent.name
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was understood, and what had to be repaired for it. No skill: nothing was usable.
+
+    ``traits`` are constructs that this reader takes and other clients refuse.
+    """
+
+    skill: Skill | None
+    diagnostics: tuple[Diagnostic, ...] = ()
+    traits: frozenset[str] = frozenset()
+
+    def codes(self) -> frozenset[str]:
+        return frozenset(found.code for found in self.diagnostics)
+
+
+class SkillFormat(Protocol):
+    """One written form. ``file_names``: the files that hold it, the proper spelling first."""
+
+    file_names: tuple[str, ...]
+
+    def read(self, source: Source) -> Reading:
+        """Never raises, whatever the bytes are."""
+        ...
+
+    def render(self, skill: Skill) -> Mapping[str, bytes]:
+        """The files that say the same, by path; an InvalidSkill names all that can't be written."""
+        ...

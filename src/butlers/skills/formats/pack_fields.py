@@ -1,0 +1,198 @@
+"""The fields of a pack, in a manifest's spelling, out of JSON of a stranger and back into it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from butlers.config.frozen import FrozenDict, freeze
+from butlers.skills import names
+from butlers.skills.findings import Findings, shown
+from butlers.skills.skill import McpServer, ServerKind, Skill
+from butlers.skills.versions import parse_range, parse_requirement
+
+KEYS = (
+    "owner",
+    "context",
+    "scripts",
+    "envVars",
+    "mcpServers",
+    "dependencies",
+    "nodeVersion",
+    "systemPackages",
+)
+_SERVER_KEYS = ("name", "type", "command", "args", "url")
+_SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+
+
+@dataclass(slots=True)
+class PackFields:
+    """Reads one field after the other; what is not usable is reported and left out."""
+
+    document: Mapping[str, Any]
+    findings: Findings
+    prefix: str = ""
+    place: Callable[[str], Any] = field(default=lambda _key: None)
+
+    def read(self) -> dict[str, Any]:
+        return {
+            "owner": self.text("owner"),
+            "context": self.paths("context"),
+            "scripts": self.paths("scripts"),
+            "env_vars": self._matching("envVars", "manifest-env-var", names.ENV_NAME.fullmatch),
+            "mcp_servers": self._servers(),
+            "dependencies": self._matching(
+                "dependencies", "manifest-dependency", parse_requirement
+            ),
+            "node_version": self._node_version(),
+            "system_packages": self._matching(
+                "systemPackages", "manifest-system-package", names.SYSTEM_PACKAGE.fullmatch
+            ),
+        }
+
+    def text(self, key: str) -> str | None:
+        value = self.document.get(key)
+        if value is None or isinstance(value, str):
+            return value or None
+        self._wrong(key, "must be a text")
+        return None
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self.document.get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple):
+            self._wrong(key, "must be a list of texts")
+            return ()
+        for item in value:
+            if not isinstance(item, str):
+                self._wrong(key, f"must be a list of texts, not {shown(repr(item), 20)}")
+        return tuple(item for item in value if isinstance(item, str))
+
+    def paths(self, key: str) -> tuple[str, ...]:
+        kept = []
+        for written in self.texts(key):
+            path = names.inner_path(written)
+            if path is None:
+                self.add(
+                    "manifest-path",
+                    key,
+                    f"{shown(written)} is not a path inside the skill",
+                    hint="write it relative to the skill's folder, without '..'",
+                )
+            else:
+                kept.append(path)
+        return tuple(kept)
+
+    def add(self, code: str, key: str, message: str, hint: str | None = None) -> None:
+        self.findings.add(code, message, entry=f"{self.prefix}{key}", at=self.place(key), hint=hint)
+
+    def _wrong(self, key: str, message: str) -> None:
+        self.add("manifest-type", key, f"{key} {message}")
+
+    def _matching(
+        self, key: str, code: str, accepts: Callable[[str], object | None]
+    ) -> tuple[str, ...]:
+        kept = []
+        for written in self.texts(key):
+            if accepts(written) is None:
+                self.add(code, key, f"{shown(written)} can not stand in {key}")
+            else:
+                kept.append(written)
+        return tuple(kept)
+
+    def _node_version(self) -> str | None:
+        written = self.text("nodeVersion")
+        if written is not None and parse_range(written) is None:
+            self.add(
+                "manifest-node-version",
+                "nodeVersion",
+                f"{shown(written)} is not a range of versions",
+                hint='such as ">=20.0.0"',
+            )
+            return None
+        return written
+
+    def _servers(self) -> tuple[McpServer, ...]:
+        value = self.document.get("mcpServers")
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple):
+            self._wrong("mcpServers", "must be a list of servers")
+            return ()
+        read = (self._server(item, position) for position, item in enumerate(value))
+        return tuple(server for server in read if server is not None)
+
+    def _server(self, item: Any, position: int) -> McpServer | None:
+        problem = _server_problem(item)
+        if problem is not None:
+            self.add("manifest-mcp-server", "mcpServers", f"server {position + 1} {problem}")
+            return None
+        return McpServer(
+            name=item["name"],
+            kind=ServerKind(item["type"]),
+            command=item.get("command"),
+            args=tuple(item.get("args") or ()),
+            url=item.get("url"),
+            extra=freeze({key: item[key] for key in item if key not in _SERVER_KEYS}),
+        )
+
+
+def _server_problem(item: Any) -> str | None:
+    if not isinstance(item, Mapping):
+        return "is not an object"
+    name, args = item.get("name"), item.get("args") or []
+    if not isinstance(name, str) or not _SERVER_NAME.fullmatch(name):
+        return "needs a name of letters, digits, '-', '_' and '.'"
+    if not isinstance(args, list | tuple) or not all(isinstance(arg, str) for arg in args):
+        return "has args that are not a list of texts"
+    match item.get("type"):
+        case "local":
+            if not isinstance(item.get("command"), str) or not item["command"]:
+                return "is local and has no command"
+            return None if item.get("url") is None else "is local and has a url"
+        case "remote":
+            if not isinstance(item.get("url"), str) or not _is_web_address(item["url"]):
+                return "is remote and has no http or https url"
+            return None if item.get("command") is None else "is remote and has a command"
+        case kind:
+            return f"has the type {shown(str(kind), 20)}; there are 'local' and 'remote'"
+
+
+def _is_web_address(written: str) -> bool:
+    try:
+        parts = urlsplit(written)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False
+
+
+def pack_document(skill: Skill) -> dict[str, Any]:
+    """The pack's fields that are not empty, ready for JSON."""
+    said: dict[str, Any] = {
+        "owner": skill.owner,
+        "context": list(skill.context),
+        "scripts": list(skill.scripts),
+        "envVars": list(skill.env_vars),
+        "mcpServers": [_server_document(server) for server in skill.mcp_servers],
+        "dependencies": list(skill.dependencies),
+        "nodeVersion": skill.node_version,
+        "systemPackages": list(skill.system_packages),
+    }
+    return {key: value for key, value in said.items() if value not in (None, [])}
+
+
+def _server_document(server: McpServer) -> dict[str, Any]:
+    said = {
+        "name": server.name,
+        "type": str(server.kind),
+        "command": server.command,
+        "args": list(server.args),
+        "url": server.url,
+    }
+    return {key: value for key, value in said.items() if value not in (None, [])} | FrozenDict(
+        server.extra
+    )

@@ -1,0 +1,252 @@
+"""Skills from git, at one commit that is named in full.
+
+Nothing is checked out: what the commit holds is listed, looked at and written by us, so that neither hooks
+nor filters nor submodules of a stranger's repository have a say.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from butlers.domain.errors import (
+    InvalidArguments,
+    SkillFetchFailed,
+    SkillPathRefused,
+    SkillTooLarge,
+)
+from butlers.domain.redaction import redactor
+from butlers.skills.faults import telling
+from butlers.skills.names import inner_path, slug
+from butlers.skills.tree import MAX_BYTES, MAX_DEPTH, MAX_FILES
+
+PREFIX = "git+"
+MAX_FETCH = 100 * 1024 * 1024
+_FETCH_S = 120
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SCHEMES = ("https", "ssh", "file")
+_SUBDIRECTORY = "subdirectory="
+_LISTING = 1024 * 1024
+_SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "credential.helper=",
+    "transfer.fsckObjects=true",
+    "fetch.unpackLimit=1",  # one file, which has a limit
+    "protocol.allow=never",
+    *(f"protocol.{scheme}.allow=always" for scheme in _SCHEMES),
+)
+# How a person reaches the network, and proves who they are to ssh; everything else stays outside.
+_PASSED_ON = (
+    "PATH", "SSH_AUTH_SOCK", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY",
+    "all_proxy", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class GitSource:
+    """``folder`` is where in the repository the skill lies; empty is its root."""
+
+    url: str
+    commit: str
+    folder: str = ""
+
+    @property
+    def name(self) -> str:
+        path = PurePosixPath(self.folder or urlsplit(self.url).path)
+        return slug(path.name.removesuffix(".git")) or "skill"
+
+
+def git_source(written: str, commit: str | None = None) -> GitSource | None:
+    """``git+https://host/repository@COMMIT#subdirectory=folder``; None for what is no git address."""
+    if not written.startswith(PREFIX) and commit is None:
+        return None
+    address, _hash, fragment = written.removeprefix(PREFIX).partition("#")
+    before, at, after = address.rpartition("@")
+    if at and "/" not in after and ":" not in after:
+        address, named = before, after
+        commit = commit or named
+    if commit is None or _COMMIT.fullmatch(commit) is None:
+        raise InvalidArguments(
+            f"{commit or 'nothing'} is not the name of a commit: a branch or tag can move",
+            hint="name all 40 digits: `git ls-remote ADDRESS` shows them",
+        )
+    scheme, host, path = urlsplit(address)[:3]
+    if scheme not in _SCHEMES or not path.strip("/") or (scheme != "file" and not host):
+        raise InvalidArguments(
+            f"{redactor.scrub(address)!r} is no address of a repository",
+            hint=f"such as {PREFIX}https://host/repository@COMMIT; also ssh:// and file://",
+        )
+    return GitSource(address, commit, _folder(fragment))
+
+
+def _folder(fragment: str) -> str:
+    if not fragment:
+        return ""
+    folder = inner_path(fragment.removeprefix(_SUBDIRECTORY))
+    if not fragment.startswith(_SUBDIRECTORY) or folder is None:
+        raise InvalidArguments(
+            f"{fragment!r} names no folder in the repository",
+            hint=f"such as #{_SUBDIRECTORY}skills/pdf",
+        )
+    return folder
+
+
+@dataclass(frozen=True, slots=True)
+class _Blob:
+    mode: str
+    name: str
+    path: str
+
+
+def fetch(source: GitSource, scratch: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of the skill at that commit, written below ``scratch``."""
+    repository, target = scratch / "repository", scratch / "skill" / source.name
+    with telling(scratch):
+        repository.mkdir()
+        target.mkdir(parents=True)
+        git = _Git(repository, environ)
+        _fetch_commit(git, source)
+        _write(git, _list(git, source), target)
+    return target
+
+
+def _fetch_commit(git: _Git, source: GitSource) -> None:
+    git.run("init", "--quiet", "--bare", "--template=", ".")
+    git.run(
+        *("fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-auto-gc"),
+        *("--", source.url, source.commit),
+    )
+    found = git.run("rev-parse", "--verify", f"{source.commit}^{{commit}}").decode().strip()
+    if found != source.commit:
+        raise SkillFetchFailed(f"{source.commit} is no commit, it only leads to {found}")
+
+
+def _list(git: _Git, source: GitSource) -> list[_Blob]:
+    """Every file of the folder. A tree can be made to unfold without end, so the listing has one."""
+    below = f"{source.folder}/" if source.folder else ""
+    listed = git.read(
+        "ls-tree", "-r", "-l", "-z", "--full-tree", source.commit, *filter(None, [below])
+    )
+    total, found = 0, []
+    for line in listed.split(b"\0")[:-1]:
+        facts, path = line.split(b"\t", 1)
+        mode, kind, name, size = facts.decode().split()
+        inner = inner_path(os.fsdecode(path).removeprefix(below))
+        if inner is None or len(PurePosixPath(inner).parts) > MAX_DEPTH:
+            raise SkillPathRefused(
+                f"the repository has a file {path[:80]!r}, which is no path inside it"
+            )
+        if kind != "blob":
+            raise SkillPathRefused(
+                f"{inner} is a submodule, which is not fetched",
+                hint=f"name the skill's own folder: #{_SUBDIRECTORY}FOLDER",
+            )
+        total += int(size)
+        found.append(_Blob(mode, name, inner))
+    if len(found) > MAX_FILES or total > MAX_BYTES:
+        raise _too_large()
+    if not found:
+        raise SkillFetchFailed(f"the commit has no files in /{source.folder}")
+    return found
+
+
+def _write(git: _Git, blobs: list[_Blob], target: Path) -> None:
+    contents = git.run(
+        "cat-file", "--batch", stdin="".join(f"{blob.name}\n" for blob in blobs).encode()
+    )
+    at, links = 0, []
+    for blob in blobs:
+        end = contents.index(b"\n", at)
+        size = int(contents[at:end].split()[2])
+        content = contents[end + 1 : end + 1 + size]
+        at = end + size + 2
+        file = target / blob.path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if blob.mode == "120000":
+            links.append((file, content))
+        else:
+            with file.open("xb") as writing:
+                writing.write(content)
+            file.chmod(0o755 if blob.mode == "100755" else 0o644)
+    for file, content in links:  # last, so that nothing is written through one
+        os.symlink(os.fsdecode(content), file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Git:
+    repository: Path
+    environ: Mapping[str, str]
+
+    def run(self, *words: str, stdin: bytes = b"") -> bytes:
+        try:
+            ended = subprocess.run(
+                self._command(words),
+                input=stdin,
+                capture_output=True,
+                timeout=_FETCH_S,
+                cwd=self.repository,
+                env=self._environment(),
+                preexec_fn=_limit,
+            )
+        except FileNotFoundError as error:
+            raise SkillFetchFailed("git is not installed", hint="install git") from error
+        except subprocess.TimeoutExpired as error:
+            raise SkillFetchFailed(f"git {words[0]} took more than {_FETCH_S} s") from error
+        if ended.returncode != 0:
+            raise self._failed(words[0], ended.stderr)
+        return ended.stdout
+
+    def read(self, *words: str) -> bytes:
+        """Its output, if there is no more of it than a skill can need."""
+        with subprocess.Popen(
+            self._command(words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=self.repository,
+            env=self._environment(),
+        ) as process:
+            assert process.stdout is not None
+            told = process.stdout.read(_LISTING + 1)
+            process.kill()
+        if len(told) > _LISTING:
+            raise _too_large()
+        return told
+
+    def _command(self, words: tuple[str, ...]) -> list[str]:
+        return ["git", *(word for setting in _SETTINGS for word in ("-c", setting)), *words]
+
+    def _environment(self) -> dict[str, str]:
+        passed = {name: self.environ[name] for name in _PASSED_ON if name in self.environ}
+        return {
+            **passed,
+            "HOME": str(self.repository),
+            "LANG": "C.UTF-8",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ASKPASS": "true",
+            "GIT_SSH_COMMAND": "ssh -o BatchMode=yes",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+        }
+
+    def _failed(self, what: str, stderr: bytes) -> SkillFetchFailed:
+        said = redactor.scrub(stderr.decode("utf-8", "replace")).strip().splitlines()
+        return SkillFetchFailed(f"git {what}: {said[-1] if said else 'it failed without a word'}")
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FETCH, MAX_FETCH))
+
+
+def _too_large() -> SkillTooLarge:
+    return SkillTooLarge(
+        f"the folder has more than {MAX_FILES} files or {MAX_BYTES // (1024 * 1024)} MB",
+        hint=f"name the skill's own folder: #{_SUBDIRECTORY}FOLDER",
+    )

@@ -1,0 +1,108 @@
+"""The one installer: skills copied whole into the folder where a session's CLI looks for them.
+
+Either all of them are there afterwards, or none.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from butlers.domain.errors import SkillError, SkillInstallationError, SkillPathRefused
+from butlers.skills import packs
+from butlers.skills.names import inner_path
+from butlers.skills.tree import resolve_inside
+
+# Where the CLIs look below HOME.
+CLAUDE_FOLDER = Path(".claude/skills")
+AGENTS_FOLDER = Path(".agents/skills")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A skill's folder and the name that it gets. ``digest`` is what was registered, if it was."""
+
+    source: Path
+    name: str
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SkillInstaller:
+    """``folder`` is the session's folder for skills. Links may lead into ``shared``, the roster's own."""
+
+    folder: Path
+    shared: Path | None = None
+
+    def install(self, mounts: Sequence[Mount]) -> tuple[Path, ...]:
+        """Where each of them is now, in the same order. SkillInstallationError names the one that failed."""
+        if not mounts:
+            return ()
+        self._refuse_collisions(mounts)
+        with self._staging(mounts[0]) as staged, ExitStack() as undo:
+            for mount in mounts:
+                with self._failing(mount):
+                    self._stage(mount, staged / mount.name)
+            for mount in mounts:
+                with self._failing(mount):
+                    os.rename(staged / mount.name, self.folder / mount.name)
+                undo.callback(packs.remove, self.folder / mount.name)
+            undo.pop_all()
+        return tuple(self.folder / mount.name for mount in mounts)
+
+    def _refuse_collisions(self, mounts: Sequence[Mount]) -> None:
+        with self._failing(mounts[0]):
+            there = list(self.folder.iterdir()) if self.folder.is_dir() else []
+        # Two names that one file system takes for one would be one folder.
+        taken = {path.name.casefold(): path for path in there}
+        for mount in mounts:
+            if inner_path(mount.name) != mount.name or "/" in mount.name or mount.name[0] == ".":
+                raise self._error(mount, "this can not be the name of a skill's folder")
+            if other := taken.get(mount.name.casefold()):
+                raise self._error(
+                    mount, f"there is one of this name: {other}", hint="rename one of the two"
+                )
+            taken[mount.name.casefold()] = mount.source
+
+    @contextmanager
+    def _staging(self, first: Mount) -> Iterator[Path]:
+        with self._failing(first):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            staged = Path(tempfile.mkdtemp(dir=self.folder, prefix=".installing-"))
+        try:
+            yield staged
+        finally:
+            packs.remove(staged)
+
+    def _stage(self, mount: Mount, target: Path) -> None:
+        roots = (mount.source.parent, *((self.shared,) if self.shared else ()))
+        source = resolve_inside(mount.source, *roots)
+        if source is None or not source.is_dir():
+            raise SkillPathRefused(f"{mount.source} is no folder of a skill here")
+        target.mkdir()
+        packs.copy_verified(source, target, mount.digest, shared=self.shared, keep_modes=True)
+
+    @contextmanager
+    def _failing(self, mount: Mount) -> Iterator[None]:
+        try:
+            yield
+        except SkillError as error:
+            raise self._error(mount, error.message, error, hint=error.hint) from error
+        except OSError as error:
+            raise self._error(mount, error.strerror or str(error), error) from error
+
+    def _error(
+        self, mount: Mount, why: str, cause: BaseException | None = None, hint: str | None = None
+    ) -> SkillInstallationError:
+        return SkillInstallationError(
+            f"the skill {mount.name!r} could not be installed into {self.folder}: {why}",
+            hint=hint,
+            skill_name=mount.name,
+            skills_dir=self.folder,
+            source=mount.source,
+            cause=cause,
+        )

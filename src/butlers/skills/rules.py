@@ -1,0 +1,178 @@
+"""``check``: everything that is wrong with a skill's folder, in one go, each with its code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from butlers.domain.diagnostic import Diagnostic, Severity
+from butlers.domain.errors import SkillError, SkillTooLarge
+from butlers.skills import content, names
+from butlers.skills.findings import Findings, shown
+from butlers.skills.formats.base import Reading
+from butlers.skills.reader import read_skill
+from butlers.skills.skill import Skill
+from butlers.skills.tree import Entry, Kind, Tree, resolve_inside, walk
+
+ENV_EXAMPLE = ".env.example"
+# Larger texts are data; they are not looked into.
+_MAX_TEXT = 1024 * 1024
+_TEXTS = frozenset(
+    (".md", ".txt", ".json", ".yaml", ".yml", ".toml", ".html", ".xml", ".csv", ".cfg", ".ini")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One folder's outcome. Whatever has an error is neither registered nor written."""
+
+    folder: Path
+    reading: Reading
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def skill(self) -> Skill | None:
+        return self.reading.skill
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        return tuple(found for found in self.diagnostics if found.severity is Severity.ERROR)
+
+    def errors_in(self, folder: Path) -> tuple[Diagnostic, ...]:
+        """The errors of this copy, told as if they were in the folder that it was copied from."""
+        return tuple(
+            replace(found, file=folder / found.file.relative_to(self.folder))
+            for found in self.errors
+        )
+
+    @property
+    def valid(self) -> bool:
+        return self.skill is not None and not self.errors
+
+
+def check(folder: Path, *, shared: Path | None = None) -> Checked:
+    """Read the skill and apply every rule. Links may lead into the folder or to ``shared``."""
+    reading = read_skill(folder, shared=shared)
+    findings = Findings(folder)
+    _check_folder_name(folder, findings)
+    try:
+        tree = walk(folder)
+    except SkillTooLarge as error:
+        code = "tree-too-large" if " MB " in error.message else "tree-too-many"
+        findings.add(code, error.message, hint=error.hint)
+    except SkillError as error:
+        if reading.skill is not None:  # else reading has said so
+            findings.add("skill-unreadable", error.message, hint=error.hint)
+    else:
+        _check_tree(tree, shared, findings)
+        if reading.skill is not None:
+            _check_pack(reading.skill, tree, findings)
+            _check_contents(reading.skill, tree, findings)
+    told = set(reading.diagnostics)
+    rest = tuple(found for found in findings.diagnostics if found not in told)
+    return Checked(folder, reading, (*reading.diagnostics, *rest))
+
+
+def _check_folder_name(folder: Path, findings: Findings) -> None:
+    name, _at, version = folder.name.partition("@")
+    if names.is_version(version):  # the registry's own folders
+        return
+    if not names.is_kebab(folder.name):
+        near = names.slug(name)
+        findings.add(
+            "folder-name",
+            f"the folder {shown(folder.name)} is not kebab-case",
+            hint=f"rename it to {near}" if near else "lower-case letters, digits, single hyphens",
+        )
+
+
+def _check_tree(tree: Tree, shared: Path | None, findings: Findings) -> None:
+    roots = (tree.root,) if shared is None else (tree.root, shared)
+    for entry in tree.entries:
+        path = tree.root / entry.path
+        if entry.kind is Kind.OTHER:
+            findings.add("tree-special-file", f"{shown(entry.path)} is no file", file=path)
+        elif entry.kind is Kind.LINK:
+            _check_link(path, entry, roots, findings)
+        if names.inner_path(entry.path) is None:
+            findings.add("tree-path", f"{shown(entry.path)} is not a usable name", file=tree.root)
+
+
+def _check_link(path: Path, entry: Entry, roots: tuple[Path, ...], findings: Findings) -> None:
+    if resolve_inside(path, *roots) is not None:
+        return
+    broken = not path.exists()
+    findings.add(
+        "tree-link-broken" if broken else "tree-link-leaves",
+        f"{shown(entry.path)} points to {shown(entry.target or '')}",
+        file=path,
+        hint="copy the file into the skill instead",
+    )
+
+
+def _check_pack(skill: Skill, tree: Tree, findings: Findings) -> None:
+    if not skill.has_manifest and not skill.context and not skill.scripts:
+        return
+    file = tree.root / ("manifest.json" if skill.has_manifest else "SKILL.md")
+    for path in skill.context:
+        if not (tree.root / path).is_file():
+            findings.add(
+                "manifest-context-missing", f"there is no {path}", file=file, entry="context"
+            )
+    for path in skill.scripts:
+        _check_script(path, tree, file, findings)
+    if skill.env_vars and tree.get(ENV_EXAMPLE) is None:
+        findings.add(
+            "manifest-env-example",
+            f"{ENV_EXAMPLE} must say which variables to set: {', '.join(skill.env_vars)}",
+            file=file,
+            entry="envVars",
+        )
+
+
+def _check_script(path: str, tree: Tree, file: Path, findings: Findings) -> None:
+    script = tree.root / path
+    if not script.is_file():
+        findings.add("manifest-script-missing", f"there is no {path}", file=file, entry="scripts")
+    elif not script.stat().st_mode & 0o111:
+        findings.add(
+            "manifest-script-not-executable",
+            f"{path} is not executable",
+            file=file,
+            entry="scripts",
+            hint=f"chmod +x {path}",
+        )
+
+
+def _check_contents(skill: Skill, tree: Tree, findings: Findings) -> None:
+    declared = set(skill.env_vars)
+    for entry in tree.files():
+        text = _text_of(tree.root / entry.path, entry)
+        if text is None:
+            continue
+        file = tree.root / entry.path
+        for what, place in content.hidden_characters(text):
+            findings.add("skill-hidden-unicode", f"an invisible {what}", file=file, at=place)
+        for what, place in content.piped_shells(text):
+            findings.add("content-pipe-to-shell", shown(what), file=file, at=place)
+        for name, place in content.read_variables(entry.path, text):
+            if name not in declared:
+                findings.add(
+                    "content-undeclared-env",
+                    f"{name} is read, and not declared",
+                    file=file,
+                    at=place,
+                    entry=name,
+                    hint="declare it in envVars: a script gets nothing else",
+                )
+
+
+def _text_of(path: Path, entry: Entry) -> str | None:
+    suffix = PurePosixPath(entry.path).suffix.lower()
+    known = suffix in _TEXTS or content.language(entry.path) is not None
+    if not known or entry.size > _MAX_TEXT:
+        return None
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return None  # the digest and the copy refuse what can not be read

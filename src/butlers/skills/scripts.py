@@ -1,0 +1,223 @@
+"""The one script runner: a skill's script gets what its skill declares, and nothing else.
+
+What runs is a copy of the skill, verified against its hash, in a folder that is gone afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from butlers.domain.errors import (
+    SkillInterpreterMissing,
+    SkillScriptError,
+    SkillScriptNotFound,
+    SkillScriptOutputTooLarge,
+    SkillScriptTimeout,
+)
+from butlers.domain.session import Access
+from butlers.domain.trace import traceparent_environment
+from butlers.skills import packs, process, walls
+from butlers.skills.answers import Answer, Mask, answer
+from butlers.skills.builtin import SETTINGS
+from butlers.skills.content import language
+from butlers.skills.faults import telling
+from butlers.skills.interpreters import interpreter
+from butlers.skills.process import Command, End, Ended, Limits
+from butlers.skills.skill import BUILT_IN, Skill
+from butlers.skills.tree import walk
+
+PATH = "/usr/local/bin:/usr/bin:/bin"  # where the host has none
+ACCESS = "BUTLERS_ACCESS"  # the variable that tells a script what its caller may touch
+_LANG = "C.UTF-8"
+_MAX_ARGUMENTS = 1024 * 1024
+_MAX_WORD = 100_000  # the kernel takes a little more in one word
+_BY_STDIN = "-"
+# What opens our own doors is nobody's to declare.
+_OURS = ("BUTLERS_", "DATABASE_URL", "MCP_SERVERS")
+# And what decides which code runs, and where, is the runner's.
+_RUNNERS = frozenset(
+    {"PATH", "HOME", "TMPDIR", "LANG", "TRACEPARENT", "ENV", "BASH_ENV", "NODE_OPTIONS"}
+)
+_LOADERS = ("LD_", "DYLD_", "PYTHON")
+
+# An object is written as JSON; a list of texts is handed over word by word.
+Arguments = Mapping[str, Any] | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A skill that lies in a folder. ``digest`` is what was registered; a butler's own skill has none."""
+
+    folder: Path
+    skill: Skill
+    digest: str | None = None
+    shared: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One run. ``variables`` may hold more than the skill declares; it gets what it declares.
+
+    ``work`` is the folder that the script works in: the butler's.
+    """
+
+    script: str
+    arguments: Arguments
+    work: Path
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    access: Access = Access.SEALED
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRunner:
+    """``home`` is ours, which no script may look into; ``search_path`` finds its interpreter."""
+
+    home: Path
+    search_path: str = PATH
+
+    async def run(self, pack: Pack, call: Call) -> Answer:
+        """The script's answer, also when it failed. What kept it from answering is raised."""
+        script = find_script(pack, call.script)
+        words, stdin = _handed_over(call.arguments)
+        variables, missing = _declared(pack.skill, call.variables)
+        mask = Mask.of(_secrets(pack.skill, variables))
+        starts = await asyncio.to_thread(interpreter, script, pack.skill, self.search_path)
+        with _scratch() as scratch:
+            copy = await asyncio.to_thread(_verified_copy, pack, scratch, script)
+            argv = (*starts, str(copy / script), *words)
+            env = self._environment(scratch, call.access) | variables
+            work = call.work.resolve()
+            walled = await asyncio.to_thread(walls.around, argv, work, scratch, self.home.resolve())
+            ended = await _run(Command(walled, env, work, stdin), call.limits, script)
+        _refuse_unless_left(ended, script, call.limits, mask)
+        return answer(ended.code, ended.stdout, ended.stderr, mask, missing)
+
+    def _environment(self, scratch: Path, access: Access) -> dict[str, str]:
+        return {
+            "PATH": self.search_path,
+            "LANG": _LANG,
+            "HOME": str(scratch / "home"),
+            "TMPDIR": str(scratch / "tmp"),
+            ACCESS: str(access),
+            **traceparent_environment(),
+        }
+
+
+def find_script(pack: Pack, wanted: str) -> str:
+    """The script of this path, file name or bare name. Where a manifest lists some, there are no others."""
+    scripts = pack.skill.scripts or tuple(
+        entry.path for entry in walk(pack.folder).files() if language(entry.path) is not None
+    )
+    for said in (_path, _file_name, _bare_name):
+        found = [script for script in scripts if said(script) == wanted]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise SkillScriptNotFound(
+                f"{pack.skill.label} has several scripts {wanted!r}",
+                hint=f"say which: {', '.join(found)}",
+            )
+    there = f"there are: {', '.join(scripts)}" if scripts else "it has no script at all"
+    raise SkillScriptNotFound(f"{pack.skill.label} has no script {wanted!r}", hint=there)
+
+
+def _path(script: str) -> str:
+    return script
+
+
+def _file_name(script: str) -> str:
+    return PurePosixPath(script).name
+
+
+def _bare_name(script: str) -> str:
+    return PurePosixPath(script).stem
+
+
+def _handed_over(arguments: Arguments) -> tuple[tuple[str, ...], bytes]:
+    """The words after the script, and its stdin. A script reads its JSON from either."""
+    try:
+        written = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        stdin = written.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SkillScriptError(f"the arguments are no JSON: {error}") from error
+    if len(stdin) > _MAX_ARGUMENTS:
+        raise SkillScriptError(
+            f"the arguments have more than {_MAX_ARGUMENTS // 1024} KB",
+            hint="put the data into a file, and name the file",
+        )
+    if isinstance(arguments, Mapping):
+        # One that only looks at its command line must fail then, not run without arguments.
+        return (written if len(stdin) <= _MAX_WORD else _BY_STDIN,), stdin
+    if any(
+        not isinstance(word, str) or "\0" in word or len(word) > _MAX_WORD for word in arguments
+    ):
+        raise SkillScriptError(
+            "arguments are an object, or a list of texts", hint='such as \'{"date": "2026-02-09"}\''
+        )
+    return tuple(arguments), b""
+
+
+def _declared(skill: Skill, variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    for name in skill.env_vars:
+        if name in _RUNNERS or name.startswith((*_OURS, *_LOADERS)):
+            raise SkillScriptError(
+                f"{skill.label} declares {name}, which no script is given",
+                hint="only its author can mend it: take the name out of its envVars",
+            )
+    given = {name: str(variables[name]) for name in skill.env_vars if variables.get(name)}
+    return given, tuple(name for name in skill.env_vars if name not in given)
+
+
+def _secrets(skill: Skill, variables: Mapping[str, str]) -> Iterator[str]:
+    told = SETTINGS if skill.owner == BUILT_IN else frozenset[str]()
+    return (value for name, value in variables.items() if name not in told)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    with (
+        telling(Path(tempfile.gettempdir())),
+        tempfile.TemporaryDirectory(prefix="butlers-script-", ignore_cleanup_errors=True) as made,
+    ):
+        scratch = Path(made).resolve()
+        for name in ("home", "tmp", "pack"):
+            (scratch / name).mkdir()
+        yield scratch
+
+
+def _verified_copy(pack: Pack, scratch: Path, script: str) -> Path:
+    copy = scratch / "pack" / pack.folder.name
+    copy.mkdir()
+    packs.copy_verified(pack.folder, copy, pack.digest, shared=pack.shared)
+    if not (copy / script).is_file():
+        raise SkillScriptNotFound(f"{pack.skill.label} declares {script}, and has no such file")
+    return copy
+
+
+async def _run(command: Command, limits: Limits, script: str) -> Ended:
+    try:
+        return await process.run(command, limits)
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise SkillInterpreterMissing(f"{script} could not be started: {error}") from error
+    except (OSError, ValueError) as error:
+        raise SkillScriptError(f"{script} could not be started: {error}") from error
+
+
+def _refuse_unless_left(ended: Ended, script: str, limits: Limits, mask: Mask) -> None:
+    said = mask.text(ended.stderr.decode("utf-8", "replace")).strip()
+    last = f"; its last words: {said.splitlines()[-1]}" if said else ""
+    match ended.why:
+        case End.TOOK_TOO_LONG:
+            raise SkillScriptTimeout(f"{script} was ended after {limits.seconds:g} s{last}")
+        case End.SAID_TOO_MUCH:
+            raise SkillScriptOutputTooLarge(
+                f"{script} said more than {limits.output // 1024} KB and was ended{last}"
+            )

@@ -1,0 +1,150 @@
+"""Semantic versions, ranges of them, and how a skill is asked for: `id`, `id@1.2.3`, `id@^1.2`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from semver import Version
+
+from butlers.skills.names import is_id, is_version
+
+_PART = re.compile(
+    r"(?P<operator>\^|~|>=|<=|>|<|=|==|!=)?\s*v?"
+    r"(?P<major>0|[1-9]\d{0,8}|[xX*])(?:\.(?P<minor>0|[1-9]\d{0,8}|[xX*]))?(?:\.(?P<patch>0|[1-9]\d{0,8}|[xX*]))?",
+    re.ASCII,
+)
+_MAX_RANGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """From ``low`` up to but not including ``high``; None: no end on that side."""
+
+    low: Version | None = None
+    high: Version | None = None
+
+    def holds(self, version: Version) -> bool:
+        if self.low is not None and version < self.low:
+            return False
+        return self.high is None or version < self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """All bounds of one alternative must hold; ``excluded`` ones must not."""
+
+    written: str
+    alternatives: tuple[tuple[Bound, ...], ...]
+    excluded: tuple[tuple[Bound, ...], ...] = ()
+
+    def holds(self, version: str | Version) -> bool:
+        found = Version.parse(version) if isinstance(version, str) else version
+        return any(
+            all(bound.holds(found) for bound in bounds)
+            and not any(bound.holds(found) for bound in excluded)
+            for bounds, excluded in zip(self.alternatives, self.excluded, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What somebody asks for. ``range`` is None for "whichever is the latest"."""
+
+    name: str
+    range: Range | None = None
+    exact: str | None = None
+
+    def holds(self, version: str) -> bool:
+        if self.exact is not None:
+            return version == self.exact
+        return self.range is None or self.range.holds(version)
+
+    def __str__(self) -> str:
+        wanted = self.exact or (self.range.written if self.range else "")
+        return f"{self.name}@{wanted}" if wanted else self.name
+
+
+def parse_requirement(written: str) -> Requirement | None:
+    name, at, wanted = written.strip().partition("@")
+    if not is_id(name):
+        return None
+    if not at:
+        return Requirement(name)
+    if is_version(wanted):
+        return Requirement(name, exact=wanted)
+    found = parse_range(wanted)
+    return Requirement(name, found) if found else None
+
+
+def parse_range(written: str) -> Range | None:
+    """npm's ranges without pre-releases: ^1.2, ~1.2.3, >=1 <3, 1.x, `1 || 2`, *."""
+    if not written.strip() or len(written) > _MAX_RANGE:
+        return None
+    alternatives, excluded = [], []
+    for alternative in written.split("||"):
+        found = _alternative(alternative)
+        if found is None:
+            return None
+        alternatives.append(found[0])
+        excluded.append(found[1])
+    return Range(written.strip(), tuple(alternatives), tuple(excluded))
+
+
+def _alternative(written: str) -> tuple[tuple[Bound, ...], tuple[Bound, ...]] | None:
+    bounds: list[Bound] = []
+    excluded: list[Bound] = []
+    position, text = 0, written.replace(",", " ").strip()
+    if not text:
+        return None
+    while position < len(text):
+        part = _PART.match(text, position)
+        if part is None or (part.end() < len(text) and not text[part.end()].isspace()):
+            return None
+        (excluded if part["operator"] == "!=" else bounds).append(_bound(part))
+        position = part.end() + len(text[part.end() :]) - len(text[part.end() :].lstrip())
+    return tuple(bounds), tuple(excluded)
+
+
+def _bound(part: re.Match[str]) -> Bound:
+    given = [part[name] for name in ("major", "minor", "patch")]
+    numbers = []
+    for text in given:
+        if text is None or text in "xX*":
+            break
+        numbers.append(int(text))
+    if not numbers:
+        return Bound()
+    low = Version(*[*numbers, 0, 0][:3])
+    above = _next(numbers)
+    match part["operator"]:
+        case ">=":
+            return Bound(low)
+        case ">":
+            return Bound(above)
+        case "<":
+            return Bound(None, low)
+        case "<=":
+            return Bound(None, above)
+        case "^":
+            leading = next((n for n, value in enumerate(numbers) if value), len(numbers) - 1)
+            return Bound(low, _next(numbers[: leading + 1]))
+        case "~":
+            return Bound(low, _next(numbers[:2]))
+        case _:
+            return Bound(low, above)
+
+
+def _next(numbers: list[int]) -> Version:
+    """The first version after all those that begin with these numbers."""
+    raised = [*numbers[:-1], numbers[-1] + 1]
+    return Version(*[*raised, 0, 0][:3])
+
+
+def newest_first(versions: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(versions, key=_numbers, reverse=True))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))

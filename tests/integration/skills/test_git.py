@@ -1,0 +1,247 @@
+"""Skills from git: one commit, named in full, and nothing of the repository has a say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from butlers.domain.errors import (
+    ButlersError,
+    InvalidArguments,
+    SkillFetchFailed,
+    SkillPathRefused,
+    SkillTooLarge,
+)
+from butlers.skills.digest import digest_folder
+from butlers.skills.git import GitSource, fetch, git_source
+from butlers.skills.install import Installer
+from butlers.skills.registry import SkillRegistry
+from support.skills import write_files, write_pack
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A bare repository, and a checkout that is pushed to it."""
+
+    root: Path
+
+    def git(self, *words: str, where: Path | None = None, stdin: str = "") -> str:
+        settings = ("user.name=a", "user.email=a@example.com", "core.autocrlf=false")
+        return subprocess.run(
+            ["git", *(word for setting in settings for word in ("-c", setting)), *words],
+            cwd=where or self.checkout,
+            input=stdin,
+            text=True,
+            capture_output=True,
+            check=True,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.root), "GIT_CONFIG_NOSYSTEM": "1"},
+        ).stdout.strip()
+
+    @property
+    def checkout(self) -> Path:
+        return self.root / "checkout"
+
+    @property
+    def url(self) -> str:
+        return f"file://{self.root}/social-media.git"
+
+    def commit(self) -> str:
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--message=x")
+        self.git("push", "--quiet", self.url, "HEAD:main", "--force")
+        return self.git("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path)
+    made.checkout.mkdir()
+    made.git("init", "--quiet", "--bare", "social-media.git", where=tmp_path)
+    made.git("init", "--quiet")
+    write_pack(made.checkout, {"scripts/a.sh": "echo\n"}, owner="me", scripts=["scripts/a.sh"])
+    return made
+
+
+def scratch(tmp_path: Path, name: str = "scratch") -> Path:
+    folder = tmp_path / name
+    folder.mkdir()
+    return folder
+
+
+def test_a_skill_is_installed_from_a_commit_and_stays_there(
+    repository: Repository, tmp_path: Path
+) -> None:
+    first = repository.commit()
+    write_pack(repository.checkout, version="9.0.0", owner="me")
+    repository.commit()
+    source = git_source(f"git+{repository.url}@{first}")
+    assert source == GitSource(repository.url, first)
+    installer = Installer(SkillRegistry(tmp_path / "home"), "person")
+    installed = installer.install(source, lambda offer: True)
+    assert (installed.id, installed.versions) == ("social-media", ("2.1.0",))
+    place = installer.registry.path("social-media", "2.1.0")
+    assert (place / "scripts/a.sh").stat().st_mode & 0o111
+    assert not (place / ".git").exists()
+
+
+def test_only_that_commit_is_fetched(repository: Repository, tmp_path: Path) -> None:
+    repository.commit()
+    last = repository.commit()
+    place = scratch(tmp_path)
+    folder = fetch(GitSource(repository.url, last), place)
+    assert folder.name == "social-media"
+    assert digest_folder(folder) == digest_folder_without_git(repository.checkout, tmp_path)
+    told = repository.git("rev-list", "--all", "--count", where=place / "repository")
+    assert told == "0"  # no branch, no tag
+    assert repository.git("rev-list", "--count", last, where=place / "repository") == "1"
+
+
+def digest_folder_without_git(checkout: Path, tmp_path: Path) -> str:
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-a", checkout, copy], check=True)
+    subprocess.run(["rm", "-rf", copy / ".git"], check=True)
+    return digest_folder(copy)
+
+
+def test_a_folder_of_the_repository_is_named(repository: Repository, tmp_path: Path) -> None:
+    write_pack(repository.checkout / "skills" / "inner", id="inner", owner="me")
+    commit = repository.commit()
+    source = git_source(f"git+{repository.url}@{commit}#subdirectory=skills/inner")
+    assert source is not None
+    folder = fetch(source, scratch(tmp_path))
+    assert folder.name == "inner"
+    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json"]
+    with pytest.raises(SkillFetchFailed, match="no files in /gone"):
+        fetch(GitSource(repository.url, commit, "gone"), scratch(tmp_path, "other"))
+
+
+@pytest.mark.parametrize(
+    ("written", "commit"),
+    [
+        ("git+https://host/repository", None),
+        ("git+https://host/repository@main", None),
+        ("git+https://host/repository@v1.2.0", None),
+        (f"git+https://host/repository@{COMMIT[:12]}", None),
+        (f"git+https://host/repository@{COMMIT.upper()}", None),
+        ("git+ssh://git@host/repository", None),
+        ("https://host/repository", "main"),
+    ],
+)
+def test_what_can_move_is_no_commit(written: str, commit: str | None) -> None:
+    with pytest.raises(InvalidArguments, match="is not the name of a commit") as error:
+        git_source(written, commit)
+    assert "all 40 digits" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://host/repository",
+        "git://host/repository",
+        "ext::sh -c touch% evil",
+        "--upload-pack=evil",
+        "https://",
+        "/a/path",
+    ],
+)
+def test_only_some_kinds_of_address_are_taken(address: str) -> None:
+    with pytest.raises(InvalidArguments) as error:
+        git_source(f"git+{address}", COMMIT)
+    assert error.value.hint
+
+
+def test_an_address_is_read_in_both_spellings() -> None:
+    expected = GitSource("https://host/a/b.git", COMMIT)
+    assert git_source(f"git+https://host/a/b.git@{COMMIT}") == expected
+    assert git_source("https://host/a/b.git", COMMIT) == expected
+    assert expected.name == "b"
+    ssh = git_source(f"git+ssh://git@host/a@{COMMIT}")
+    assert ssh is not None
+    assert ssh.url == "ssh://git@host/a"
+    assert git_source("a/folder") is None
+    for fragment in ("subdirectory=../x", "subdirectory=/x", "egg=x"):
+        with pytest.raises(InvalidArguments):
+            git_source(f"git+https://host/a@{COMMIT}#{fragment}")
+
+
+def test_a_commit_that_is_not_there_is_told(repository: Repository, tmp_path: Path) -> None:
+    repository.commit()
+    with pytest.raises(SkillFetchFailed, match="git fetch") as error:
+        fetch(GitSource(repository.url, COMMIT), scratch(tmp_path))
+    assert error.value.hint
+    with pytest.raises(SkillFetchFailed, match="git fetch"):
+        fetch(GitSource(f"file://{tmp_path}/gone", COMMIT), scratch(tmp_path, "other"))
+
+
+def test_the_hash_of_something_else_than_a_commit_is_refused(
+    repository: Repository, tmp_path: Path
+) -> None:
+    repository.commit()
+    repository.git("tag", "--annotate", "v1", "--message=x")
+    repository.git("push", "--quiet", repository.url, "v1")
+    tag = repository.git("rev-parse", "v1")
+    with pytest.raises(SkillFetchFailed, match="is no commit"):
+        fetch(GitSource(repository.url, tag), scratch(tmp_path))
+
+
+def test_neither_hooks_nor_filters_nor_a_persons_settings_run(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = tmp_path / "ran"
+    home = write_files(
+        tmp_path / "person",
+        {".gitconfig": f'[filter "f"]\n smudge = touch {ran}\n[core]\n fsmonitor = touch {ran}\n'},
+    )
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_TEMPLATE_DIR", str(home))
+    for hook in ("post-checkout", "reference-transaction", "post-index-change"):
+        write_files(home / "hooks", {hook: f"#!/bin/sh\ntouch {ran}\n"}, executable=True)
+    write_files(repository.checkout, {".gitattributes": "* filter=f text eol=crlf\n"})
+    folder = fetch(GitSource(repository.url, repository.commit()), scratch(tmp_path))
+    assert (folder / "scripts/a.sh").read_bytes() == b"echo\n"
+    assert not ran.exists()
+
+
+def test_a_submodule_is_refused_by_name(repository: Repository, tmp_path: Path) -> None:
+    commit = repository.commit()
+    repository.git("update-index", "--add", "--cacheinfo", f"160000,{commit},vendored")
+    repository.git("commit", "--quiet", "--message=x")
+    repository.git("push", "--quiet", repository.url, "HEAD:main")
+    with pytest.raises(SkillPathRefused, match="vendored is a submodule"):
+        fetch(GitSource(repository.url, repository.git("rev-parse", "HEAD")), scratch(tmp_path))
+
+
+def test_a_link_to_a_key_is_refused_at_installation(repository: Repository, tmp_path: Path) -> None:
+    (tmp_path / "id_rsa").write_text("PRIVATE KEY")
+    (repository.checkout / "example.pem").symlink_to(tmp_path / "id_rsa")
+    source = GitSource(repository.url, repository.commit())
+    registry = SkillRegistry(tmp_path / "home")
+    with pytest.raises(ButlersError, match=r"example\.pem"):
+        Installer(registry, "person").install(source, lambda offer: True)
+    assert registry.list() == ()
+
+
+def test_a_tree_that_unfolds_without_end_is_refused(repository: Repository, tmp_path: Path) -> None:
+    """A dozen objects that stand for ten to the tenth files."""
+    blob = repository.git("hash-object", "-w", "manifest.json")
+    kind, mode, child = "blob", "100644", blob
+    for _ in range(10):
+        lines = "".join(f"{mode} {kind} {child}\tf{number}\n" for number in range(10))
+        child = repository.git("mktree", stdin=lines)
+        kind, mode = "tree", "040000"
+    commit = repository.git("commit-tree", child, "-m", "x")
+    repository.git("push", "--quiet", repository.url, f"{commit}:refs/heads/main")
+    with pytest.raises(SkillTooLarge):
+        fetch(GitSource(repository.url, commit), scratch(tmp_path))
+
+
+def test_a_password_in_an_address_is_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(SkillFetchFailed) as error:
+        fetch(GitSource("https://me:hunter22@127.0.0.1:1/x", COMMIT), scratch(tmp_path))
+    assert "hunter22" not in error.value.message

@@ -1,0 +1,28 @@
+"""The command line of skills, for every test of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from butlers.cli.main import main
+from support.skills_cli import Ran, Run
+
+
+@pytest.fixture
+def run(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """The command in this process, in a home of its own, from a folder without butlers."""
+    monkeypatch.setenv("BUTLERS_HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["butlers", "skills", *map(str, arguments)])
+        code = main()
+        said = capsys.readouterr()
+        return Ran(code, said.out, said.err)
+
+    return call

@@ -1,0 +1,103 @@
+"""What every written form keeps: any bytes are answered, and what is written comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from butlers.domain.errors import InvalidSkill
+from butlers.skills.codes import RULES
+from butlers.skills.formats import manifest, skill_md
+from butlers.skills.formats.base import SkillFormat, Source
+from butlers.skills.reader import read_skill
+from butlers.skills.render import as_pack, as_skill_md
+from butlers.skills.skill import Skill
+from support.skills import writable_skills, write_files
+
+FORMATS = [skill_md.FORMAT, manifest.FORMAT]
+BITS = (
+    b"---\n", b"---", b"...", b"\n", b"\r\n", b": ", b"name: ", b"description: ", b"metadata:\n",
+    b"  a: 1\n", b"{", b"}", b"[", b"]", b"&a ", b"*a", b"!!python/x ", b"\t", b"\x00", b"\xff",
+    b"\xef\xbb\xbf", b"|", b">", b"'", b'"', b"# x\n", b"- ", b"? ", b"<<: ", b"\xe2\x80\x8b",
+    b"version: 1.10\n", b"allowed-tools: a, b\n", b"name: 8004\n", b"\x85", b"\xc2\x85",
+)  # fmt: skip
+JSON_BITS = (
+    b"{", b"}", b"[", b"]", b'"id"', b'"context"', b'"mcpServers"', b":", b",", b'"../x"', b"1e999",
+    b"null", b"NaN", b'"\\ud800"', b'"metadata"', b'"envVars"', b"\x00", b"9" * 5000, b'"a-b@^1"',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=["skill_md", "manifest"])
+@settings(deadline=None, max_examples=150)
+@given(content=st.binary(max_size=300) | st.lists(st.sampled_from(BITS + JSON_BITS)).map(b"".join))
+@example(content=b"---\n" + b"[" * 60_000 + b"\n---\n")
+@example(content=b"---\n" + b"- " * 30_000 + b"\n---\n")
+@example(content=b"---\na: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n---\n")
+@example(content=b"[" * 100_000)
+@example(content=b'{"a":' * 50_000)
+@example(content=b"\xff\xfe-\x00-\x00-\x00")
+def test_any_bytes_give_a_skill_or_a_diagnostic(form: SkillFormat, content: bytes) -> None:
+    reading = form.read(Source(Path("some-skill") / form.file_names[0], content))
+    assert reading.skill is not None or reading.diagnostics
+    assert reading.codes() <= set(RULES)
+    for found in reading.diagnostics:
+        assert "\n" not in found.message
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=["skill_md", "manifest"])
+@settings(deadline=None, max_examples=60)
+@given(skill=writable_skills)
+def test_what_a_form_writes_it_reads_back_as_the_same_skill(
+    form: SkillFormat, skill: Skill
+) -> None:
+    proper = form.file_names[0]
+    content = form.render(skill)[proper]
+    read = form.read(Source(Path(skill.name) / proper, content)).skill
+    assert read is not None
+    expected = skill if form is skill_md.FORMAT else skill.evolve(body="")
+    assert read.evolve(has_manifest=False, has_skill_md=False) == expected
+
+
+@settings(deadline=None, max_examples=25)
+@given(skill=writable_skills)
+def test_a_skill_survives_the_way_into_a_pack_and_back(
+    tmp_path_factory: pytest.TempPathFactory, skill: Skill
+) -> None:
+    folder = tmp_path_factory.mktemp("pack") / skill.name
+    write_files(folder, dict(as_pack(skill)))
+    read = read_skill(folder).skill
+    assert read is not None
+    assert read.has_manifest
+    assert read.has_skill_md
+    again = read.evolve(has_manifest=False, has_skill_md=False)
+    assert again == skill
+    told = as_skill_md(again)["SKILL.md"]
+    back = skill_md.FORMAT.read(Source(folder / "SKILL.md", told)).skill
+    assert back == skill.evolve(has_skill_md=True)
+
+
+@pytest.mark.parametrize(
+    "skill",
+    [
+        Skill("Bad Name", "x"),
+        Skill("a--b", "x"),
+        Skill("a", ""),
+        Skill("a", "x" * 1025),
+        Skill("a", "x", version="1.0"),
+        Skill("a", "x", context=("../secret",)),
+        Skill("a", "x", scripts=("/etc/passwd",)),
+        Skill("a", "x", env_vars=("A-B",)),
+        Skill("a", "x", dependencies=("b@@1",)),
+        Skill("a", "x", metadata={"version": "1"}),
+        Skill("a", "x", extra={"name": "b"}),
+        Skill("a", "x", body="\ud800"),
+        Skill("a", "x", allowed_tools=("Read Write",)),
+    ],
+)
+@pytest.mark.parametrize("form", FORMATS, ids=["skill_md", "manifest"])
+def test_what_would_not_come_back_is_not_written(form: SkillFormat, skill: Skill) -> None:
+    with pytest.raises(InvalidSkill):
+        form.render(skill.evolve(owner="me", version=skill.version or "1.0.0"))

@@ -1,0 +1,161 @@
+"""manifest.json: each rule of a pack, told with its own code, all at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from butlers.skills.formats.base import Reading, Source
+from butlers.skills.formats.manifest import FORMAT
+from butlers.skills.skill import McpServer, ServerKind
+from support.skills import MANIFEST
+
+
+def read(document: Any, folder: str = "social-media") -> Reading:
+    return FORMAT.read(Source(Path(folder) / "manifest.json", json.dumps(document).encode()))
+
+
+def errors(reading: Reading) -> set[tuple[str, str | None]]:
+    return {(found.code, found.entry) for found in reading.diagnostics}
+
+
+@pytest.mark.scenario("S003-02")
+def test_id_name_version_description_and_owner_are_required() -> None:
+    assert read(MANIFEST).diagnostics == ()
+    for field in ("id", "name", "version", "description", "owner"):
+        lacking = {key: value for key, value in MANIFEST.items() if key != field}
+        assert errors(read(lacking)) == {("manifest-field-missing", field)}
+    assert errors(read({})) == {
+        ("manifest-field-missing", field)
+        for field in ("id", "name", "version", "description", "owner")
+    }
+
+
+@pytest.mark.scenario("S003-03")
+def test_context_scripts_env_vars_and_mcp_servers_are_parsed_and_typed() -> None:
+    skill = read(
+        MANIFEST
+        | {
+            "context": ["context/instructions.md", "./context/guidelines.md"],
+            "scripts": ["scripts/post.ts"],
+            "envVars": ["TWITTER_API_KEY"],
+            "mcpServers": [
+                {
+                    "name": "social-mcp",
+                    "type": "local",
+                    "command": "node",
+                    "args": ["mcp/server.js"],
+                },
+                {"name": "external-api", "type": "remote", "url": "https://mcp.example.com/api"},
+            ],
+        }
+    ).skill
+    assert skill is not None
+    assert skill.context == ("context/instructions.md", "context/guidelines.md")
+    assert skill.scripts == ("scripts/post.ts",)
+    assert skill.env_vars == ("TWITTER_API_KEY",)
+    assert skill.mcp_servers == (
+        McpServer("social-mcp", ServerKind.LOCAL, command="node", args=("mcp/server.js",)),
+        McpServer("external-api", ServerKind.REMOTE, url="https://mcp.example.com/api"),
+    )
+
+
+@pytest.mark.scenario("S003-04")
+def test_dependencies_node_version_and_system_packages_are_parsed_and_checked() -> None:
+    skill = read(
+        MANIFEST
+        | {
+            "dependencies": ["basic-tools@1.0.0", "other@^1.2", "any"],
+            "nodeVersion": ">=20.0.0",
+            "systemPackages": ["chromium", "ffmpeg"],
+        }
+    ).skill
+    assert skill is not None
+    assert skill.dependencies == ("basic-tools@1.0.0", "other@^1.2", "any")
+    assert skill.node_version == ">=20.0.0"
+    assert skill.system_packages == ("chromium", "ffmpeg")
+    wrong = read(
+        MANIFEST
+        | {
+            "dependencies": ["Basic@1", "a@@2"],
+            "nodeVersion": "new",
+            "systemPackages": ["a; rm -rf /"],
+        }
+    )
+    assert errors(wrong) == {
+        ("manifest-dependency", "dependencies"),
+        ("manifest-node-version", "nodeVersion"),
+        ("manifest-system-package", "systemPackages"),
+    }
+    assert wrong.skill is not None
+    assert (wrong.skill.dependencies, wrong.skill.system_packages) == ((), ())
+
+
+def test_what_the_registry_fills_is_not_taken_from_the_file() -> None:
+    reading = read(MANIFEST | {"usedBy": ["me"], "registeredAt": "2024-01-15", "updatedAt": "x"})
+    assert {code for code, _ in errors(reading)} == {"manifest-registry-field"}
+    assert reading.skill is not None
+    assert reading.skill.extra == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("id", "Social_Media", "manifest-id"),
+        ("id", "-", "manifest-id"),
+        ("id", "a--b", "manifest-id"),
+        ("version", "2.1", "manifest-version"),
+        ("version", "v2.1.0", "manifest-version"),
+        ("version", "02.1.0", "manifest-version"),
+        ("name", 5, "manifest-type"),
+        ("context", "context/a.md", "manifest-type"),
+        ("context", ["../../secret.md"], "manifest-path"),
+        ("context", ["/etc/passwd"], "manifest-path"),
+        ("context", ["C:/x"], "manifest-path"),
+        ("context", ["a\\..\\b"], "manifest-path"),
+        ("scripts", ["scripts/../../x.sh"], "manifest-path"),
+        ("scripts", [7], "manifest-type"),
+        ("envVars", ["A=B"], "manifest-env-var"),
+        ("mcpServers", {"a": 1}, "manifest-type"),
+        ("mcpServers", [{"name": "x", "type": "local"}], "manifest-mcp-server"),
+        (
+            "mcpServers",
+            [{"name": "x", "type": "remote", "url": "file:///etc"}],
+            "manifest-mcp-server",
+        ),
+        (
+            "mcpServers",
+            [{"name": "x", "type": "remote", "url": "http://[::1"}],
+            "manifest-mcp-server",
+        ),
+        ("mcpServers", [{"name": "../x", "type": "local", "command": "a"}], "manifest-mcp-server"),
+        ("mcpServers", [{"name": "x", "type": "tunnel", "command": "a"}], "manifest-mcp-server"),
+        ("metadata", [1], "manifest-type"),
+        ("colour", "red", "manifest-key-unknown"),
+    ],
+)
+def test_each_rule_has_its_own_code(field: str, value: Any, code: str) -> None:
+    reading = read(MANIFEST | {field: value})
+    assert errors(reading) == {(code, field)}
+    assert reading.skill is not None
+    assert reading.skill.context == ()
+    assert reading.skill.scripts == ()
+    assert reading.skill.mcp_servers == ()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"{'a': 1}", b"nul", b'{"a": NaN}'])
+def test_what_is_no_json_object_gives_no_skill(content: bytes) -> None:
+    reading = FORMAT.read(Source(Path("x/manifest.json"), content))
+    assert reading.skill is None
+    assert reading.codes() == {"manifest-not-json"}
+
+
+def test_of_two_equal_keys_the_last_counts() -> None:
+    content = json.dumps(MANIFEST)[:-1] + ', "version": "3.0.0"}'
+    reading = FORMAT.read(Source(Path("x/manifest.json"), content.encode()))
+    assert reading.skill is not None
+    assert reading.skill.version == "3.0.0"
+    assert reading.codes() == {"manifest-duplicate-key"}

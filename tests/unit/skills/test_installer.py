@@ -1,0 +1,173 @@
+"""Skills in a session's home: whole, as they were, and all of them or none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from butlers.domain.errors import SkillChanged, SkillInstallationError, SkillPathRefused
+from butlers.skills.digest import digest_folder
+from butlers.skills.installer import AGENTS_FOLDER, CLAUDE_FOLDER, Mount, SkillInstaller
+from butlers.skills.registry import NewSkill, SkillRegistry
+from support.skills import write_files, write_pack, write_skill_md
+
+
+def a_skill(root: Path, name: str = "a-skill") -> Path:
+    folder = write_skill_md(root / "skills" / name, f"name: {name}\ndescription: x\n")
+    return write_files(folder, {"references/deep/a.md": "# A\n", "scripts/run.sh": "echo\n"})
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+@pytest.mark.parametrize("place", [CLAUDE_FOLDER, AGENTS_FOLDER])
+def test_a_skill_is_copied_whole_with_its_permissions(tmp_path: Path, place: Path) -> None:
+    source = a_skill(tmp_path)
+    (source / "references").chmod(0o750)
+    (source / "references/deep/a.md").chmod(0o640)
+    (source / "scripts/run.sh").chmod(0o4755)
+    folder = tmp_path / "home" / place
+    [installed] = SkillInstaller(folder).install([Mount(source, "a-skill")])
+    assert installed == folder / "a-skill"
+    assert digest_folder(installed) == digest_folder(source)
+    assert (installed / "references").stat().st_mode & 0o7777 == 0o750
+    assert (installed / "references/deep/a.md").stat().st_mode & 0o7777 == 0o640
+    assert (installed / "scripts/run.sh").stat().st_mode & 0o7777 == 0o755  # lends nobody's rights
+    assert left_in(folder) == ["a-skill"]
+
+
+def test_links_inside_and_into_the_shared_skills_become_files(tmp_path: Path) -> None:
+    source = a_skill(tmp_path / "butler")
+    shared = tmp_path / "shared"
+    write_files(shared / "common", {"rules.md": "shared\n"})
+    (source / "again.md").symlink_to("references/deep/a.md")
+    (source / "rules.md").symlink_to(shared / "common" / "rules.md")
+    whole = tmp_path / "butler" / "skills" / "common"
+    whole.symlink_to(shared / "common")
+    installer = SkillInstaller(tmp_path / "home", shared)
+    installed, linked = installer.install([Mount(source, "a-skill"), Mount(whole, "common")])
+    for file, text in (
+        (installed / "again.md", "# A\n"),
+        (installed / "rules.md", "shared\n"),
+        (linked / "rules.md", "shared\n"),
+    ):
+        assert file.read_text() == text
+        assert not file.is_symlink()
+    assert not linked.is_symlink()
+
+
+def test_a_link_that_leaves_is_refused_by_name_and_nothing_is_left(tmp_path: Path) -> None:
+    key = write_files(tmp_path, {"id_rsa": "PRIVATE KEY"}) / "id_rsa"
+    good, bad = a_skill(tmp_path), a_skill(tmp_path, "bad")
+    (bad / "example.pem").symlink_to(key)
+    folder = tmp_path / "home"
+    with pytest.raises(SkillInstallationError, match=r"example\.pem") as error:
+        SkillInstaller(folder).install([Mount(good, "a-skill"), Mount(bad, "bad")])
+    assert (error.value.skill_name, error.value.skills_dir) == ("bad", folder)
+    assert error.value.source == bad
+    assert isinstance(error.value.cause, SkillPathRefused)
+    assert left_in(folder) == []
+
+
+def test_a_skill_that_is_itself_a_link_elsewhere_is_refused(tmp_path: Path) -> None:
+    elsewhere = write_skill_md(tmp_path / "elsewhere", "description: x\n")
+    link = tmp_path / "skills" / "a-skill"
+    link.parent.mkdir()
+    link.symlink_to(elsewhere)
+    with pytest.raises(SkillInstallationError, match="no folder of a skill here"):
+        SkillInstaller(tmp_path / "home").install([Mount(link, "a-skill")])
+
+
+def test_names_that_collide_are_refused(tmp_path: Path) -> None:
+    one, other = a_skill(tmp_path), a_skill(tmp_path, "other")
+    folder = tmp_path / "home"
+    installer = SkillInstaller(folder)
+    with pytest.raises(SkillInstallationError, match="there is one of this name"):
+        installer.install([Mount(one, "same"), Mount(other, "Same")])
+    with pytest.raises(SkillInstallationError, match="there is one of this name"):
+        installer.install([Mount(one, "same"), Mount(one, "same")])
+    assert left_in(folder) == []
+    installer.install([Mount(one, "same")])
+    with pytest.raises(SkillInstallationError, match="there is one of this name"):
+        installer.install([Mount(other, "other"), Mount(other, "same")])
+    assert left_in(folder) == ["same"]
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", ".hidden", "..", "", "a\\b"])
+def test_a_name_that_is_no_folder_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SkillInstallationError, match="can not be the name"):
+        SkillInstaller(tmp_path / "home").install([Mount(a_skill(tmp_path), name)])
+
+
+def test_a_registered_skill_that_was_changed_is_not_installed(tmp_path: Path) -> None:
+    registry = SkillRegistry(tmp_path / "butlers")
+    found = registry.register(NewSkill(write_pack(tmp_path / "social-media", {"a.md": "a"})))
+    source, digest = registry.path(found.id, found.latest), found.release(None).digest
+    mount = Mount(source, found.id, digest)
+    [installed] = SkillInstaller(tmp_path / "one").install([mount])
+    assert digest_folder(installed) == digest
+    (source / "a.md").chmod(0o644)
+    (source / "a.md").write_text("b")
+    with pytest.raises(SkillInstallationError) as error:
+        SkillInstaller(tmp_path / "two").install([mount])
+    assert isinstance(error.value.cause, SkillChanged)
+    assert left_in(tmp_path / "two") == []
+
+
+def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
+    write_files(tmp_path, {"home": "a file"})
+    with pytest.raises(SkillInstallationError) as error:
+        SkillInstaller(tmp_path / "home" / CLAUDE_FOLDER).install([Mount(a_skill(tmp_path), "a")])
+    assert isinstance(error.value.cause, OSError)
+    assert error.value.hint
+    assert error.value.skills_dir == tmp_path / "home" / CLAUDE_FOLDER
+
+
+def test_nothing_to_install_makes_nothing(tmp_path: Path) -> None:
+    assert SkillInstaller(tmp_path / "home").install([]) == ()
+    assert left_in(tmp_path) == []
+
+
+INSTALL = """
+import errno, json, sys
+from pathlib import Path
+from butlers.domain.errors import SkillInstallationError
+from butlers.skills.installer import Mount, SkillInstaller
+folder = Path(sys.argv[1])
+try:
+    SkillInstaller(folder / "skills").install([Mount(Path(path), Path(path).name) for path in sys.argv[2:]])
+except SkillInstallationError as error:
+    told = {"name": error.skill_name, "message": error.message, "hint": error.hint}
+    print(json.dumps(told | {"left": [str(path) for path in folder.rglob("*")]}))
+"""
+
+
+@pytest.mark.parametrize("options", ["size=64k", "ro"])
+def test_a_full_or_unwritable_disk_leaves_nothing_half_written(
+    tmp_path: Path, options: str
+) -> None:
+    small, large = a_skill(tmp_path), a_skill(tmp_path, "large")
+    write_files(large, {"data.bin": os.urandom(200_000)})
+    (tmp_path / "disk").mkdir()
+    # The test may run as root, whom no permission stops: so the disk itself does.
+    line = f'mount -t tmpfs -o {options} none "$1" && exec "$0" -c "$2" "$1" "$3" "$4"'
+    words = [sys.executable, tmp_path / "disk", INSTALL, small, large]
+    namespaces = ["unshare", "--user", "--map-root-user", "--mount", "--"]
+    if subprocess.run([*namespaces, "true"], capture_output=True, check=False).returncode != 0:
+        refuse = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        refuse("this system allows no mounts of one's own")
+    ended = subprocess.run(
+        [*namespaces, "sh", "-c", line, *words], capture_output=True, text=True, check=True
+    )
+    told = json.loads(ended.stdout)
+    full = options != "ro"
+    assert ("No space left on device" if full else "Read-only file system") in told["message"]
+    assert told["name"] == ("large" if full else "a-skill")
+    assert told["hint"]
+    assert [Path(path).name for path in told["left"]] == (["skills"] if full else [])
