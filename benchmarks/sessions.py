@@ -37,10 +37,11 @@ from butlers.wire.tokens import FleetKey
 from integration.daemon.house import House, until, write_tester, write_versions
 from integration.runtimes.clis import CLIS, Cli
 from support import npm
-from support.fake_model import FakeModel, Say, Use, fake_model
+from support.fake_model import FakeModel, Hang, Say, Use, fake_model
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 WARM_UP, CALLS = 1, 300
+AT_ONCE, WAITING = 3, 3  # when all are stopped
 # What peers put into a request for "Hello", in tokens of four bytes, measured earlier on such a machine.
 PEERS = {"nanobot 0.3.5": 8_000, "Hermes 0.19.0": 11_600}
 CAN_WAIT = ("claude-code", "codex")
@@ -57,6 +58,7 @@ async def _measure(sessions: int) -> list[Measured]:
     for cli in CLIS:
         async with _butler(cli, warm=0) as (butler, model):
             lines.append(await _cold(butler, model, cli, sessions))
+            lines.append(await _stop(butler, model, cli))
             if cli.name == "claude-code":
                 lines += _fixed(model)
                 lines += await _calls(butler)
@@ -78,6 +80,7 @@ async def _butler(cli: Cli, *, warm: int) -> AsyncIterator[tuple[Butler, FakeMod
             '[butler.env]\noptional = ["ANTHROPIC_BASE_URL", "OPENAI_BASE_URL",'
             f' "GOOGLE_GEMINI_BASE_URL"]\n[runtime]\ntype = "{cli.name}"\n'
             f'[butler.runtime]\nmodel = "{cli.model}"\nwarm = {warm}\n'
+            f"max_concurrent_sessions = {AT_ONCE}\n"
         )
         write_tester(folder / "tester", "bench", extra=extra)
         async with fake_model() as model:
@@ -115,10 +118,8 @@ async def _bare(butler: Butler, model: FakeModel) -> None:
     runtime = butler.spawner.model
     assert isinstance(runtime, CliRuntime)
     session, config = _message(), butler.config
-    with (
-        tempfile.TemporaryDirectory(prefix="bs-") as private,
-        butler.guard.admit(replace(session, request=None)) as token,
-    ):
+    private = tempfile.mkdtemp(prefix="bs-", dir=butler.home)  # emptied when nobody counts the time
+    with butler.guard.admit(replace(session, request=None)) as token:
         terms = Terms(
             Workspace(config.directory, Path(private)),
             Grants(Access.SEALED),
@@ -164,6 +165,22 @@ async def _warm(butler: Butler, model: FakeModel, cli: Cli, sessions: int) -> Me
     return Measured(
         f"{cli.name}, warm, prompt to result, p50", percentile(took, 50), "ms", percentile(bare, 50)
     )
+
+
+async def _stop(butler: Butler, model: FakeModel, cli: Cli) -> Measured:
+    """From the call that stops all to the end of the last process, some of them waiting for a slot."""
+    model.script = [Hang()]
+    model.turns.clear()
+    sessions = [
+        asyncio.create_task(butler.spawner.run(_message())) for _ in range(AT_ONCE + WAITING)
+    ]
+    await until("all to hang", lambda: len(model.turns) >= AT_ONCE or None)
+    started = time.perf_counter()
+    butler.spawner.stop_all()
+    await asyncio.gather(*sessions)  # which end when their processes have
+    took = (time.perf_counter() - started) * 1000
+    what = f"{cli.name}, stop-all of {AT_ONCE} running and {WAITING} waiting (bound: 1 s)"
+    return Measured(what, took, "ms", 1000)
 
 
 async def _in_turn(

@@ -14,6 +14,9 @@ import pytest
 from support import npm
 from support.fake_model import Hang, ModelThread, Say, Use, in_prompt
 from support.fleet import BUTLERS, Fleet, butlers_environment, command, wait_for
+from support.offline import offline
+
+__all__ = ["offline"]
 
 KEYS = {
     "claude-code": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", ""),
@@ -25,7 +28,7 @@ REPLY = Use("notify", message="Milk is on the list.", intent="reply")
 
 
 @pytest.fixture
-def thinking() -> Iterator[ModelThread]:
+def thinking(offline: None) -> Iterator[ModelThread]:
     with ModelThread() as thread:
         yield thread
 
@@ -36,7 +39,8 @@ def programs() -> Path:
 
 
 @pytest.fixture
-def fleet(template_home: Path) -> Iterator[Fleet]:
+def fleet(template_home: Path, offline: None) -> Iterator[Fleet]:
+    """Without a network, as the CLIs that it starts."""
     running = Fleet.copy_of(template_home)
     try:
         for name in BUTLERS:
@@ -123,8 +127,12 @@ def test_a_message_is_thought_about_and_answered(
     assert all("a-key-for-tests" not in json.dumps(turn.body) for turn in asked)
     offered = {name.rpartition("__")[2] or name for name in asked[0].offered}
     assert not {"trigger", "tick", "sessions_stop"} & offered, "what is the owner's is not offered"
+    others = {name for name in BUTLERS if name != "general"}
+    assert not any(f"__{other}__" in name for other in others for name in asked[0].offered)
+    assert "General" in asked[0].system, "its CLAUDE.md, with what that refers to"
     assert processes_of(fleet) == []
-    assert not list((fleet.home / "sessions" / "general").glob("*/*"))
+    folders = fleet.home / "sessions" / "general"
+    wait_for("its folder to be gone", lambda: not list(folders.glob("*/*")))
 
 
 @pytest.mark.parametrize("runtime", KEYS)

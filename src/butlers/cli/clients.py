@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
-
-import typer
+from collections.abc import Sequence
+from typing import Any
 
 from butlers.config.settings import Settings
 from butlers.domain.caller import CallerKind
-from butlers.domain.errors import ButlersError, NotFound
+from butlers.domain.errors import NotFound
 from butlers.wire import directory
 from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
 
 OWNER = "owner"
-T = TypeVar("T")
+SWITCHBOARD = "switchboard"
+WHOLE_ID = 36  # characters of a UUID
 
 
 def running_butlers(settings: Settings) -> list[str]:
@@ -32,15 +31,23 @@ def owner_client(settings: Settings, butler: str) -> McpClient:
     return McpClient(butler, entry.url, lambda: key.mint(CallerKind.OWNER, OWNER, butler))
 
 
-async def ask_all(names: Sequence[str], ask: Callable[[str], Awaitable[T]]) -> list[T]:
-    """What each answers. One that does not is said, and keeps nobody from seeing the others."""
-    answers = await asyncio.gather(*(ask(name) for name in names), return_exceptions=True)
-    found: list[T] = []
-    for name, answer in zip(names, answers, strict=True):
-        if isinstance(answer, ButlersError):
-            typer.echo(f"{name}: {answer}", err=True)
-        elif isinstance(answer, BaseException):
-            raise answer
-        else:
-            found.append(answer)
-    return found
+def ask(butler: str, tool: str, **arguments: Any) -> Any:
+    """One call as the owner, from a command that has nothing else to wait for."""
+
+    async def call() -> Any:
+        async with owner_client(Settings.from_environ(), butler) as client:
+            return await client.call(tool, arguments)
+
+    return asyncio.run(call())
+
+
+def find_by_beginning(beginning: str, ids: Sequence[str], what: str, command: str) -> str:
+    """The one id that begins so; a whole id is taken as it is, however long ago it was."""
+    matches = [known for known in ids if known.startswith(beginning)]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches and len(beginning) == WHOLE_ID:
+        return beginning
+    raise NotFound(
+        f"{len(matches) or 'no'} {what} begin with {beginning!r}", hint=f"`{command}` shows them"
+    )

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from butlers.cli.clients import ask_all, owner_client, running_butlers
+from butlers.cli.clients import find_by_beginning, owner_client, running_butlers
+from butlers.cli.everyone import Answers, ask_all, ask_who_knows, whole_id
 from butlers.cli.output import print_json, print_table
 from butlers.config.settings import Settings
-from butlers.domain.errors import NotFound
 
 app = typer.Typer(help="Dead letters: what failed for good.", no_args_is_help=True)
 
@@ -21,12 +21,14 @@ ItemId = Annotated[str, typer.Argument(metavar="ID", help="A dead letter's id, o
 @app.command(name="list")
 def list_dead(as_json: AsJson = False) -> None:
     """The dead letters of all butlers, newest first."""
-    found = asyncio.run(_collect())
+    answers = asyncio.run(_ask())
+    found = _newest_first(answers)
     if as_json:
         print_json(found)
-        return
-    columns = ("id", "butler", "queue", "attempts", "finished_at", "error")
-    print_table(columns, [[letter[column] for column in columns] for letter in found])
+    else:
+        columns = ("id", "butler", "queue", "attempts", "finished_at", "error")
+        print_table(columns, [[letter[column] for column in columns] for letter in found])
+    answers.tell_failures()
 
 
 @app.command()
@@ -54,22 +56,31 @@ async def _call(butler: str, tool: str, arguments: dict[str, Any]) -> Any:
         return await client.call(tool, arguments)
 
 
-async def _collect() -> list[dict[str, Any]]:
+async def _ask() -> Answers[list[dict[str, Any]]]:
     async def of(name: str) -> list[dict[str, Any]]:
         answer = await _call(name, "dead_letters_list", {"limit": 500})
         return [{"butler": name, **letter} for letter in answer["dead_letters"]]
 
-    names = running_butlers(Settings.from_environ())
-    found = await ask_all(names, of)
-    every = [letter for letters in found for letter in letters]
+    return await ask_all(running_butlers(Settings.from_environ()), of)
+
+
+def _newest_first(answers: Answers[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    every = [letter for letters in answers.found.values() for letter in letters]
     return sorted(every, key=lambda letter: str(letter["finished_at"]), reverse=True)
 
 
-async def _act(beginning: str, tool: str) -> Any:
-    matches = [letter for letter in await _collect() if letter["id"].startswith(beginning)]
-    if len(matches) != 1:
-        raise NotFound(
-            f"{len(matches) or 'no'} dead letters begin with {beginning!r}",
-            hint="`butlers dead list` shows them",
-        )
-    return await _call(matches[0]["butler"], tool, {"id": matches[0]["id"]})
+async def _act(named: str, tool: str) -> Any:
+    """By its whole id it is found however old it is; by a beginning among the newest."""
+    names = running_butlers(Settings.from_environ())
+    item_id = whole_id(named)
+    if item_id is None:
+        owners = {letter["id"]: letter["butler"] for letter in _newest_first(await _ask())}
+        item_id = find_by_beginning(named, list(owners), "dead letters", "butlers dead list")
+        names = [owners[item_id]]
+    _name, answer = await ask_who_knows(
+        names,
+        lambda name: _call(name, tool, {"id": item_id}),
+        f"a dead letter {item_id}",
+        "`butlers dead list` shows them",
+    )
+    return answer

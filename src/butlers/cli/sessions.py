@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 
-from butlers.cli.clients import ask_all, owner_client, running_butlers
+from butlers.cli.clients import find_by_beginning, owner_client, running_butlers
+from butlers.cli.everyone import Answers, ask_all, ask_who_knows, whole_id
 from butlers.cli.output import print_json, print_table
 from butlers.config.settings import Settings
-from butlers.domain.errors import ButlersError, NotFound
 from butlers.wire import directory
 
 app = typer.Typer(help="Sessions: what each was asked, did and cost.", no_args_is_help=True)
@@ -30,20 +29,23 @@ def list_sessions(
     as_json: AsJson = False,
 ) -> None:
     """Recent sessions of all butlers, newest first."""
-    found = asyncio.run(_collect(_names(butler), {"limit": limit, "running": running}))
+    answers = asyncio.run(_ask(_names(butler), {"limit": limit, "running": running}))
+    found = _newest_first(answers)
     if as_json:
         print_json(found)
-        return
-    print_table(
-        ("id", "butler", "trigger", "runtime", "outcome", "tokens", "cost", "took"),
-        [_row(session) for session in found],
-    )
+    else:
+        print_table(
+            ("id", "butler", "trigger", "runtime", "outcome", "tokens", "cost", "took"),
+            [_row(session) for session in found],
+        )
+    answers.tell_failures()
 
 
 @app.command()
 def show(session: SessionId, butler: OfButler = None, as_json: AsJson = False) -> None:
     """One session in full: prompt, output, outcome, cost, and each tool call."""
-    found = asyncio.run(_show(_names(butler), session))
+    name, known = asyncio.run(_act(_names(butler), session, "sessions_get"))
+    found = {"butler": name, **known}
     if as_json:
         print_json(found)
         return
@@ -59,23 +61,22 @@ def show(session: SessionId, butler: OfButler = None, as_json: AsJson = False) -
 @app.command()
 def stop(session: SessionId, butler: OfButler = None) -> None:
     """End a running session at once."""
-    name, session_id = asyncio.run(_find(_names(butler), session, running=True))
-    asyncio.run(_call(name, "sessions_stop", {"session_id": session_id}))
-    typer.echo(f"stopped {session_id} of {name}")
+    name, done = asyncio.run(_act(_names(butler), session, "sessions_stop", running=True))
+    (stopped,) = done["stopped"]
+    typer.echo(f"stopped {stopped} of {name}")
 
 
 def stop_all(as_json: AsJson = False) -> None:
     """End every running session of every butler at once. Asks no model."""
-    stopped, failed = asyncio.run(_stop_all(_names(None)))
+    answers = asyncio.run(ask_all(_names(None), lambda name: _call(name, "sessions_stop", {})))
+    stopped = {name: answer["stopped"] for name, answer in answers.found.items()}
     if as_json:
+        failed = {name: str(error) for name, error in answers.failed.items()}
         print_json({"stopped": stopped, "failed": failed})
     else:
         for name, sessions in stopped.items():
             typer.echo(f"{name}: {len(sessions)} stopped")
-        for name, why in failed.items():
-            typer.echo(f"{name}: {why}", err=True)
-    if failed:
-        raise typer.Exit(1)
+    answers.tell_failures()
 
 
 def _names(butler: str | None) -> list[str]:
@@ -90,55 +91,37 @@ async def _call(butler: str, tool: str, arguments: dict[str, Any]) -> Any:
         return await client.call(tool, arguments, timeout_s=STOP_S)
 
 
-async def _collect(names: Iterable[str], arguments: dict[str, Any]) -> list[dict[str, Any]]:
+async def _ask(names: list[str], arguments: dict[str, Any]) -> Answers[list[dict[str, Any]]]:
     async def of(name: str) -> list[dict[str, Any]]:
         answer = await _call(name, "sessions_list", arguments)
         return [{"butler": name, **session} for session in answer["sessions"]]
 
-    found = await ask_all(list(names), of)
-    every = [session for sessions in found for session in sessions]
+    return await ask_all(names, of)
+
+
+def _newest_first(answers: Answers[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    every = [session for sessions in answers.found.values() for session in sessions]
     return sorted(every, key=lambda session: str(session["started_at"]), reverse=True)
 
 
-async def _find(names: list[str], beginning: str, *, running: bool = False) -> tuple[str, str]:
-    found = await _collect(names, {"limit": 500, "running": running})
-    matches = [
-        (session["butler"], session["id"])
-        for session in found
-        if session["id"].startswith(beginning)
-    ]
-    if len(matches) == 1:
-        return matches[0]
-    what = "runs" if running else "is known"
-    raise NotFound(
-        f"no session that begins with {beginning!r} {what}"
-        if not matches
-        else f"{len(matches)} sessions begin with {beginning!r}",
-        hint="`butlers sessions list` shows them",
+async def _act(
+    names: list[str], named: str, tool: str, *, running: bool = False
+) -> tuple[str, dict[str, Any]]:
+    """By its whole id it is found however old it is; by a beginning among the newest."""
+    shows = f"butlers sessions list{' --running' if running else ''}"
+    session_id = whole_id(named)
+    if session_id is None:
+        answers = await _ask(names, {"limit": 500, "running": running})
+        owners = {one["id"]: one["butler"] for one in _newest_first(answers)}
+        session_id = find_by_beginning(named, list(owners), "sessions", shows)
+        names = [owners[session_id]]
+    what = f"a {'running ' if running else ''}session {session_id}"
+    return await ask_who_knows(
+        names,
+        lambda name: _call(name, tool, {"session_id": session_id}),
+        what,
+        f"`{shows}` shows them",
     )
-
-
-async def _show(names: list[str], beginning: str) -> dict[str, Any]:
-    name, session_id = await _find(names, beginning)
-    found: dict[str, Any] = await _call(name, "sessions_get", {"session_id": session_id})
-    return {"butler": name, **found}
-
-
-async def _stop_all(names: list[str]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """A butler that does not answer is said, and does not keep the others from being stopped."""
-    answers = await asyncio.gather(
-        *(_call(name, "sessions_stop", {}) for name in names), return_exceptions=True
-    )
-    stopped: dict[str, list[str]] = {}
-    failed: dict[str, str] = {}
-    for name, answer in zip(names, answers, strict=True):
-        if isinstance(answer, ButlersError):
-            failed[name] = str(answer)
-        elif isinstance(answer, BaseException):
-            raise answer
-        else:
-            stopped[name] = answer["stopped"]
-    return stopped, failed
 
 
 def _row(session: dict[str, Any]) -> list[object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -33,7 +34,14 @@ isolation = "roles"
 # How many sessions on a CLI run at once in the whole fleet. Without it: what half of the memory holds.
 # max_sessions = 4
 
-# How many Claude Code processes wait, booted, for a message to any butler. Each takes some 150 MB of memory.
+# What all butlers together may spend in a day, beside what each butler's own [butler.budget] says. A model
+# whose price is unknown (prices.toml) can not be bound by dollars: then daily_tokens binds it, and without
+# that as many tokens as the dollars would buy on a dear model, 50,000 for each.
+# daily_usd = 5.00
+# daily_tokens = 2_000_000
+
+# How many processes of Claude Code or Codex wait, booted, for a message to any butler. They know no butler
+# while they wait. Each takes some 150 MB of memory (Claude Code) or 90 MB (Codex).
 # warm_pool = 0
 """
 
@@ -56,6 +64,8 @@ class FleetConfig(Section):
     isolation: Literal["roles", "none"] = "roles"
     max_sessions: Count | None = None
     warm_pool: Annotated[Integer, Field(ge=0)] = 0
+    daily_usd: Annotated[Decimal, Field(ge=0)] | None = None
+    daily_tokens: Annotated[Integer, Field(ge=0)] | None = None
 
 
 def load_fleet_config(settings: Settings) -> FleetConfig:

@@ -23,7 +23,7 @@ from typing import Any
 import asyncpg
 import mcp_types as mt
 import structlog
-from fastmcp.exceptions import NotFoundError, ToolError, ValidationError
+from fastmcp.exceptions import ToolError, ValidationError
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools.base import Tool, ToolResult
 from mcp import MCPError
@@ -107,6 +107,7 @@ class InFlight:
 class _Call:
     """One call on its way through."""
 
+    name: str  # the tool's, or one of its aliases
     spec: ToolSpec
     caller: Caller
     session: LiveSession | None
@@ -160,11 +161,13 @@ class CallPipeline(Middleware):
         services: Services,
         tokens: ButlerTokens,
         specs: Mapping[str, ToolSpec],
+        tools: Mapping[str, Tool],
         in_flight: InFlight,
     ) -> None:
         self._services = services
         self._tokens = tokens
         self._specs = specs
+        self._tools = tools
         self._in_flight = in_flight
         self._offered: Sequence[Tool] | None = None
 
@@ -229,7 +232,7 @@ class CallPipeline(Middleware):
                     await self._audit_refusal(context.message, caller, error)
                     raise
                 with self._in_flight.counted(caller):
-                    result = await self._perform(call, context, call_next)
+                    result = await self._perform(call)
                 span.result(result.structured_content)
                 return result
         except ButlersError as error:
@@ -257,7 +260,7 @@ class CallPipeline(Middleware):
         self._services.modules.ensure_enabled(spec.name)
         sensitive = self._services.modules.sensitive_arguments(spec.name)
         arguments = dict(message.arguments or {})
-        return _Call(spec, caller, session, arguments, time.monotonic(), sensitive)
+        return _Call(message.name, spec, caller, session, arguments, time.monotonic(), sensitive)
 
     async def _audit_refusal(
         self, message: mt.CallToolRequestParams, caller: Caller, error: ButlersError
@@ -282,48 +285,27 @@ class CallPipeline(Middleware):
         near = get_close_matches(message.name, offered, n=3) or sorted(offered)
         return f"tools: {', '.join(near)}"
 
-    async def _perform(
-        self,
-        call: _Call,
-        context: MiddlewareContext[mt.CallToolRequestParams],
-        call_next: CallNext[mt.CallToolRequestParams, ToolResult],
-    ) -> ToolResult:
+    async def _perform(self, call: _Call) -> ToolResult:
         try:
             if call.spec.effect in (Effect.LONG, Effect.LOOK):
-                return await self._run_long(call, context, call_next)
-            return await self._run_in_transaction(call, context, call_next)
+                return await self._run_long(call)
+            return await self._run_in_transaction(call)
         except ButlersError as error:
             await self._audit_failure(call, error)
             raise
 
-    async def _run_long(
-        self,
-        call: _Call,
-        context: MiddlewareContext[mt.CallToolRequestParams],
-        call_next: CallNext[mt.CallToolRequestParams, ToolResult],
-    ) -> ToolResult:
+    async def _run_long(self, call: _Call) -> ToolResult:
         """No transaction spans it; the log of a session's calls still shows it."""
-        result = await self._run_tool(call, None, context, call_next)
+        result = await self._run_tool(call, None)
         await self._audit_alone(call, call.record(result))
         return result
 
-    async def _run_in_transaction(
-        self,
-        call: _Call,
-        context: MiddlewareContext[mt.CallToolRequestParams],
-        call_next: CallNext[mt.CallToolRequestParams, ToolResult],
-    ) -> ToolResult:
+    async def _run_in_transaction(self, call: _Call) -> ToolResult:
         """Effect, journal and audit commit together, before the answer leaves."""
         with call.key() as key:
-            return await self._commit(call, key, context, call_next)
+            return await self._commit(call, key)
 
-    async def _commit(
-        self,
-        call: _Call,
-        key: CallKey | None,
-        context: MiddlewareContext[mt.CallToolRequestParams],
-        call_next: CallNext[mt.CallToolRequestParams, ToolResult],
-    ) -> ToolResult:
+    async def _commit(self, call: _Call, key: CallKey | None) -> ToolResult:
         reads = call.spec.effect is Effect.READ
         readonly = reads and not call.audited
         async with self._services.database.transaction(readonly=readonly) as connection:
@@ -338,7 +320,7 @@ class CallPipeline(Middleware):
                     key,
                     connection,
                 )
-                result = await self._run_tool(call, scope, context, call_next)
+                result = await self._run_tool(call, scope)
                 if key:
                     await journal.record(connection, key, _freeze(result))
             if call.audited:
@@ -348,24 +330,18 @@ class CallPipeline(Middleware):
         kill_point(f"{call.spec.name}.committed")
         return result
 
-    async def _run_tool(
-        self,
-        call: _Call,
-        scope: CallContext | None,
-        context: MiddlewareContext[mt.CallToolRequestParams],
-        call_next: CallNext[mt.CallToolRequestParams, ToolResult],
-    ) -> ToolResult:
+    async def _run_tool(self, call: _Call, scope: CallContext | None) -> ToolResult:
         request = call.session.request if call.session else None
         token = current_call.set(scope or CallContext(self._services, call.caller, request))
         try:
-            return await call_next(context)
+            # Not through the protocol library, which would find the tool again in a chain of its own:
+            # it is this one, and whether it may be called was decided above.
+            return await self._tools[call.name].run(call.arguments)
         except ValidationError as error:
             raise InvalidArguments(
                 f"{call.spec.name}: {_explain(error)}", hint=_usage(call.spec)
             ) from error
-        except NotFoundError as error:
-            raise NotFound(str(error)) from error
-        except ToolError as error:
+        except Exception as error:
             raise _domain_error(call.spec, error) from error
         finally:
             current_call.reset(token)
@@ -403,13 +379,13 @@ def error_fields(error: ButlersError) -> dict[str, Any]:
     }
 
 
-def _domain_error(spec: ToolSpec, error: ToolError) -> ButlersError:
-    cause = error.__cause__
+def _domain_error(spec: ToolSpec, error: Exception) -> ButlersError:
+    cause = error.__cause__ or error if isinstance(error, ToolError) else error
     if isinstance(cause, ButlersError):
         return cause
     if isinstance(cause, asyncpg.PostgresError | asyncpg.InterfaceError) and is_gone(cause):
         return DatabaseUnavailable()
-    if isinstance(cause, UNSTORABLE) or isinstance(cause and cause.__cause__, UnicodeEncodeError):
+    if isinstance(cause, UNSTORABLE) or isinstance(cause.__cause__, UnicodeEncodeError):
         return InvalidArguments(
             f"{spec.name}: an argument contains a NUL byte or is not valid Unicode",
             hint="send text, not binary data",
@@ -418,8 +394,8 @@ def _domain_error(spec: ToolSpec, error: ToolError) -> ButlersError:
         return InvalidArguments(
             f"{spec.name}: a value is beyond what can be kept", hint=_usage(spec)
         )
-    log.error("tool crashed", tool=spec.name, exc_info=cause or error)
-    return _crash(spec.name, cause or error)
+    log.error("tool crashed", tool=spec.name, exc_info=cause)
+    return _crash(spec.name, cause)
 
 
 def _crash(tool: str, error: BaseException) -> InternalError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, get_type_hints
 
 import mcp_types as mt
@@ -51,22 +51,28 @@ def name_tools(specs: Iterable[tuple[str, ToolSpec]]) -> dict[str, ToolSpec]:
     return named
 
 
-def register(mcp: FastMCP, named: dict[str, ToolSpec]) -> dict[str, int]:
+def build_tools(named: Mapping[str, ToolSpec]) -> dict[str, FunctionTool]:
+    return {name: _build_tool(name, spec) for name, spec in named.items()}
+
+
+def _build_tool(name: str, spec: ToolSpec) -> FunctionTool:
+    tool = FunctionTool.from_function(
+        _without_context(spec, name),
+        name=name,
+        description=spec.description,
+        annotations=mt.ToolAnnotations(read_only_hint=spec.is_read_only),
+        output_schema=None,
+    )
+    return tool.model_copy(update={"parameters": _slim(dereference_refs(tool.parameters))})
+
+
+def register(mcp: FastMCP, tools: Mapping[str, FunctionTool]) -> dict[str, int]:
     """Put them on the server; says how many bytes of a tool list each takes."""
     sizes, schemas = {}, {}
-    for name, spec in named.items():
-        tool = FunctionTool.from_function(
-            _without_context(spec, name),
-            name=name,
-            description=spec.description,
-            annotations=mt.ToolAnnotations(read_only_hint=spec.is_read_only),
-            output_schema=None,
-        )
-        schema = _slim(dereference_refs(tool.parameters))
-        flat = tool.model_copy(update={"parameters": schema})
-        mcp.add_tool(flat)
-        schemas[name] = schema
-        listed = {"name": name, "description": flat.description, "inputSchema": flat.parameters}
+    for name, tool in tools.items():
+        mcp.add_tool(tool)
+        schemas[name] = tool.parameters
+        listed = {"name": name, "description": tool.description, "inputSchema": tool.parameters}
         sizes[name] = len(json.dumps(listed, ensure_ascii=False).encode())
     # Else the protocol library lists, checks and writes out all tools before each call of one.
     mcp._mcp_server.get_tool_input_schema = schemas.get

@@ -10,6 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 
+from butlers.domain.diagnostic import Diagnostic
+
 
 class ButlersError(Exception):
     """Something went wrong."""
@@ -235,6 +237,14 @@ class SessionUnavailable(SessionFailed):
     default_hint = "its model or its CLI is not to be had right now; it is tried again"
 
 
+class RateLimited(SessionUnavailable):
+    """The model takes no more for now."""
+
+    code = "rate_limited"
+    default_hint = "its vendor limits how much may be asked; it is tried again, with growing pauses"
+    after_s: float | None = None  # not before, as the model said
+
+
 class OverBudget(ButlersError):
     """Today's budget is used up."""
 
@@ -244,6 +254,29 @@ class OverBudget(ButlersError):
     until: datetime | None = None  # when there is a new one
 
 
+class EarlierMessageWaits(ButlersError):
+    """An earlier message of the same conversation has to come first."""
+
+    code = "earlier_message_waits"
+    retryable = True
+    default_hint = "nothing has to be done; it goes on when the earlier one has"
+
+
+class PreviousPartOpen(ButlersError):
+    """The part of the message before this one is still being dealt with."""
+
+    code = "previous_part_open"
+    retryable = True
+    default_hint = "nothing has to be done; it goes on when that part has ended"
+
+
+class PreviousPartFailed(ButlersError):
+    """The part of the message before this one failed, and this one depends on it."""
+
+    code = "previous_part_failed"
+    default_hint = "replay that part, then this one"
+
+
 class Postponed(ButlersError):
     """The work is kept for later."""
 
@@ -251,15 +284,242 @@ class Postponed(ButlersError):
     retryable = True
     default_hint = "nothing has to be done; it goes on by itself"
 
-    def __init__(self, message: str, until: datetime) -> None:
+    def __init__(self, message: str, until: datetime, *, aside: bool = True) -> None:
         super().__init__(message)
         self.until = until
+        self.aside = aside  # nobody behind it in its lane waits for it until then
 
 
-class DeliveryRefused(ButlersError):
+class ChannelError(ButlersError):
+    """The channel did not take the delivery."""
+
+    code = "channel_error"
+    response: str | None = None  # an excerpt of what the platform said
+
+    def __init__(
+        self, message: str | None = None, *, hint: str | None = None, response: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.response = response
+
+
+class DeliveryRefused(ChannelError):
     """The channel will never take this delivery."""
 
     code = "delivery_refused"
+
+
+class ChannelUnavailable(ChannelError):
+    """The channel can not be reached; nothing was sent."""
+
+    code = "channel_unavailable"
+    retryable = True
+    default_hint = "nothing has to be done; it is tried again"
+
+
+class ChannelFailed(ChannelError):
+    """The channel was asked and says that it failed; nothing was sent."""
+
+    code = "channel_failed"
+    retryable = True
+    default_hint = "nothing has to be done; it is tried again"
+
+
+class ChannelBusy(ChannelError):
+    """The channel asks for a pause; nothing was sent."""
+
+    code = "channel_busy"
+    retryable = True
+    default_hint = "nothing has to be done; it is tried again"
+    pause_s: float = 30.0
+
+
+class DeliveryUncertain(ChannelError):
+    """Nobody knows whether the delivery went out."""
+
+    code = "delivery_uncertain"
+
+
+# -- skills ----------------------------------------------------------------------------------------
+
+
+class SkillError(ButlersError):
+    """Something is wrong with a skill."""
+
+    code = "skill_error"
+    default_hint = "`butlers skills check FOLDER` shows what is wrong with a skill"
+
+
+class InvalidSkill(SkillError):
+    """The skill can not be used as it is."""
+
+    code = "skill_invalid"
+    diagnostics: tuple[Diagnostic, ...] = ()  # they do not travel
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        hint: str | None = None,
+        diagnostics: tuple[Diagnostic, ...] = (),
+    ) -> None:
+        self.diagnostics = diagnostics
+        lines = [message or "", *(f"  {found}" for found in diagnostics)]
+        super().__init__("\n".join(lines).strip() or None, hint=hint)
+
+
+class SkillNotFound(SkillError):
+    """There is no such skill."""
+
+    code = "skill_not_found"
+
+
+class SkillTooLarge(SkillError):
+    """The skill has more files or bytes than a skill may have."""
+
+    code = "skill_too_large"
+    default_hint = "a skill is small: move data and dependencies out of it"
+
+
+class SkillPathRefused(SkillError):
+    """A path in the skill leads out of it."""
+
+    code = "skill_path_refused"
+    default_hint = "a skill holds its own files only: get it from somebody you trust"
+
+
+class SkillTaken(SkillError):
+    """There is a skill of this name."""
+
+    code = "skill_taken"
+
+
+class SkillVersionTaken(SkillError):
+    """This version is registered with other content."""
+
+    code = "skill_version_taken"
+    default_hint = "a registered version never changes: raise the version and register that"
+
+
+class SkillOwnerMismatch(SkillError):
+    """The skill belongs to somebody else."""
+
+    code = "skill_owner_mismatch"
+
+
+class SkillInUse(SkillError):
+    """A butler uses the skill."""
+
+    code = "skill_in_use"
+
+
+class SkillChanged(SkillError):
+    """The files of a skill are not the ones that were registered."""
+
+    code = "skill_changed"
+
+
+class SkillUnresolved(SkillError):
+    """The skills that are asked for can not be had together."""
+
+    code = "skill_unresolved"
+
+
+class SkillCycle(SkillUnresolved):
+    """Skills depend on each other in a circle."""
+
+    code = "skill_cycle"
+    default_hint = "one of them must stop needing the other"
+
+
+class SkillConflict(SkillUnresolved):
+    """Two skills need versions of a third that exclude each other."""
+
+    code = "skill_conflict"
+
+
+class SkillArchiveRefused(SkillError):
+    """The archive is not one that can be unpacked safely."""
+
+    code = "skill_archive_refused"
+    default_hint = "get it again, or unpack it yourself, look, and install the folder"
+
+
+class SkillConsentMissing(SkillError):
+    """Nobody has agreed to what the skill may do."""
+
+    code = "skill_consent_missing"
+
+
+class SkillRegistryBroken(SkillError):
+    """The registry of skills can not be read."""
+
+    code = "skill_registry_broken"
+
+
+class SkillScriptError(SkillError):
+    """A script of a skill can not be run as it was asked for."""
+
+    code = "skill_script_error"
+    default_hint = "`butlers skills show ID` lists the scripts of a skill"
+
+
+class SkillScriptNotFound(SkillScriptError):
+    """The skill has no such script."""
+
+    code = "skill_script_not_found"
+
+
+class SkillInterpreterMissing(SkillScriptError):
+    """What the script has to be run with is not installed."""
+
+    code = "skill_interpreter_missing"
+
+
+class SkillScriptTimeout(SkillScriptError):
+    """The script took too long and was ended."""
+
+    code = "skill_script_timeout"
+    default_hint = "ask it for less at once, or allow it more time"
+
+
+class SkillScriptOutputTooLarge(SkillScriptError):
+    """The script said more than a script may, and was ended."""
+
+    code = "skill_script_output_too_large"
+    default_hint = "let it write a file, and answer with its name"
+
+
+class SkillFetchFailed(SkillError):
+    """The source of a skill could not be fetched."""
+
+    code = "skill_fetch_failed"
+    default_hint = "check the address, the commit, and that you may read it"
+
+
+class SkillInstallationError(SkillError):
+    """A skill could not be put into a session's home."""
+
+    code = "skill_installation_error"
+    default_hint = "check free space, and that the folder may be written"
+    skill_name: str | None = None  # these do not travel
+    skills_dir: Path | None = None
+    source: Path | None = None
+    cause: BaseException | None = None
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        hint: str | None = None,
+        skill_name: str | None = None,
+        skills_dir: Path | None = None,
+        source: Path | None = None,
+        cause: BaseException | None = None,
+    ) -> None:
+        self.skill_name, self.skills_dir = skill_name, skills_dir
+        self.source, self.cause = source, cause
+        super().__init__(message, hint=hint)
 
 
 def _tree(root: type[ButlersError]) -> dict[str, type[ButlersError]]:

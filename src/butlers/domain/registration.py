@@ -13,7 +13,9 @@ class Registration:
     url: str
     description: str
     infrastructure: bool = False  # never a target for what users say
-    triggers: tuple[str, ...] = ()  # patterns of whole messages this butler answers
+    reflexes: tuple[str, ...] = ()  # patterns of whole messages that it answers without a model
+    triggers: tuple[str, ...] = ()  # patterns that a message for it may contain
+    capabilities: tuple[str, ...] = ()  # what it has: its modules
     contract_min: int = 1
     contract_max: int = 1
     liveness_ttl_s: float = 300

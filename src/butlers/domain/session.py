@@ -8,7 +8,9 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from butlers.domain.message import Attachment
 from butlers.domain.request import RequestContext
+from butlers.domain.route import Turn
 
 
 class Outcome(StrEnum):
@@ -44,6 +46,8 @@ class SessionRequest:
     request_id: UUID | None = None  # keys the call journal; a retry of the work keeps it
     tools: frozenset[str] | None = None  # those it is given; None: all that a session may call
     task: str | None = None  # what is to be done with a message; None: answer it
+    conversation: tuple[Turn, ...] = ()  # what was said lately where the message came from
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class Exit:
     code: int | None  # negative: the signal that ended it
     seconds: float
     stderr: str = ""  # its end
+    why: str = "left"  # by itself, or what it was ended for
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class SessionResult:
     model: str | None = None  # as the CLI named it
     denials: tuple[str, ...] = ()  # what it tried and was refused by its access level
     exit: Exit | None = None  # None: no process was started
+    retry_after_s: float | None = None  # when a model that takes no more said how long to wait
 
     @property
     def ok(self) -> bool:

@@ -108,6 +108,10 @@ class Runtime(Protocol):
         """Whether this runtime can keep a session within that level."""
         ...
 
+    def withholds(self, access: Access, directory: Path) -> str | None:
+        """What of that level it does not give a session of this folder, and why; None: nothing."""
+        ...
+
     async def invoke(
         self,
         prompt: str,

@@ -39,6 +39,9 @@ class CliRuntime:
     def holds(self, access: Access) -> bool:
         return access in self.levels
 
+    def withholds(self, access: Access, directory: Path) -> str | None:
+        return None
+
     async def invoke(
         self,
         prompt: str,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from butlers.runtimes.base import Limits, NotWarm
-from butlers.runtimes.process import Command, Ended, OnEvent, Watch, run
+from butlers.runtimes.process import STOP, Command, Ended, OnEvent, Watch, is_stop, run
 
 ANSWER_S = 10.0  # to one request
 
@@ -73,7 +73,13 @@ class Dialogue:
         self._watch.limit(limits)
         self._watch.begin()
         self.say(prompt)
-        return await asyncio.shield(self._running)
+        try:
+            return await asyncio.shield(self._running)
+        except asyncio.CancelledError as cancelled:
+            if not is_stop(cancelled):
+                raise
+            self._running.cancel(STOP)
+            return await self._running
 
     def hang_up(self) -> None:
         """It leaves by itself when its stdin is closed."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from butlers.domain.session import Outcome, SessionResult
 from butlers.runtimes.process import End, Ended
 
+STOPPED = "The session was stopped."
 SAID = 400  # of a long message, what a person will still read
 
 _STATUS = r"(?:status|code)\W{0,6}"
@@ -26,6 +27,8 @@ _SIGNS: tuple[tuple[re.Pattern[str], Outcome], ...] = tuple(
             Outcome.NO_CREDENTIAL,
         ),
         (rf"{_STATUS}40[13]\b|unauthenticated|permission_denied", Outcome.NO_CREDENTIAL),
+        # A request that is wrong stays wrong, whatever words its refusal quotes.
+        (rf"{_STATUS}4(00|04|13|22)\b|invalid_request_error|invalid_argument", Outcome.CRASHED),
         (
             rf"{_STATUS}(429|503|529)\b|resource_exhausted|overloaded|at capacity",
             Outcome.RATE_LIMITED,
@@ -33,6 +36,11 @@ _SIGNS: tuple[tuple[re.Pattern[str], Outcome], ...] = tuple(
         (r"rate limit|usage limit|please wait and try again later", Outcome.RATE_LIMITED),
     )
 )
+_PAUSE = re.compile(
+    r"(?i:retry|try again)[ _-](?i:after|in)\W{0,6}"
+    r"(?P<number>\d{1,6}(\.\d{1,6})?)(?![\d.]*\d)\s*(?P<unit>ms|min|s|m|h)?(?![a-z])"
+)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _LATE = {
     End.NEVER_BEGAN: "said nothing within the time it has to start",
     End.FELL_SILENT: "fell silent",
@@ -44,9 +52,12 @@ _LATE = {
 class Failure:
     outcome: Outcome
     error: str
+    retry_after_s: float | None = None
 
     def of(self, result: SessionResult) -> SessionResult:
-        return replace(result, outcome=self.outcome, error=self.error)
+        return replace(
+            result, outcome=self.outcome, error=self.error, retry_after_s=self.retry_after_s
+        )
 
 
 def cut_short(who: str, ended: Ended) -> Failure | None:
@@ -55,6 +66,8 @@ def cut_short(who: str, ended: Ended) -> Failure | None:
         return Failure(Outcome.CRASHED, f"{who} could not be started: {ended.exit.stderr}")
     if ended.why is End.LEFT:
         return None
+    if ended.why is End.STOPPED:
+        return Failure(Outcome.CANCELLED, STOPPED)
     after = f"after {ended.exit.seconds:.0f} s"
     return Failure(Outcome.TIMED_OUT, f"{who} {_LATE[ended.why]}, and was ended {after}")
 
@@ -63,8 +76,15 @@ def of_model(who: str, message: str) -> Failure:
     """What the model's API answered instead of thinking."""
     for sign, outcome in _SIGNS:
         if sign.search(message):
-            return Failure(outcome, f"{who} was refused by its model: {brief(message)}")
+            after_s = asked_pause(message) if outcome is Outcome.RATE_LIMITED else None
+            return Failure(outcome, f"{who} was refused by its model: {brief(message)}", after_s)
     return Failure(Outcome.CRASHED, f"{who} failed: {brief(message)}")
+
+
+def asked_pause(message: str) -> float | None:
+    """How long to wait, where the refusal says so; in seconds."""
+    found = _PAUSE.search(message)
+    return float(found["number"]) * _UNITS[found["unit"] or "s"] if found else None
 
 
 def of_exit(who: str, ended: Ended) -> Failure:

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ STDERR_KEPT = 4_000
 FAREWELL_S = 5.0  # what a CLI has to leave by itself after its last event
 GRACE_S = 0.5  # between being asked to end and being ended
 REAPING_S = 5.0  # what ending all that it started may take
+STOP = "stop"  # the message of a cancellation that still asks for the facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class End(StrEnum):
     NEVER_BEGAN = "never-began"  # no event within the start-up limit
     FELL_SILENT = "fell-silent"
     TOOK_TOO_LONG = "took-too-long"
+    STOPPED = "stopped"  # by somebody who wants to know how it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +143,13 @@ async def run(
     feed: Feed | None = None,
     watch: Watch | None = None,
 ) -> Ended:
-    """Run it to its end, whatever that is. Cancelled, it takes all that it started with it.
+    """Run it to its end, whatever that is. Cancelled, it takes all that it started with it; cancelled
+    with ``STOP`` it tells how that was.
 
     Who has more to say to it than one prompt brings a ``feed``, and may begin the watch later.
     """
     began = time.monotonic()
+    order = reaper.order(command.argv, command.env, str(command.cwd))
     if watch is None:
         watch = Watch(limits)
         watch.begin()
@@ -152,21 +157,33 @@ async def run(
         try:
             process = await _start(theirs)
         except OSError as error:
-            return Ended(End.NOT_FOUND, Exit(None, time.monotonic() - began, str(error)))
+            return _ended(End.NOT_FOUND, None, began, str(error))
         stderr: deque[bytes] = deque(maxlen=64)
         sides = [
-            asyncio.create_task(_order(ours, command)),
+            asyncio.create_task(_order(ours, order)),
             asyncio.create_task(_feed(process, feed or partial(_say, command.stdin))),
             asyncio.create_task(_keep_end(process, stderr)),
         ]
         try:
             why = await _listen(process, watch, on_event)
+        except asyncio.CancelledError as cancelled:
+            if not is_stop(cancelled):
+                raise
+            why = End.STOPPED
         finally:
             await asyncio.shield(asyncio.create_task(_end(process, ours, sides)))
         if refusal := _refusal(ours):
-            return Ended(End.NOT_FOUND, Exit(None, time.monotonic() - began, refusal))
+            return _ended(End.NOT_FOUND, None, began, refusal)
     said = b"".join(stderr).decode("utf-8", "replace")[-STDERR_KEPT:]
-    return Ended(why, Exit(process.returncode, time.monotonic() - began, said))
+    return _ended(why, process.returncode, began, said)
+
+
+def is_stop(cancelled: asyncio.CancelledError) -> bool:
+    return cancelled.args == (STOP,)
+
+
+def _ended(why: End, code: int | None, began: float, said: str) -> Ended:
+    return Ended(why, Exit(code, time.monotonic() - began, said, str(why)))
 
 
 @contextmanager
@@ -180,7 +197,7 @@ def _leash() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 async def _start(theirs: socket.socket) -> Process:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", reaper.__file__, str(theirs.fileno())),
+        *(sys.executable, "-I", "-S", _reaper(), str(theirs.fileno())),
         env={},
         stdin=PIPE,
         stdout=PIPE,
@@ -192,10 +209,15 @@ async def _start(theirs: socket.socket) -> Process:
     return process
 
 
-async def _order(ours: socket.socket, command: Command) -> None:
-    order = {"argv": command.argv, "env": dict(command.env), "cwd": str(command.cwd)}
+def _reaper() -> str:
+    """As bytecode where there is some: a script would be compiled again for each session."""
+    compiled = cache_from_source(reaper.__file__)
+    return compiled if Path(compiled).exists() else reaper.__file__
+
+
+async def _order(ours: socket.socket, order: bytes) -> None:
     with contextlib.suppress(ConnectionError):
-        await asyncio.get_running_loop().sock_sendall(ours, json.dumps(order).encode() + b"\n")
+        await asyncio.get_running_loop().sock_sendall(ours, order)
 
 
 def _refusal(ours: socket.socket) -> str:

@@ -6,57 +6,75 @@ process that every descendant falls back to, however it was detached, and that i
 whose other end only the daemon has. When the session's process leaves, or the leash is let go (by choice, or
 because the daemon is gone), the reaper ends all that is left below it, and then itself, as its child did.
 
-This file is run as a program by ``process.run``, with the standard library alone.
+This file is run as a program by ``process.run``, with the standard library alone, and of that only what is
+imported at once: every session waits for it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import json
+import marshal
 import os
-import resource
 import select
-import signal
 import sys
-from pathlib import Path
+
+TYPE_CHECKING = False  # the module that has it takes long to import
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Iterable, Mapping
+else:
+    import _signal as signal  # the public one makes enumerations of all its numbers first
 
 PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
-PROC = Path("/proc")
+PROC = "/proc"
+SIZE = 8  # bytes that say how many follow
 
 
 def main() -> None:
     leash = int(sys.argv[1])
     os.set_inheritable(leash, False)
-    order = _receive(leash)
+    argv, env, cwd = _receive(leash)
     _adopt()
     woken = _wake_on_signals()
-    child = _start(order, leash)
+    child = _start(argv, env, cwd, leash)
     _let_go_of_streams()
     status = _watch(child, leash, woken)
-    if PROC.is_dir():
+    if os.path.isdir(PROC):
         _end_all()
     elif status is None:  # the daemon may be gone: the group is all that can be reached here
         os.killpg(0, signal.SIGKILL)
     _leave(status)
 
 
-def _receive(leash: int) -> dict[str, object]:
-    """What to start: one line of JSON. None comes when the daemon is gone before it could say."""
-    line = b""
-    while not line.endswith(b"\n"):
-        if not (part := os.read(leash, 1 << 16)):
+def order(argv: Iterable[str], env: Mapping[str, str], cwd: str) -> bytes:
+    """What to start, as it is told to a reaper. Plain texts only: a secret may be of a type of its own."""
+    plain = {str(name): str(value) for name, value in env.items()}
+    told = marshal.dumps((tuple(map(str, argv)), plain, cwd))
+    return len(told).to_bytes(SIZE) + told
+
+
+def _receive(leash: int) -> tuple[tuple[str, ...], dict[str, str], str]:
+    argv, env, cwd = marshal.loads(_read(leash, int.from_bytes(_read(leash, SIZE))))
+    return argv, env, cwd
+
+
+def _read(leash: int, size: int) -> bytes:
+    """No more comes when the daemon is gone before it could say all."""
+    told = b""
+    while len(told) < size:
+        if not (part := os.read(leash, size - len(told))):
             sys.exit(0)
-        line += part
-    order: dict[str, object] = json.loads(line)
-    return order
+        told += part
+    return told
 
 
 def _adopt() -> None:
     """Be the one that descendants fall back to. Elsewhere than on Linux the process group must do."""
-    with contextlib.suppress(OSError, AttributeError):
+    try:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
 
 
 def _wake_on_signals() -> int:
@@ -74,11 +92,7 @@ def _wake_on_signals() -> int:
     return reading
 
 
-def _start(order: dict[str, object], leash: int) -> int:
-    argv, env, cwd = order["argv"], order["env"], order["cwd"]
-    assert isinstance(argv, list)
-    assert isinstance(env, dict)
-    assert isinstance(cwd, str)
+def _start(argv: tuple[str, ...], env: dict[str, str], cwd: str, leash: int) -> int:
     if child := os.fork():
         return child
     try:
@@ -107,47 +121,65 @@ def _watch(child: int, leash: int, woken: int) -> int | None:
     while True:
         ready = {number for number, _ in poll.poll()}
         if woken in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(woken, 1 << 10)
+            _forget(woken)
             if (status := _collect(child)) is not None:
                 return status
         if leash in ready:
             return None
 
 
+def _forget(woken: int) -> None:
+    try:
+        os.read(woken, 1 << 10)
+    except BlockingIOError:
+        return
+
+
 def _collect(child: int) -> int | None:
     """Bury all that have ended; the status of the one that matters, if it is among them."""
-    with contextlib.suppress(ChildProcessError):
+    try:
         while True:
             ended, status = os.waitpid(-1, os.WNOHANG)
             if ended == child:
                 return status
             if ended == 0:
-                break
-    return None
+                return None
+    except ChildProcessError:
+        return None
 
 
 def _end_all() -> None:
     """End what is left until nothing is: those that were a step away fall back to us in the next round."""
-    with contextlib.suppress(ChildProcessError):
+    try:
         while True:
+            if os.waitpid(-1, os.WNOHANG)[0]:  # most leave nobody behind, and nobody is looked for
+                continue
             for process in _descendants():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(process, signal.SIGKILL)
+                _kill(process)
             os.waitpid(-1, 0)
+    except ChildProcessError:
+        return
+
+
+def _kill(process: int) -> None:
+    try:
+        os.kill(process, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
 
 
 def _descendants() -> set[int]:
-    parents = {int(entry.name): _parent(entry) for entry in PROC.iterdir() if entry.name.isdigit()}
+    parents = {int(name): _parent(name) for name in os.listdir(PROC) if name.isdigit()}
     found = {os.getpid()}
     while more := {one for one, parent in parents.items() if parent in found} - found:
         found |= more
     return found - {os.getpid()}
 
 
-def _parent(entry: Path) -> int | None:
+def _parent(process: str) -> int | None:
     try:
-        stat = (entry / "stat").read_bytes()
+        with open(f"{PROC}/{process}/stat", "rb") as file:
+            stat = file.read()
     except OSError:
         return None
     return int(stat.rpartition(b")")[2].split()[1])  # the name before may hold anything
@@ -157,9 +189,11 @@ def _leave(status: int | None) -> None:
     """As the session's process did, signal for signal."""
     number = signal.SIGKILL if status is None else os.WTERMSIG(status)
     if status is not None and os.WIFEXITED(status):
-        sys.exit(os.WEXITSTATUS(status))
+        os._exit(os.WEXITSTATUS(status))
+    import resource
+
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError):  # SIGKILL has no handler
+    if number != signal.SIGKILL:  # it has no handler
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

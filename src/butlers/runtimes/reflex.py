@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from butlers.domain.errors import ButlersError
@@ -49,6 +50,9 @@ class ReflexRuntime:
 
     def holds(self, access: Access) -> bool:
         return access is Access.SEALED  # it has no hands but its one tool call
+
+    def withholds(self, access: Access, directory: Path) -> str | None:
+        return None
 
     def warm(
         self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms

@@ -16,20 +16,22 @@ from uuid import UUID
 import structlog
 
 from butlers.domain.clock import Clock
-from butlers.domain.errors import ButlersError, SessionFailed
+from butlers.domain.errors import ButlersError, OverBudget, Postponed, SessionFailed
 from butlers.domain.ids import uuid7
 from butlers.domain.schedule import DispatchMode, Run, RunOutcome, Task
 from butlers.domain.session import SessionRequest, SessionResult
 from butlers.scheduling.jobs import JobContext, Jobs, find_job
 from butlers.scheduling.plan import Verdict, judge_late
-from butlers.scheduling.post import Deliver, delivery, question
+from butlers.scheduling.post import OWNER, Deliver, delivery, question
 from butlers.sessions.spawner import Spawner
 from butlers.store import schedules
 from butlers.store.database import Connection, Database
+from butlers.store.pause import mind_pause
 from butlers.store.queue import Lease
 
 log = structlog.get_logger()
 
+WAITED = "waited for a new budget"
 STALE = timedelta(minutes=15)  # a run that waited longer than this for its start was missed
 
 
@@ -50,6 +52,7 @@ class Runner:
         jobs: Jobs,
         *,
         timeout_s: float,
+        waits_for_budget: bool = True,
     ) -> None:
         self._butler = butler
         self._database = database
@@ -58,6 +61,7 @@ class Runner:
         self._deliver = deliver
         self._jobs = jobs
         self._timeout_s = timeout_s
+        self._waits_for_budget = waits_for_budget
 
     async def process(self, lease: Lease) -> Any:
         """Work on one due time. What can succeed later goes back to the queue; all else is recorded."""
@@ -66,6 +70,8 @@ class Runner:
             return None
         try:
             await self._execute(due)
+        except OverBudget as error:
+            await self._over_budget(due, error)
         except ButlersError as error:
             if error.retryable and not lease.is_last_attempt:
                 raise
@@ -82,13 +88,15 @@ class Runner:
             run = await schedules.find_run(connection, UUID(lease.payload["run_id"]))
             if run is None or run.outcome is not None:
                 return None
+            await mind_pause(connection, now)
             task = await schedules.find_task(connection, run.task_id)
             if task is None or not task.enabled:
                 what = "deleted" if task is None else "disabled"
                 await self._end(connection, run, RunOutcome.SKIPPED, f"the schedule was {what}")
                 return None
             start_at = datetime.fromisoformat(lease.payload["start_at"])
-            verdict = judge_late(task, run.due_at, now) if now - start_at > STALE else None
+            late = now - start_at > STALE and run.detail != WAITED
+            verdict = judge_late(task, run.due_at, now) if late else None
             if verdict and verdict.planned.outcome:
                 await self._let_go(connection, task, run, verdict)
                 return None
@@ -153,6 +161,22 @@ class Runner:
             else:
                 detail = result.error or result.text or f"the session ended as {result.outcome}"
                 await self._end(connection, run, RunOutcome.FAILED, detail)
+
+    async def _over_budget(self, due: _Due, error: OverBudget) -> None:
+        """Wait until there is a new budget, or give this due time up; the owner is told once a day."""
+        until = error.until if self._waits_for_budget else None
+        when = f"it runs after {until:%d %B, %H:%M %Z}" if until else "this run is given up"
+        async with self._database.transaction() as connection:
+            if error.first_today:
+                words = f"{due.task.name}: {error}; {when}."
+                address = due.task.address or OWNER
+                await self._deliver(connection, delivery(self._butler, address, due.run, words))
+            if until is None:
+                await self._end(connection, due.run, RunOutcome.FAILED, str(error))
+            else:
+                await schedules.note_run(connection, due.run.id, WAITED)
+        if until is not None:
+            raise Postponed(str(error), until)
 
     async def _fail(self, due: _Due, detail: str) -> None:
         async with self._database.transaction() as connection:

@@ -1,23 +1,29 @@
 """A butler's budget for a day: reserved before a session starts, settled by what it used.
 
-The day is the butler's own, from midnight to midnight in its time zone. What a session will use nobody
-knows beforehand, so a round amount is reserved; what an ended session used counts in its place.
+What a session will use nobody knows beforehand, so a round amount is reserved; what an ended session used
+counts in its place. It has to fit into the butler's own budget and into the fleet's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
+from uuid import UUID
 from zoneinfo import ZoneInfo
+
+import structlog
 
 from butlers.config.butler import BudgetConfig
 from butlers.config.prices import PriceTable
-from butlers.domain.errors import OverBudget
 from butlers.domain.session import Outcome, SessionRequest, SessionResult, Usage
+from butlers.sessions.fleet_budget import FleetBudget
+from butlers.sessions.limit import Claim, Limit
 from butlers.store import sessions as log_store
 from butlers.store.database import Connection
-from butlers.store.sessions import Opening
+from butlers.store.sessions import CUT_SHORT, Opening
+
+log = structlog.get_logger()
 
 RESERVED = Usage(input_tokens=20_000, output_tokens=2_000, cached_tokens=0)
 
@@ -27,39 +33,58 @@ class Budget:
     config: BudgetConfig
     prices: PriceTable
     zone: ZoneInfo
+    fleet: FleetBudget | None = None
+    _warned: set[str] = field(default_factory=set, init=False)
 
     async def open(
         self, connection: Connection, session: SessionRequest, opening: Opening, now: datetime
     ) -> None:
         """Write the session down with what it may use, or raise that nothing is left for it."""
-        opening = replace(
-            opening,
-            reserved_tokens=_tokens(RESERVED),
-            reserved_usd=self._reserved(opening.model),
-        )
-        if self.config.daily_tokens is not None or self.config.daily_usd is not None:
+        claim = Claim(_tokens(RESERVED), self._reserved(opening.model))
+        opening = replace(opening, reserved_tokens=claim.tokens, reserved_usd=claim.usd)
+        self._mind_the_price(opening.model, claim)
+        if self.limit.exists:
             await log_store.lock_budget(connection)
-            await self._check(connection, opening, now)
-        await log_store.open_session(connection, session, opening)
+            spent = await log_store.spent_since(connection, self.limit.day_of(now))
+            self.limit.check(spent, claim, now)
+        if self.fleet is not None:
+            self.fleet.reserve(session.session_id, claim, now)
+        try:
+            await log_store.open_session(connection, session, opening)
+        except BaseException:
+            self._settle(session.session_id, Claim(0, None))
+            raise
+
+    @property
+    def limit(self) -> Limit:
+        config = self.config
+        return Limit("today's budget", config.daily_usd, config.daily_tokens, self.zone)
+
+    @property
+    def _limits(self) -> tuple[Limit, ...]:
+        return (self.limit, self.fleet.limit) if self.fleet else (self.limit,)
 
     def _reserved(self, model: str | None) -> Decimal | None:
         """Of a model that is not known yet, what the dearest would take: else many at once take nothing."""
-        if model is None and self.config.daily_usd is not None:
+        if model is None and any(limit.usd is not None for limit in self._limits):
             return max(
                 (price.of(RESERVED) or Decimal(0) for price in self.prices.models.values()),
                 default=None,
             )
         return self.prices.cost(model, RESERVED)
 
-    async def _check(self, connection: Connection, opening: Opening, now: datetime) -> None:
-        spent = await log_store.spent_since(connection, self.day_of(now))
-        tokens, usd = self.config.daily_tokens, self.config.daily_usd
-        if tokens is not None and spent.tokens + (opening.reserved_tokens or 0) > tokens:
-            raise OverBudget(
-                f"today's budget of {tokens:,} tokens is used up ({spent.tokens:,} so far)"
-            )
-        if usd is not None and spent.usd + (opening.reserved_usd or Decimal(0)) > usd:
-            raise OverBudget(f"today's budget of ${usd} is used up (${spent.usd:.2f} so far)")
+    def _mind_the_price(self, model: str | None, claim: Claim) -> None:
+        """Said once: dollars are set, and tokens bind in their place."""
+        bound = [limit.tokens_for(claim) for limit in self._limits if limit.usd is not None]
+        if claim.usd is not None or not bound or (name := model or "") in self._warned:
+            return
+        self._warned.add(name)
+        log.warning(
+            "the price of the model is unknown, so tokens bind in place of dollars",
+            model=model,
+            daily_tokens=bound,
+            hint="add the model to prices.toml",
+        )
 
     async def refuse(
         self,
@@ -72,24 +97,28 @@ class Budget:
         """Keep the refusal on record; True when it is the first of the day."""
         await log_store.lock_budget(connection)  # two at once are not both the first
         told = await log_store.was_refused_since(
-            connection, session.trigger_source, self.day_of(now)
+            connection, session.trigger_source, self.limit.day_of(now)
         )
         await log_store.open_session(connection, session, opening)
         refused = SessionResult(Outcome.OVER_BUDGET, "", error=why)
         await log_store.close_session(connection, session.session_id, refused, 0)
         return not told
 
+    def settle(self, session_id: UUID, result: SessionResult, cost: Decimal | None) -> None:
+        """Tell the fleet's ledger what it took; the butler's own is the session log."""
+        usage = result.usage
+        known = usage.input_tokens is not None and usage.output_tokens is not None
+        used = Claim(_tokens(usage), cost) if known else None
+        self._settle(session_id, used, at_least=result.outcome in CUT_SHORT)
+
+    def _settle(self, session_id: UUID, used: Claim | None, *, at_least: bool = False) -> None:
+        if self.fleet is not None:
+            self.fleet.settle(session_id, used, at_least=at_least)
+
     def cost(self, result: SessionResult, model: str | None) -> Decimal | None:
         """By our own table; by what the CLI says where the table does not know the model."""
         known = self.prices.cost(result.model or model, result.usage)
         return result.usage.cost_usd if known is None else known
-
-    def day_of(self, now: datetime) -> datetime:
-        return now.astimezone(self.zone).replace(hour=0, minute=0, second=0, microsecond=0)
-
-    def next_day(self, now: datetime) -> datetime:
-        noon = self.day_of(now).replace(hour=12) + timedelta(days=1)  # past any clock change
-        return noon.replace(hour=0)
 
 
 def _tokens(usage: Usage) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -40,9 +40,12 @@ class Held:
     stack: ExitStack
 
     async def close(self) -> None:
-        with suppress(Exception):  # it is over either way
+        try:
             await self.process.close()
-        self.stack.close()
+        except Exception:  # it is over either way, and what it held is given back
+            log.exception("a process that waited did not end well")
+        finally:
+            self.stack.close()
 
     async def boot(self) -> None:
         try:

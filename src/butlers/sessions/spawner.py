@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -25,6 +24,7 @@ from butlers.domain.errors import ButlersError, OverBudget, QueueFull
 from butlers.domain.faults import kill_point
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult, Usage
 from butlers.runtimes.base import Limits, McpServer, NotWarm, Runtime, Terms
+from butlers.runtimes.failures import STOPPED
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.sessions.blank import BlankShare
 from butlers.sessions.budget import Budget
@@ -32,6 +32,7 @@ from butlers.sessions.environment import SessionEnvironment
 from butlers.sessions.grants import grants_for, level_of
 from butlers.sessions.guard import QUERY, SessionGuard
 from butlers.sessions.prompt import compose_prompt
+from butlers.sessions.running import Running, Stopped
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.system_prompt import read_system_prompt
 from butlers.sessions.warm import Ready, WarmPool
@@ -44,9 +45,9 @@ from butlers.wire.telemetry import SessionSpan, session_span
 
 log = structlog.get_logger()
 
-T = TypeVar("T")
-STOPPED = "The session was stopped."
 REFUSED = (Outcome.RATE_LIMITED, Outcome.NO_CREDENTIAL, Outcome.MCP_UNAVAILABLE)
+NOTHING = Usage(0, 0, 0)
+CANCELLED = SessionResult(Outcome.CANCELLED, STOPPED, error=STOPPED)
 BYTES_OF_A_TOKEN = 4  # roughly, in any language model
 TOKEN_GRACE_S = 5.0  # a token outlives the session's time limit by this, and then opens nothing
 
@@ -91,8 +92,7 @@ class Spawner:
         self._butler = means.config.name
         self._slots = asyncio.Semaphore(means.config.runtime.max_concurrent_sessions)
         self._queued = 0
-        self._running: dict[UUID, asyncio.Future[SessionResult]] = {}
-        self._ending: set[asyncio.Future[Any]] = set()  # what goes on when its session is cut off
+        self._running = Running()
 
     @property
     def runtime(self) -> Runtime:
@@ -100,30 +100,24 @@ class Spawner:
         return self.model or self.reflex
 
     async def run(self, session: SessionRequest) -> SessionResult:
-        plan = await self._plan(session)
-        async with self._slot(plan):
+        async with AsyncExitStack() as held:
+            try:
+                plan = await self._running.stoppable(
+                    session.session_id, self._prepare(session, held)
+                )
+            except Stopped:
+                return await self._never_begin(session)
             with session_span(session, butler=self._butler, runtime=plan.runtime.name) as span:
                 return await self._attend(session, plan, span)
 
     def stop(self, session_id: UUID) -> bool:
-        """End a running session at once; False when it does not run."""
-        running = self._running.get(session_id)
-        return running is not None and running.cancel()
+        return self._running.stop(session_id)
 
     def stop_all(self) -> list[UUID]:
-        return [session_id for session_id in list(self._running) if self.stop(session_id)]
+        return self._running.stop_all()
 
     async def settle(self) -> None:
-        """Wait for what sessions that were cut off still have to do: end a process, write a log."""
-        while self._ending:
-            await asyncio.wait(set(self._ending))
-
-    def _see_to_its_end(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        """In a task of its own: a caller that is cancelled for good could wait for nothing any more."""
-        task = asyncio.ensure_future(work)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        return task
+        await self._running.settle()
 
     async def _take_slot(self) -> None:
         if self._slots.locked() and self._queued >= self._means.config.runtime.max_queued:
@@ -134,18 +128,24 @@ class Spawner:
         finally:
             self._queued -= 1
 
-    @asynccontextmanager
-    async def _slot(self, plan: _Plan) -> AsyncIterator[None]:
-        """The butler's, then the fleet's. A reflex needs none: it is over before a model has begun."""
-        if not plan.thinks:
-            yield
-            return
-        await self._take_slot()
-        try:
-            async with self._means.slots.taken():
-                yield
-        finally:
-            self._slots.release()
+    async def _prepare(self, session: SessionRequest, held: AsyncExitStack) -> _Plan:
+        """Plan it, and wait for the butler's slot, then the fleet's. A reflex needs none: it is over before
+        a model has begun."""
+        plan = await self._plan(session)
+        if plan.thinks:
+            await self._take_slot()
+            held.callback(self._slots.release)
+            await held.enter_async_context(self._means.slots.taken())
+        return plan
+
+    async def _never_begin(self, session: SessionRequest) -> SessionResult:
+        """Stopped while it waited: that it was asked for is kept all the same."""
+        opening = Opening(self.runtime.name, self._means.config.runtime.model)
+        stopped = replace(CANCELLED, usage=NOTHING)
+        async with self._means.database.transaction() as connection:
+            await log_store.open_session(connection, session, opening)
+            await log_store.close_session(connection, session.session_id, stopped, 0)
+        return stopped
 
     async def _plan(self, session: SessionRequest) -> _Plan:
         if self.model is None or self.reflex.knows(session.prompt, session.request):
@@ -154,7 +154,11 @@ class Spawner:
         config, runtime = self._means.config, self.model
         wanted = level_of(session, config)
         access = wanted if runtime.holds(wanted) else Access.SEALED
-        because = None if access is wanted else f"{runtime.name} can not hold {wanted}"
+        because = (
+            runtime.withholds(access, config.directory)
+            if access is wanted
+            else f"{runtime.name} can not hold {wanted}"
+        )
         context = await self._means.context(session)
         system_prompt = read_system_prompt(config.directory, config.name, *context)
         offered = self._means.offered_bytes(session)
@@ -167,16 +171,17 @@ class Spawner:
     async def _attend(
         self, session: SessionRequest, plan: _Plan, span: SessionSpan
     ) -> SessionResult:
-        done = await self._open(session, plan)
+        with self._running.unbroken(session.session_id) as stop:
+            done = await self._open(session, plan)
         started = time.monotonic()
         try:
-            result = await self._invoke_stoppable(session, plan, done)
+            result = CANCELLED if stop.cancelled() else await self._think(session, plan, done)
         except BaseException as error:
             failed = self._close(session, plan, _failure(error), span, started)
-            await asyncio.shield(self._see_to_its_end(failed))
+            await asyncio.shield(self._running.see_to_its_end(failed))
             raise
         ended = self._close(session, plan, result, span, started)
-        await asyncio.shield(self._see_to_its_end(ended))
+        await asyncio.shield(self._running.see_to_its_end(ended))
         return result
 
     async def _open(self, session: SessionRequest, plan: _Plan) -> Sequence[DoneCall]:
@@ -196,26 +201,21 @@ class Spawner:
                 error.first_today = await means.budget.refuse(
                     connection, session, plan.opening, str(error), now
                 )
-            error.until = means.budget.next_day(now)
             raise
         kill_point("session.opened")
         return done
 
-    async def _invoke_stoppable(
+    async def _think(
         self, session: SessionRequest, plan: _Plan, done: Sequence[DoneCall]
     ) -> SessionResult:
-        running = self._see_to_its_end(self._invoke(session, plan, done))
-        self._running[session.session_id] = running
         try:
-            await asyncio.wait({running})
-        except asyncio.CancelledError:  # we are to end, and with us the session
-            running.cancel()
-            raise
-        finally:
-            del self._running[session.session_id]
-        if running.cancelled():
-            return SessionResult(Outcome.CANCELLED, STOPPED, error=STOPPED)
-        return running.result()
+            result = await self._running.stoppable(
+                session.session_id, self._invoke(session, plan, done)
+            )
+        except Stopped:  # before there was a process that could tell more
+            return CANCELLED
+        # Half a sentence of a model is no answer; that it was stopped is one.
+        return replace(result, text=STOPPED) if result.outcome is Outcome.CANCELLED else result
 
     async def _invoke(
         self, session: SessionRequest, plan: _Plan, done: Sequence[DoneCall]
@@ -291,12 +291,12 @@ class Spawner:
     ) -> None:
         seconds = time.monotonic() - started
         if result.outcome in REFUSED and result.usage.input_tokens is None:
-            result = replace(
-                result, usage=Usage(0, 0, 0)
-            )  # it was sent away before it could use any
+            result = replace(result, usage=NOTHING)  # it was sent away before it could use any
         cost = self._cost(plan, result)
         span.ended(result, seconds, None if cost is None else float(cost))
         duration_ms = round(seconds * 1000)
+        if plan.thinks:
+            self._means.budget.settle(session.session_id, result, cost)
         try:
             await self._means.log.close(session.session_id, result, duration_ms, cost)
         except (ButlersError, asyncpg.PostgresError) as error:

@@ -13,6 +13,7 @@ import secrets
 import shutil
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
@@ -39,6 +40,7 @@ class Workspaces:
         self._own = self._all / secrets.token_hex(8)
         self._directory = directory
         self._lock: int | None = None
+        self._remover = ThreadPoolExecutor(1, thread_name_prefix="workspaces")
 
     def take(self) -> None:
         """Clear what dead daemons of this butler left, and begin a folder of our own."""
@@ -50,6 +52,7 @@ class Workspaces:
         self._lock = _try_lock(self._own)
 
     def release(self) -> None:
+        self._remover.shutdown(cancel_futures=True)
         shutil.rmtree(self._own, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -61,7 +64,14 @@ class Workspaces:
         try:
             yield Workspace(self._directory, private)
         finally:
-            shutil.rmtree(private, ignore_errors=True)
+            self._remove(private)
+
+    def _remove(self, private: Path) -> None:
+        """Out of the way at once. Emptying it takes longer than a tool call, and everybody would wait."""
+        gone = private.with_name(f"{private.name}.gone")
+        with contextlib.suppress(FileNotFoundError):
+            private.rename(gone)
+            self._remover.submit(shutil.rmtree, gone, ignore_errors=True)
 
 
 def _try_lock(folder: Path) -> int | None:

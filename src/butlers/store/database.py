@@ -18,6 +18,8 @@ from butlers.domain.redaction import redactor
 
 CLOSE_S = 5.0
 PATIENCE_S = 10.0  # how long a caller waits for a free connection
+# Nobody works that long between two statements. A frozen process must not keep its locks for ever.
+IDLE_S = 30
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
 
@@ -32,6 +34,7 @@ GONE = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
 )
 
 
@@ -67,6 +70,18 @@ class Login:
     @property
     def schema(self) -> str:
         return self.search_path[0]
+
+
+class PooledConnection(asyncpg.Connection):
+    """What its last user left behind is cleared with the next BEGIN, which saves a round trip."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+        if query.startswith("BEGIN"):
+            query = f"{super().get_reset_query()}\n{query}"
+        return await super().execute(query, *args, timeout=timeout)
 
 
 async def prepare_connection(connection: Connection) -> None:
@@ -118,12 +133,15 @@ class Database:
 
     @classmethod
     async def open(cls, login: Login, application: str, *, size: int = 10) -> Database:
+        arguments = login.arguments(application)
+        arguments["server_settings"]["idle_in_transaction_session_timeout"] = f"{IDLE_S}s"
         with unavailable_when_gone():
             pool = await asyncpg.create_pool(
-                **login.arguments(application),
+                **arguments,
                 min_size=1,
                 max_size=size,
                 init=prepare_connection,
+                connection_class=PooledConnection,
             )
             return cls(pool, login)
 

@@ -4,6 +4,9 @@ An item is claimed under a lease. Each claim raises the item's fence; completing
 needs the fence of the claim, so a worker that was frozen past its lease can not finish what another has
 taken over. Races are settled in the statements, and every time in them is the database's.
 
+Items of one lane are worked on one at a time and in their order: one stays back while an earlier one of
+its lane is there. Only one that failed and waits for its next attempt steps aside, and holds up nobody.
+
     ready -> leased -> done
        ^        |----> dead          (attempts used up, or a permanent failure)
        '--------'                    (retry after a delay; a planned restart, or a wait for somebody
@@ -31,6 +34,25 @@ LEASE = timedelta(seconds=30)
 MAX_ATTEMPTS = 8
 LONGEST_WAIT = timedelta(days=1)
 SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=30)
+
+
+# One that waits and keeps its place takes along those of its lane that are behind it. They could not be
+# claimed before it anyway, and each claim would have to look at every one of them.
+_AND_LANE = """
+WITH head AS ({} RETURNING *),
+behind AS (
+    SELECT item.id, head.run_after FROM queue_items AS item JOIN head USING (queue, lane)
+    WHERE head.state = 'ready' AND item.state = 'ready' AND item.id > head.id
+      AND item.run_after < head.run_after AND NOT item.aside
+    FOR UPDATE OF item SKIP LOCKED
+),
+moved AS (
+    UPDATE queue_items AS item
+    SET run_after = behind.run_after, error = coalesce(item.error, 'an earlier one waits')
+    FROM behind WHERE item.id = behind.id
+)
+SELECT true FROM head
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +95,7 @@ async def enqueue(
     priority: int = 0,
     delay: timedelta = timedelta(0),
     max_attempts: int = MAX_ATTEMPTS,
+    lane: str | None = None,
 ) -> bool:
     """Put an item in, once per key. Workers wake when the caller's transaction commits.
 
@@ -80,10 +103,14 @@ async def enqueue(
     """
     created = await connection.fetchval(
         """
-        INSERT INTO queue_items (id, queue, key, payload, priority, run_after, max_attempts)
-        VALUES ($1, $2, $3, $4, $5, statement_timestamp() + $6, $7)
-        ON CONFLICT (queue, key) DO NOTHING
-        RETURNING true
+        WITH item AS (
+            INSERT INTO queue_items
+                (id, queue, key, payload, priority, run_after, max_attempts, lane)
+            VALUES ($1, $2, $3, $4, $5, statement_timestamp() + $6, $7, $8)
+            ON CONFLICT (queue, key) DO NOTHING
+            RETURNING queue
+        )
+        SELECT true, pg_notify('butlers:' || current_schema(), queue) FROM item
         """,
         uuid7(),
         queue,
@@ -92,9 +119,8 @@ async def enqueue(
         priority,
         delay,
         max_attempts,
+        lane,
     )
-    if created:
-        await notify(connection, queue)
     return bool(created)
 
 
@@ -116,30 +142,53 @@ async def claim(
 
     ``below`` looks only at what is less urgent than that priority, which would else never be its turn.
     """
+    # The limit is part of the text: for one that it does not know, the server finds no plan good enough to
+    # keep, and planning takes longer than claiming.
     rows = await connection.fetch(
-        """
-        WITH due AS (
-            SELECT id FROM queue_items
+        f"""
+        UPDATE queue_items
+        SET state = 'leased', holder = $2, lease_until = now() + $3,
+            attempts = attempts + 1, fence = fence + 1, aside = false
+        WHERE id = ANY(ARRAY(
+            SELECT id FROM queue_items AS item
             WHERE queue = $1 AND state = 'ready' AND run_after <= statement_timestamp()
-              AND priority > $5
+              AND priority > $4 AND (lane IS NULL OR NOT EXISTS (
+                  SELECT FROM queue_items AS earlier
+                  WHERE earlier.queue = item.queue AND earlier.lane = item.lane
+                    AND earlier.id < item.id AND earlier.state IN ('ready', 'leased')
+                    AND (earlier.state = 'leased' OR earlier.run_after <= statement_timestamp()
+                         OR NOT earlier.aside)))
             ORDER BY priority, run_after, id
-            LIMIT $2
+            LIMIT {limit:d}
             FOR UPDATE SKIP LOCKED
-        )
-        UPDATE queue_items AS item
-        SET state = 'leased', holder = $3, lease_until = now() + $4,
-            attempts = attempts + 1, fence = fence + 1
-        FROM due WHERE item.id = due.id
-        RETURNING item.*
+        ))
+        RETURNING id, queue, key, payload, attempts, max_attempts, fence, priority, run_after
         """,
         queue,
-        limit,
         holder,
         lease,
         below,
     )
     rows.sort(key=lambda row: (row["priority"], row["run_after"], row["id"]))
     return [Lease.from_row(row) for row in rows]
+
+
+async def change_lane(connection: Connection, lease: Lease, lane: str) -> bool:
+    """Go on in another lane. True when an earlier item of that one has to come first."""
+    behind = await connection.fetchval(
+        """
+        WITH moved AS (UPDATE queue_items SET lane = $3 WHERE id = $1)
+        SELECT EXISTS (
+            SELECT FROM queue_items AS earlier
+            WHERE queue = $2 AND lane = $3 AND id < $1 AND state IN ('ready', 'leased')
+              AND (state = 'leased' OR run_after <= statement_timestamp() OR NOT aside)
+        )
+        """,
+        lease.item_id,
+        lease.queue,
+        lane,
+    )
+    return bool(behind)
 
 
 async def complete(connection: Connection, lease: Lease, result: Any = None) -> None:
@@ -153,6 +202,24 @@ async def complete(connection: Connection, lease: Lease, result: Any = None) -> 
     )
 
 
+async def complete_all(connection: Connection, done: Sequence[tuple[Lease, Any]]) -> set[UUID]:
+    """Finish items whose effects are committed already; returns the ids of those that still were ours."""
+    rows = await connection.fetch(
+        """
+        UPDATE queue_items AS item
+        SET state = 'done', finished_at = now(), result = held.result, error = NULL,
+            holder = NULL, lease_until = NULL
+        FROM unnest($1::uuid[], $2::bigint[], $3::jsonb[]) AS held(id, fence, result)
+        WHERE item.id = held.id AND item.fence = held.fence AND item.state = 'leased'
+        RETURNING item.id
+        """,
+        [lease.item_id for lease, _ in done],
+        [lease.fence for lease, _ in done],
+        [result for _, result in done],
+    )
+    return {row["id"] for row in rows}
+
+
 async def retry(connection: Connection, lease: Lease, error: str, delay: timedelta) -> None:
     """Give an item back for another attempt, or to the dead letter when there is none left."""
     if lease.is_last_attempt:
@@ -161,17 +228,23 @@ async def retry(connection: Connection, lease: Lease, error: str, delay: timedel
     await _settle(
         connection,
         lease,
-        "UPDATE queue_items SET state = 'ready', run_after = now() + $3, error = $4,"
+        "UPDATE queue_items SET state = 'ready', run_after = now() + $3, error = $4, aside = true,"
         " holder = NULL, lease_until = NULL",
         delay,
         error,
     )
 
 
-async def wait(connection: Connection, lease: Lease, error: str) -> None:
+async def wait(
+    connection: Connection,
+    lease: Lease,
+    error: str,
+    shortest: timedelta = SHORTEST_PAUSE,
+    longest: timedelta = LONGEST_PAUSE,
+) -> None:
     """Give an item back because somebody else is away: that is no attempt of the item's.
 
-    The pauses grow with the item's age, up to half a minute; after a day it goes to the dead letter.
+    The pauses grow with the item's age, up to the longest; after a day it goes to the dead letter.
     """
     await _settle(
         connection,
@@ -184,20 +257,26 @@ async def wait(connection: Connection, lease: Lease, error: str) -> None:
         "   * least($5::interval, greatest($6::interval, (now() - created_at) / 4))",
         error,
         LONGEST_WAIT,
-        LONGEST_PAUSE,
-        SHORTEST_PAUSE,
+        max(longest, shortest),
+        shortest,
+        and_lane=True,
     )
 
 
-async def postpone(connection: Connection, lease: Lease, why: str, until: datetime) -> None:
-    """Give an item back for a certain time. That is no attempt of the item's either."""
+async def postpone(
+    connection: Connection, lease: Lease, why: str, until: datetime, aside: bool = True
+) -> None:
+    """Give an item back for a certain time. That is no attempt of the item's either. One that steps aside
+    has nobody in its lane waiting for it until then."""
     await _settle(
         connection,
         lease,
-        "UPDATE queue_items SET state = 'ready', run_after = $3, error = $4,"
+        "UPDATE queue_items SET state = 'ready', run_after = $3, error = $4, aside = $5,"
         " attempts = attempts - 1, holder = NULL, lease_until = NULL",
         until,
         why,
+        aside,
+        and_lane=not aside,
     )
 
 
@@ -223,13 +302,15 @@ async def bury(connection: Connection, lease: Lease, error: str) -> None:
     await notify(connection, DEAD)
 
 
-async def release(connection: Connection, lease: Lease) -> None:
-    """Put an item back untouched, in its old place. A planned restart is not an attempt."""
+async def release(connection: Connection, lease: Lease, why: str | None = None) -> None:
+    """Put an item back untouched, in its old place. A planned restart is not an attempt, and neither is
+    a turn that came too early."""
     await _settle(
         connection,
         lease,
         "UPDATE queue_items SET state = 'ready', attempts = attempts - 1,"
-        " holder = NULL, lease_until = NULL",
+        " error = coalesce($3, error), holder = NULL, lease_until = NULL",
+        why,
     )
     await notify(connection, lease.queue)
 
@@ -258,26 +339,31 @@ async def recover(connection: Connection, grace: timedelta = timedelta(0)) -> in
     A living holder keeps an advisory lock on its own number (``store.listener``), which the server drops
     the moment the process dies. So a crash costs no waiting; the lease's end is for a holder that is
     frozen or cut off, and ``grace`` is what it gets beyond it. Items whose attempts are used up go to the
-    dead letter instead.
+    dead letter instead. Nobody waits here for one that is frozen in the middle of a transaction.
     """
     rows = await connection.fetch(
         """
-        UPDATE queue_items
+        WITH lost AS (
+            SELECT id FROM queue_items
+            WHERE state = 'leased' AND (
+                lease_until < now() - $1::interval
+                OR NOT EXISTS (
+                    SELECT FROM pg_locks
+                    WHERE locktype = 'advisory' AND granted
+                      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                      AND objsubid = 1
+                      AND ((classid::bigint << 32) | objid::bigint) = holder
+                )
+            )
+            FOR UPDATE SKIP LOCKED
+        )
+        UPDATE queue_items AS item
         SET state = CASE WHEN attempts >= max_attempts THEN 'dead' ELSE 'ready' END,
             finished_at = CASE WHEN attempts >= max_attempts THEN now() END,
             error = coalesce(error, 'the worker died or lost its lease'),
-            holder = NULL, lease_until = NULL, run_after = now()
-        WHERE state = 'leased' AND (
-            lease_until < now() - $1::interval
-            OR NOT EXISTS (
-                SELECT FROM pg_locks
-                WHERE locktype = 'advisory' AND granted
-                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-                  AND objsubid = 1
-                  AND ((classid::bigint << 32) | objid::bigint) = holder
-            )
-        )
-        RETURNING queue, state
+            holder = NULL, lease_until = NULL
+        FROM lost WHERE item.id = lost.id
+        RETURNING item.queue, item.state
         """,
         grace,
     )
@@ -290,12 +376,14 @@ async def recover(connection: Connection, grace: timedelta = timedelta(0)) -> in
 
 
 async def is_full(connection: Connection, queue: str, capacity: int) -> bool:
-    """Whether so many items are due and wait for a worker. Those that wait for somebody else do not count."""
+    """Whether so many items are due that no worker has looked at. One with a word of why it is still here
+    waits for somebody else, or for a better day, and does not count."""
     found = await connection.fetchval(
         """
         SELECT count(*) FROM (
             SELECT FROM queue_items
             WHERE queue = $1 AND state = 'ready' AND run_after <= statement_timestamp()
+              AND error IS NULL
             LIMIT $2
         ) AS due
         """,
@@ -324,10 +412,13 @@ async def depths(connection: Connection) -> dict[str, dict[str, int]]:
     return found
 
 
-async def _settle(connection: Connection, lease: Lease, update: str, *arguments: Any) -> None:
+async def _settle(
+    connection: Connection, lease: Lease, update: str, *arguments: Any, and_lane: bool = False
+) -> None:
     """Apply a final statement to the item if, and only if, this claim is still the current one."""
+    statement = f"{update} WHERE id = $1 AND fence = $2 AND state = 'leased'"
     settled = await connection.fetchval(
-        f"{update} WHERE id = $1 AND fence = $2 AND state = 'leased' RETURNING true",
+        _AND_LANE.format(statement) if and_lane else f"{statement} RETURNING true",
         lease.item_id,
         lease.fence,
         *arguments,

@@ -199,6 +199,13 @@ async def begin_run(connection: Connection, run_id: UUID, now: datetime) -> None
     )
 
 
+async def note_run(connection: Connection, run_id: UUID, detail: str) -> None:
+    """Why it has not ended yet."""
+    await connection.execute(
+        "UPDATE schedule_runs SET detail = $2 WHERE id = $1 AND outcome IS NULL", run_id, detail
+    )
+
+
 async def end_run(connection: Connection, run: Run) -> None:
     """Keep what became of a run. The first to say so is right."""
     ended = await connection.fetchval(

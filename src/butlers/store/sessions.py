@@ -1,7 +1,8 @@
 """The session log: what each session was asked, under which terms, and what came of it.
 
 It is also the ledger of the day's budget: a session that runs is counted with what was reserved for it, one
-that has ended with what it used, and one whose use nobody knows with its reservation.
+that has ended with what it used, and one whose use nobody knows, because it was cut short or did not say,
+with no less than its reservation.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.domain.trace import current_trace
 from butlers.store.database import Connection
 
+# What the model was doing just then is in nobody's count.
+CUT_SHORT = (Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.CRASHED)
 DEAREST = Decimal(999_999)  # a figure beyond it is a mistake of whoever counted
 
 
@@ -83,7 +86,7 @@ async def close_session(
         SET output = $2, outcome = $3, success = $4, error = $5, duration_ms = $6,
             input_tokens = $7, output_tokens = $8, cached_tokens = $9, cost_usd = $10,
             model = coalesce($11, model), denials = $12, exit_code = $13, exit_stderr = $14,
-            completed_at = now()
+            exit_seconds = $15, end_reason = $16, completed_at = now()
         WHERE id = $1
         """,
         session_id,
@@ -100,6 +103,8 @@ async def close_session(
         [_clean(denial) for denial in result.denials],
         ended.code if ended else None,
         _clean(ended.stderr) if ended else None,
+        ended.seconds if ended else None,
+        ended.why if ended else None,
     )
 
 
@@ -110,7 +115,7 @@ async def close_crashed(connection: Connection) -> list[UUID]:
         UPDATE sessions
         SET outcome = $1, success = false, completed_at = now(),
             duration_ms = least(extract(epoch FROM now() - started_at) * 1000, 2147483647)::integer,
-            error = 'the butler was ended while the session ran'
+            error = 'the butler was ended while the session ran', end_reason = 'daemon-ended'
         WHERE completed_at IS NULL RETURNING id
         """,
         Outcome.CRASHED,
@@ -137,11 +142,17 @@ async def spent_since(connection: Connection, since: datetime) -> Spent:
     """What sessions that began since then used, or have reserved."""
     row = await connection.fetchrow(
         """
-        SELECT coalesce(sum(coalesce(input_tokens + output_tokens, reserved_tokens)), 0) AS tokens,
-               coalesce(sum(coalesce(cost_usd, reserved_usd)), 0) AS usd
+        SELECT coalesce(sum(CASE WHEN outcome = ANY($2::text[])
+                                 THEN greatest(input_tokens + output_tokens, reserved_tokens)
+                                 ELSE coalesce(input_tokens + output_tokens, reserved_tokens)
+                            END), 0) AS tokens,
+               coalesce(sum(CASE WHEN outcome = ANY($2::text[])
+                                 THEN greatest(cost_usd, reserved_usd)
+                                 ELSE coalesce(cost_usd, reserved_usd) END), 0) AS usd
         FROM sessions WHERE started_at >= $1
         """,
         since,
+        CUT_SHORT,
     )
     assert row is not None
     return Spent(int(row["tokens"]), row["usd"])
@@ -155,10 +166,13 @@ async def lock_budget(connection: Connection) -> None:
 
 
 async def was_refused_since(connection: Connection, trigger_source: str, since: datetime) -> bool:
-    """Whether a session of this trigger was refused for want of budget, before it was ever started."""
+    """Whether a session of such a trigger was refused for want of budget, before it was ever started.
+
+    All schedules are one kind of trigger: whoever is told of one is not told of each.
+    """
     found = await connection.fetchval(
         "SELECT EXISTS (SELECT FROM sessions WHERE started_at >= $1 AND outcome = $2"
-        " AND trigger_source = $3 AND duration_ms = 0)",
+        " AND split_part(trigger_source, ':', 1) = split_part($3, ':', 1) AND duration_ms = 0)",
         since,
         Outcome.OVER_BUDGET,
         trigger_source,

@@ -1,6 +1,7 @@
 """A loop that claims items of one queue, works on them under their leases, and settles them.
 
-The handler finishes by returning (its value is kept as the item's result) or raises. A retryable error says
+The handler finishes by returning (its value is kept as the item's result; a ``Finish`` has something written
+in the transaction that ends the item, so that there is both or neither) or raises. A retryable error says
 that somebody else is away: the item waits for them, and that is no attempt. One that nobody foresaw is tried
 again with a growing delay, a few times; a permanent one goes to the dead letter.
 """
@@ -11,16 +12,25 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import structlog
 
-from butlers.domain.errors import ButlersError, DatabaseUnavailable, LeaseLost, Postponed
+from butlers.domain.errors import (
+    ButlersError,
+    DatabaseUnavailable,
+    EarlierMessageWaits,
+    LeaseLost,
+    Postponed,
+    RateLimited,
+)
 from butlers.domain.faults import kill_point
 from butlers.store import queue
-from butlers.store.database import Database
+from butlers.store.completions import Completions
+from butlers.store.database import Connection, Database
 from butlers.store.listener import Listener
 from butlers.store.queue import Lease
 from butlers.wire import telemetry
@@ -29,9 +39,19 @@ log = structlog.get_logger()
 
 Handler = Callable[[Lease], Awaitable[Any]]
 
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A result, and what has to be written with it: a second run must not find the one without the other."""
+
+    result: Any
+    write: Callable[[Connection], Awaitable[object]]
+
+
 CLAIM_S = 5.0  # a stop does not abandon a claim that is on its way, unless the database hangs
 MEASURE_S = 10.0  # between two looks at how many items wait, when somebody collects
 SCAN_S = 5.0  # a look without a wake-up, for items whose delay has run out
+LIMITED_PAUSE, LONGEST_ASKED_PAUSE = timedelta(minutes=5), timedelta(hours=1)
 BACKOFF_BASE_S = 0.5
 BACKOFF_CAP_S = 60.0
 
@@ -65,6 +85,7 @@ class QueueWorker:
         self._batch = batch
         self._longest_streak = streak
         self._streak, self._urgency = 0, -1
+        self._completions = Completions(database)
         self._running: dict[asyncio.Task[None], Lease] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
@@ -94,6 +115,7 @@ class QueueWorker:
             loop.cancel()
         await asyncio.gather(claiming, *others, return_exceptions=True)
         await self._give_back()
+        await self._completions.close()
 
     async def _claim_forever(self) -> None:
         with self._listener.wakes(self.queue, self._wake):
@@ -158,21 +180,30 @@ class QueueWorker:
             await self._attempt(lease, span)
 
     async def _attempt(self, lease: Lease, span: telemetry.Span) -> None:
-        logger = log.bind(queue=self.queue, item=lease.key, attempt=lease.attempt)
         kill_point(f"{self.queue}.claimed")
         try:
             result = await self._handler(lease)
             kill_point(f"{self.queue}.handled")
-            await self._settle(queue.complete, lease, result)
+            if isinstance(result, Finish):
+                await self._settle(_finish, lease, result)
+            else:
+                await self._completions.complete(lease, result)
             kill_point(f"{self.queue}.completed")
         except Postponed as error:
-            logger.info("item postponed", why=str(error), until=error.until.isoformat())
-            await self._settle(queue.postpone, lease, _storable(str(error)), error.until)
+            self._log(lease).info("item postponed", why=str(error), until=error.until.isoformat())
+            why = _storable(str(error))
+            await self._settle(queue.postpone, lease, why, error.until, error.aside)
+            pause = (error.until - datetime.now(UTC)).total_seconds()
+            if pause < SCAN_S:  # as in _try_later: nobody else would wake us in time
+                asyncio.get_running_loop().call_later(max(pause, 0), self._wake.set)
+        except EarlierMessageWaits as error:
+            # No pause: its lane holds it back, and the end of the one before it wakes us.
+            await self._settle(queue.release, lease, _storable(str(error)))
         except ButlersError as error:
             span.fail(str(error))
-            logger.warning("item failed", error=str(error), retryable=error.retryable)
+            self._log(lease).warning("item failed", error=str(error), retryable=error.retryable)
             if error.retryable:
-                await self._wait(lease, str(error))
+                await self._wait(lease, error)
             else:
                 await self._settle(queue.bury, lease, _storable(str(error)))
         except asyncio.CancelledError:
@@ -181,11 +212,23 @@ class QueueWorker:
             await self._try_later(lease, "what it waited for was cancelled")
         except Exception as error:  # a loop edge: one bad item must not stop the queue
             span.fail(f"{type(error).__name__}: {error}")
+            logger = self._log(lease)
             logger.exception("item crashed")
             await self._try_later(lease, f"{type(error).__name__}: {error}")
 
-    async def _wait(self, lease: Lease, error: str) -> None:
-        await self._settle(queue.wait, lease, _storable(error))
+    def _log(self, lease: Lease) -> Any:
+        return log.bind(queue=self.queue, item=lease.key, attempt=lease.attempt)
+
+    async def _wait(self, lease: Lease, error: ButlersError) -> None:
+        shortest, longest = queue.SHORTEST_PAUSE, queue.LONGEST_PAUSE
+        if isinstance(error, RateLimited):  # to ask often is what it was limited for
+            longest = LIMITED_PAUSE
+            # The jitter goes both ways; what was asked for is the least.
+            asked = timedelta(seconds=error.after_s or 0) / 0.75
+            shortest = max(shortest, min(asked, LONGEST_ASKED_PAUSE))
+        elif isinstance(error, DatabaseUnavailable):
+            longest = shortest  # it is back by the time that this is written down
+        await self._settle(queue.wait, lease, _storable(str(error)), shortest, longest)
         # The first pauses are shorter than a scan, and nothing is notified when one runs out.
         soon = queue.SHORTEST_PAUSE.total_seconds() * 1.3
         asyncio.get_running_loop().call_later(soon, self._wake.set)
@@ -256,6 +299,11 @@ class QueueWorker:
         for task, lease in held.items():
             if task.cancelled():
                 await self._settle(queue.release, lease, patient=False)
+
+
+async def _finish(connection: Connection, lease: Lease, finish: Finish) -> None:
+    await finish.write(connection)
+    await queue.complete(connection, lease, finish.result)
 
 
 def _storable(text: str) -> str:

@@ -143,7 +143,9 @@ async def test_reflexes_cost_nothing(make_house: MakeHouse) -> None:
 
 
 async def route(house: House, text: str) -> RouteRequest:
-    request = RequestContext(uuid7(), datetime.now(UTC), "console", "console:owner", "owner")
+    request = RequestContext(
+        uuid7(), datetime.now(UTC), "console", "console:owner", "owner", sender_roles=("owner",)
+    )
     decision = RouteDecision("tester", "fallback", "test")
     made = RouteRequest(request, "tester", text, decision)
     async with house.butler.database.transaction() as connection:
@@ -208,5 +210,5 @@ async def test_messages_are_refused_where_the_configuration_says_so(make_house: 
 def test_a_day_is_the_butlers_own(tmp_path: Any, now: str, day: str, following: str) -> None:
     budget = Budget(BudgetConfig(), load_prices(Settings(tmp_path)), ZoneInfo("Europe/Berlin"))
     moment = datetime.fromisoformat(now)
-    assert budget.day_of(moment).astimezone(UTC).isoformat()[:16] == day
-    assert budget.next_day(moment).astimezone(UTC).isoformat()[:16] == following
+    assert budget.limit.day_of(moment).astimezone(UTC).isoformat()[:16] == day
+    assert budget.limit.next_day(moment).astimezone(UTC).isoformat()[:16] == following

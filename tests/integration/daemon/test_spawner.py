@@ -19,7 +19,9 @@ from butlers.wire.client import McpClient
 from integration.daemon.house import House, MakeHouse, until
 from integration.daemon.thinker import Thinker, for_ever, unreached
 
-REQUEST = RequestContext(uuid7(), datetime.now(UTC), "console", "console:owner", "owner")
+REQUEST = RequestContext(
+    uuid7(), datetime.now(UTC), "console", "console:owner", "owner", sender_roles=("owner",)
+)
 
 
 def asked(prompt: str = "think", source: str = "trigger", **more: Any) -> SessionRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from butlers.domain.session import Access, Outcome, SessionResult, Usage
 from butlers.runtimes.base import McpServer, Terms
@@ -45,12 +46,16 @@ class Thinker:
     outcome: Outcome = Outcome.OK
     asked: list[Asked] = field(default_factory=list)
     name: str = "claude-code"
+    withheld: str | None = None
 
     def own_bytes(self, access: Access) -> int:
         return 0
 
     def holds(self, access: Access) -> bool:
         return access in self.levels
+
+    def withholds(self, access: Access, directory: Path) -> str | None:
+        return self.withheld
 
     def warm(
         self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from butlers.wire.tokens import FleetKey
 from integration.daemon.house import House, write_tester, write_versions
 from integration.runtimes.bench import Bench
 from integration.runtimes.clis import CLIS, Cli
+from integration.runtimes.place import OpenPlace, Place, at_work, make_house
 from support import npm
 from support.fake_model import FakeModel, fake_model
 from support.offline import offline
@@ -63,6 +65,31 @@ async def house(
 async def model(offline: None) -> AsyncIterator[FakeModel]:
     async with fake_model() as made:
         yield made
+
+
+@pytest.fixture
+def open_place(
+    offline: None,
+    tmp_path: Path,
+    home: Path,
+    key: FleetKey,
+    provisioner: Provisioner,
+    database_name: str,
+    model: FakeModel,
+) -> OpenPlace:
+    """A butler that thinks with a CLI; what its folder has beside is put there by ``furnish``."""
+
+    @asynccontextmanager
+    async def opened(
+        cli: Cli, runtime: str = "", furnish: Callable[[House], None] | None = None
+    ) -> AsyncIterator[Place]:
+        house = make_house(tmp_path, home, key, provisioner, database_name, cli, runtime)
+        if furnish is not None:
+            furnish(house)
+        async with at_work(house, model, cli) as place:
+            yield place
+
+    return opened
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -53,6 +53,9 @@ class Place:
         """The processes whose HOME is a session's."""
         mark = str(self.house.home / "sessions")
         return {one.pid for one in psutil.process_iter() if _home(one).startswith(mark)}
+
+
+OpenPlace = Callable[..., AbstractAsyncContextManager[Place]]
 
 
 def _home(process: psutil.Process) -> str:

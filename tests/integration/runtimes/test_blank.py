@@ -20,7 +20,7 @@ from butlers.sessions.blank import NOBODY, BlankPool, blank_pool
 from butlers.store.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.daemon.house import House, until
-from integration.runtimes.clis import CLAUDE
+from integration.runtimes.clis import CLAUDE, CODEX, Cli
 from integration.runtimes.place import Place, at_work, make_house
 from support.fake_model import FakeModel, Say, Use
 
@@ -54,6 +54,12 @@ def _homes() -> list[tuple[int, str]]:
     return found
 
 
+@pytest.fixture(params=(CLAUDE, CODEX), ids=lambda cli: cli.name)
+def cli(request: pytest.FixtureRequest) -> Cli:
+    chosen: Cli = request.param
+    return chosen
+
+
 @pytest.fixture
 async def street(
     offline: None,
@@ -63,6 +69,7 @@ async def street(
     provisioner: Provisioner,
     database_name: str,
     model: FakeModel,
+    cli: Cli,
 ) -> AsyncIterator[Street]:
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(blank_pool(home, 1, NAMES, None))
@@ -71,9 +78,9 @@ async def street(
         for name in NAMES:
             folder = tmp_path / name
             folder.mkdir()
-            house = make_house(folder, home, key, provisioner, database_name, CLAUDE)
+            house = make_house(folder, home, key, provisioner, database_name, cli)
             _rename(house, name)
-            place = await stack.enter_async_context(at_work(house, model, CLAUDE, blanks=pool))
+            place = await stack.enter_async_context(at_work(house, model, cli, blanks=pool))
             places[name] = place
         yield Street(pool, places, home, stack)
 
@@ -105,8 +112,9 @@ async def test_two_butlers_use_it_in_turn(street: Street, model: FakeModel) -> N
         turn = model.turns[first]
         assert name.upper() in turn.system
         assert f"to {name}" in turn.user
-        assert turn.find("quick") == f"mcp__{name}__quick"
-        assert all(offered.startswith(f"mcp__{name}__") for offered in turn.offered)
+        assert turn.find("quick")
+        (other,) = set(NAMES) - {name}
+        assert not any(other in offered for offered in turn.offered)
         (row,) = await place.house.rows("SELECT session_id, request_id FROM tool_calls")
         assert (row["session_id"], row["request_id"]) == (session.session_id, session.request_id)
         await street.ready()
@@ -121,6 +129,7 @@ async def test_while_it_waits_it_knows_no_token(street: Street, model: FakeModel
     for pid in street.waiting():
         process = psutil.Process(pid)
         assert "MCP_SERVERS" not in process.environ()
+        assert not any("bs." in value for value in process.environ().values())
         assert os.listdir(process.cwd()) == []
 
 
@@ -132,11 +141,13 @@ async def test_what_is_not_a_sealed_message_starts_cold(street: Street) -> None:
     assert before <= street.waiting()
 
 
-async def test_another_credential_is_another_process(street: Street, model: FakeModel) -> None:
+async def test_another_credential_is_another_process(
+    street: Street, model: FakeModel, cli: Cli
+) -> None:
     """The one that waits holds the key that it was booted with."""
     await street.ready()
     before, place = street.waiting(), street.places["second"]
-    environ = {**place.house.butler.settings.environ, "ANTHROPIC_API_KEY": "another"}
+    environ = {**place.house.butler.settings.environ, cli.no_key: "another"}
     place.house.butler.credentials._environ = environ  # as if it had been changed in the store
     model.script = [Say("On my own key.")]
     assert (await place.run()).text == "On my own key."

@@ -301,3 +301,18 @@ async def test_a_gate_that_does_not_work_stays_shut(
     await assert_all_refused(
         workspace, outside, bash(SCRIPT), bash("ls"), write(workspace.cwd / "AGENTS.md")
     )
+
+
+async def test_a_gate_that_hangs_stays_shut(
+    workspace: Bench, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CLI itself would let the call through when its patience with a hook is over."""
+    hanging = tmp_path / "python"
+    hanging.write_text("#!/bin/sh\nexec sleep 3600\n")
+    hanging.chmod(0o755)
+    monkeypatch.setattr(permissions, "interpreter", lambda: str(hanging))
+    monkeypatch.setattr(permissions, "GATE_S", 0.5)
+    (workspace.cwd / "AGENTS.md").unlink()
+    await assert_all_refused(
+        workspace, outside, bash(f"{SCRIPT} argument"), write(workspace.cwd / "AGENTS.md")
+    )

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from butlers.store.provision import Provisioner
-from butlers.wire.tokens import FleetKey
 from integration.runtimes.clis import CLAUDE, Cli
-from integration.runtimes.place import Place, at_work, make_house
-from support.fake_model import Call, FakeModel, Say, Use
+from integration.runtimes.place import OpenPlace, Place
+from support.fake_model import Call, Say, Use
 
 pytestmark = pytest.mark.parametrize("cli", [CLAUDE], indirect=True, ids=["claude-code"])
 
@@ -21,19 +19,9 @@ NOTES = "User prefers metric units for health data"
 
 
 @pytest.fixture
-async def place(
-    offline: None,
-    tmp_path: Path,
-    home: Path,
-    key: FleetKey,
-    provisioner: Provisioner,
-    database_name: str,
-    model: FakeModel,
-    cli: Cli,
-) -> AsyncIterator[Place]:
-    house = make_house(tmp_path, home, key, provisioner, database_name, cli)
-    async with at_work(house, model, cli) as made:
-        yield made
+async def place(open_place: OpenPlace, cli: Cli) -> AsyncIterator[Place]:
+    async with open_place(cli) as place:
+        yield place
 
 
 def folder(place: Place) -> Path:

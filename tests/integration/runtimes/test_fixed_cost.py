@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from butlers.store.provision import Provisioner
-from butlers.wire.tokens import FleetKey
 from integration.daemon.house import House
 from integration.runtimes.clis import CLAUDE, CLIS, CODEX, GEMINI, Cli
-from integration.runtimes.place import Place, at_work, make_house
-from support.fake_model import FakeModel, Say
+from integration.runtimes.place import OpenPlace, Place
+from support.fake_model import Say
 
 MORE_TOOLS = '''
 """Tools of an ordinary size, to make up the number."""
@@ -46,30 +44,12 @@ class Bench(Module):
     tools = tuple(_make(number) for number in range(COUNT))
 '''
 
-Open = Callable[..., AbstractAsyncContextManager[Place]]
 
-
-@pytest.fixture
-def opened(
-    offline: None,
-    tmp_path: Path,
-    home: Path,
-    key: FleetKey,
-    provisioner: Provisioner,
-    database_name: str,
-    model: FakeModel,
-) -> Open:
+def furnished(
+    open_place: OpenPlace, cli: Cli, tools: int, access: str = "workspace"
+) -> AbstractAsyncContextManager[Place]:
     """A shipped butler's prompt, and as many tools of its own as are asked for."""
-
-    @asynccontextmanager
-    async def open_place(cli: Cli, tools: int, access: str = "workspace") -> AsyncIterator[Place]:
-        level = f'access = "{access}"\n'
-        house = make_house(tmp_path, home, key, provisioner, database_name, cli, level)
-        _furnish(house, tools)
-        async with at_work(house, model, cli) as place:
-            yield place
-
-    return open_place
+    return open_place(cli, f'access = "{access}"\n', partial(_furnish, tools=tools))
 
 
 def _furnish(house: House, tools: int) -> None:
@@ -95,8 +75,10 @@ async def cost(place: Place) -> tuple[int, int, int]:
 @pytest.mark.parametrize(
     ("tools", "limit"), [(0, 2_500), (28, 8_000)], ids=["no tools of its own", "forty tools"]
 )
-async def test_claude_stays_below_its_ceiling(opened: Open, tools: int, limit: int) -> None:
-    async with opened(CLAUDE, tools) as place:
+async def test_claude_stays_below_its_ceiling(
+    open_place: OpenPlace, tools: int, limit: int
+) -> None:
+    async with furnished(open_place, CLAUDE, tools) as place:
         offered, counted, received = await cost(place)
     if tools:
         assert offered >= 40
@@ -105,8 +87,8 @@ async def test_claude_stays_below_its_ceiling(opened: Open, tools: int, limit: i
 
 
 @pytest.mark.parametrize("cli", [CODEX, GEMINI], ids=lambda cli: cli.name)
-async def test_the_others_are_counted_too(opened: Open, cli: Cli) -> None:
-    async with opened(cli, 0) as place:
+async def test_the_others_are_counted_too(open_place: OpenPlace, cli: Cli) -> None:
+    async with furnished(open_place, cli, 0) as place:
         _offered, counted, received = await cost(place)
     assert 0.75 * received < counted < 1.25 * received
 
@@ -117,9 +99,9 @@ async def test_the_others_are_counted_too(opened: Open, cli: Cli) -> None:
     ids=lambda value: getattr(value, "name", value),
 )
 async def test_a_wider_level_is_counted_with_the_tools_that_come_with_it(
-    opened: Open, cli: Cli, access: str
+    open_place: OpenPlace, cli: Cli, access: str
 ) -> None:
-    async with opened(cli, 0, access) as place:
+    async with furnished(open_place, cli, 0, access) as place:
         place.model.script = [Say("Done.")]
         await place.trigger("hi")
         turn = place.model.turns[-1]

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,12 +13,10 @@ from structlog.testing import capture_logs
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Outcome, SessionRequest
 from butlers.sessions import pool
-from butlers.store.provision import Provisioner
-from butlers.wire.tokens import FleetKey
-from integration.daemon.house import until
+from integration.daemon.house import House, until
 from integration.runtimes.clis import CLAUDE, CODEX, Cli
-from integration.runtimes.place import Place, at_work, make_house
-from support.fake_model import FakeModel, Hang, Say, Use
+from integration.runtimes.place import OpenPlace, Place
+from support.fake_model import Hang, Say, Use
 
 WARM = (CLAUDE, CODEX)
 
@@ -31,19 +28,11 @@ def cli(request: pytest.FixtureRequest) -> Cli:
 
 
 @pytest.fixture
-async def place(
-    offline: None,
-    tmp_path: Path,
-    home: Path,
-    key: FleetKey,
-    provisioner: Provisioner,
-    database_name: str,
-    model: FakeModel,
-    cli: Cli,
-) -> AsyncIterator[Place]:
-    house = make_house(tmp_path, home, key, provisioner, database_name, cli, "warm = 1\n")
-    (house.directory / "CLAUDE.md").write_text("You are Tester, and you say AMARANTH.")
-    async with at_work(house, model, cli) as place:
+async def place(open_place: OpenPlace, cli: Cli) -> AsyncIterator[Place]:
+    def furnish(house: House) -> None:
+        (house.directory / "CLAUDE.md").write_text("You are Tester, and you say AMARANTH.")
+
+    async with open_place(cli, "warm = 1\n", furnish) as place:
         yield place
 
 

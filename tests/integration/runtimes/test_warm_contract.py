@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Access, SessionRequest, SessionResult
-from butlers.runtimes.base import Blank, McpServer, Warm
+from butlers.runtimes.base import Blank, McpServer, NotWarm, Warm
 from integration.daemon.house import House
 from integration.runtimes import test_contract as contract
 from integration.runtimes.bench import SYSTEM_PROMPT, Bench
 from integration.runtimes.clis import CLAUDE, CODEX, Cli
-from support.fake_model import FakeModel
+from support.fake_model import FakeModel, Say, Use
 
 
 class WarmBench(Bench):
@@ -23,7 +24,7 @@ class WarmBench(Bench):
     async def invoke(self, prompt: str = "Do it.") -> SessionResult:
         asked = SessionRequest(uuid7(), prompt, "test", tools=self.tools)
         with self.house.butler.guard.admit(asked) as token:
-            servers = {"tester": McpServer(self.house.butler.url, token)}
+            servers = {"tester": McpServer(self.url or self.house.butler.url, token)}
             process = self.process(servers)
             assert process is not None
             try:
@@ -46,8 +47,8 @@ class BlankBench(WarmBench):
 
 
 @pytest.fixture(
-    params=[(CLAUDE, WarmBench), (CODEX, WarmBench), (CLAUDE, BlankBench)],
-    ids=("claude-code", "codex", "claude-code-blank"),
+    params=[(cli, made) for made in (WarmBench, BlankBench) for cli in (CLAUDE, CODEX)],
+    ids=("claude-code", "codex", "claude-code-blank", "codex-blank"),
 )
 def kind(request: pytest.FixtureRequest) -> tuple[Cli, type[WarmBench]]:
     chosen: tuple[Cli, type[WarmBench]] = request.param
@@ -76,6 +77,10 @@ test_what_it_used_and_which_model = contract.test_what_it_used_and_which_model
 test_the_prompts_arrive_as_they_are = contract.test_the_prompts_arrive_as_they_are
 test_a_prompt_is_never_a_command = contract.test_a_prompt_is_never_a_command
 test_a_file_that_a_prompt_names_is_not_read = contract.test_a_file_that_a_prompt_names_is_not_read
+test_two_turns_and_two_calls_at_once = contract.test_two_turns_and_two_calls_at_once
+test_a_result_of_200_kilobytes = contract.test_a_result_of_200_kilobytes
+test_a_tool_that_this_session_was_not_given = contract.test_a_tool_that_this_session_was_not_given
+test_a_cancelled_session_leaves_nothing = contract.test_a_cancelled_session_leaves_nothing
 test_a_tool_that_raises = contract.test_a_tool_that_raises
 test_a_model_that_fails = contract.test_a_model_that_fails
 test_a_model_that_fails_once_is_asked_again = contract.test_a_model_that_fails_once_is_asked_again
@@ -93,3 +98,16 @@ test_its_token_is_not_on_the_command_line = contract.test_its_token_is_not_on_th
 
 async def test_foreign_servers_and_hooks_are_not_loaded(bench: Bench, tmp_path: Path) -> None:
     await contract.test_foreign_servers_and_hooks_are_not_loaded(bench, tmp_path, Access.SEALED)
+
+
+async def test_a_server_that_is_down_is_known_before_anything_is_asked(bench: Bench) -> None:
+    """So that a cold start can take over, and nothing was paid for."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and never listens
+        bench.url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
+        bench.model.script = [Use("write", text="milk"), Say("Done.")]
+        with pytest.raises(NotWarm):
+            await bench.invoke()
+    assert bench.model.turns == []
+    assert await contract.rows(bench) == []
+    assert bench.processes() == []

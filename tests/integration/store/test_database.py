@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import asyncpg
 import pytest
 
 from butlers.domain.errors import DatabaseUnavailable
-from butlers.store.database import Database, Login, connect
+from butlers.store.database import IDLE_S, Database, Login, connect
 
 
 async def test_jsonb_is_python_data(database: Database) -> None:
@@ -65,6 +67,21 @@ async def test_a_session_that_is_ended_by_the_server_is_an_outage(
         assert await connection.fetchval("SELECT 1") == 1
 
 
+async def test_a_transaction_that_was_left_alone_is_ended_and_that_is_an_outage(
+    database: Database,
+) -> None:
+    async def freeze() -> None:
+        async with database.transaction() as connection:
+            limit = await connection.fetchval("SHOW idle_in_transaction_session_timeout")
+            assert limit == f"{IDLE_S}s"
+            await connection.execute("SET LOCAL idle_in_transaction_session_timeout = '10ms'")
+            await asyncio.sleep(0.2)
+            await connection.execute("SELECT 1")
+
+    with pytest.raises(DatabaseUnavailable):
+        await freeze()
+
+
 async def test_a_server_that_is_not_there_is_an_outage() -> None:
     nobody = Login("postgresql://postgres@127.0.0.1:1/postgres", "postgres", "x", "postgres")
     with pytest.raises(DatabaseUnavailable):
@@ -86,3 +103,27 @@ def test_a_login_does_not_print_its_passwords() -> None:
     shown = repr(Login("postgresql://postgres:hunter2@/x", "someone", "hunter3", "butlers"))
     assert "someone" in shown
     assert "hunter" not in shown
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+async def test_what_one_transaction_sets_the_next_does_not_see(
+    database: Database, ends_well: bool
+) -> None:
+    async with database.transaction() as connection:
+        left_on = connection.get_server_pid()
+        await connection.execute("SET statement_timeout = '77s'")
+        await connection.execute("SELECT pg_advisory_lock(4711)")
+
+    async def fail() -> None:
+        async with database.transaction() as connection:
+            assert connection.get_server_pid() == left_on
+            raise ZeroDivisionError
+
+    if not ends_well:
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+    async with database.transaction() as connection:
+        assert connection.get_server_pid() == left_on
+        assert await connection.fetchval("SHOW statement_timeout") == "0"
+        held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = $1"
+        assert await connection.fetchval(held, left_on) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
@@ -84,6 +84,135 @@ async def test_a_key_is_taken_once_whatever_became_of_the_item(desk: asyncpg.Con
     assert not await queue.enqueue(desk, "q", "k", {"n": 4})
     assert await queue.claim(desk, "q", ME) == []
     assert (await row(desk, "k"))["result"] == {"ok": True}
+
+
+# -- lanes -----------------------------------------------------------------------------------------
+
+
+async def keys(connection: asyncpg.Connection, limit: int = 9) -> list[str]:
+    return [lease.key for lease in await queue.claim(connection, "q", ME, limit=limit)]
+
+
+async def test_of_one_lane_one_at_a_time_and_in_order(desk: asyncpg.Connection) -> None:
+    for key, lane in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("free", None), ("a3", "a")):
+        await queue.enqueue(desk, "q", key, {}, lane=lane)
+    first, *others = await queue.claim(desk, "q", ME, limit=9)
+    assert [first.key, *(lease.key for lease in others)] == ["a1", "b1", "free"]
+    assert await keys(desk) == []
+    await queue.complete(desk, first)
+    assert await keys(desk) == ["a2"]
+
+
+async def test_urgency_does_not_overtake_in_a_lane(desk: asyncpg.Connection) -> None:
+    await queue.enqueue(desk, "q", "first", {}, priority=2, lane="a")
+    await queue.enqueue(desk, "q", "urgent", {}, priority=0, lane="a")
+    assert await keys(desk) == ["first"]
+
+
+async def test_one_that_waits_for_somebody_keeps_its_place(desk: asyncpg.Connection) -> None:
+    for key in ("first", "second"):
+        await queue.enqueue(desk, "q", key, {}, lane="a")
+    await queue.wait(desk, await take(desk), "they are away")
+    assert await keys(desk) == []
+    await queue.hurry(desk, "q")
+    assert await keys(desk) == ["first"]
+
+
+async def test_one_that_waits_takes_its_lane_along_and_nobody_else(
+    desk: asyncpg.Connection,
+) -> None:
+    for key, lane in (("first", "a"), ("second", "a"), ("other", "b"), ("free", None)):
+        await queue.enqueue(desk, "q", key, {}, lane=lane)
+    await queue.wait(desk, await take(desk), "they are away", LATER, LATER)
+    due = "SELECT key FROM queue_items WHERE run_after <= now() ORDER BY id"
+    assert [found["key"] for found in await desk.fetch(due)] == ["other", "free"]
+    assert (await row(desk, "second"))["error"] == "an earlier one waits"
+    await queue.hurry(desk, "q")
+    assert sorted(await keys(desk)) == ["first", "free", "other"]
+    await desk.execute("UPDATE queue_items SET state = 'done' WHERE state = 'leased'")
+    assert await keys(desk) == ["second"]
+
+
+async def test_one_that_failed_holds_up_nobody_until_it_is_due_again(
+    desk: asyncpg.Connection,
+) -> None:
+    for key in ("poison", "second", "third"):
+        await queue.enqueue(desk, "q", key, {}, lane="a")
+    await queue.retry(desk, await take(desk), "it crashed", LATER)
+    second = await take(desk)
+    assert second.key == "second"
+    await desk.execute("UPDATE queue_items SET run_after = now() WHERE key = 'poison'")
+    await queue.complete(desk, second)
+    assert await keys(desk) == ["poison"]
+
+
+async def test_one_that_is_postponed_steps_aside_and_takes_its_place_again(
+    desk: asyncpg.Connection,
+) -> None:
+    for key in ("first", "second", "third"):
+        await queue.enqueue(desk, "q", key, {}, lane="a")
+    await queue.postpone(desk, await take(desk), "no budget", datetime.now(UTC) + LATER)
+    second = await take(desk)
+    assert second.key == "second"
+    await queue.complete(desk, second)
+    await queue.hurry(desk, "q")
+    assert await keys(desk) == ["first"]
+
+
+async def test_after_a_crash_the_first_is_still_the_first(desk: asyncpg.Connection) -> None:
+    for key in ("first", "second"):
+        await queue.enqueue(desk, "q", key, {}, lane="a")
+    assert (await take(desk)).key == "first"
+    assert await queue.recover(desk) == 1  # nobody holds a lock on the number of this test
+    assert await keys(desk) == ["first"]
+
+
+async def test_after_a_crash_and_a_wait_it_still_is(desk: asyncpg.Connection) -> None:
+    for key in ("first", "second"):
+        await queue.enqueue(desk, "q", key, {}, lane="a")
+    await take(desk)
+    assert await queue.recover(desk) == 1
+    await queue.wait(desk, await take(desk), "they are away")
+    assert await keys(desk) == [], "the crash was no failure of its own"
+    await queue.hurry(desk, "q")
+    assert await keys(desk) == ["first"]
+
+
+async def test_two_claimers_at_once_do_not_share_a_lane(
+    desk: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    for key in ("first", "second"):
+        await queue.enqueue(desk, "q", key, {}, lane="a")
+    async with desk.transaction():
+        assert await keys(desk) == ["first"]
+        assert await keys(other) == [], "the first is taken, if not committed yet"
+    assert await keys(other) == []
+
+
+async def test_a_changed_lane_says_who_comes_first(desk: asyncpg.Connection) -> None:
+    await queue.enqueue(desk, "q", "first", {}, lane="a")
+    await queue.enqueue(desk, "q", "second", {}, lane="b")
+    first, second = await queue.claim(desk, "q", ME, limit=2)
+    assert not await queue.change_lane(desk, first, "a:x")
+    assert await queue.change_lane(desk, second, "a:x")
+    await queue.complete(desk, first)
+    assert not await queue.change_lane(desk, second, "a:x")
+
+
+async def test_one_that_came_too_early_goes_on_at_once_when_the_way_is_free(
+    desk: asyncpg.Connection,
+) -> None:
+    for key, lane in (("first", "a"), ("second", "b")):
+        await queue.enqueue(desk, "q", key, {}, lane=lane)
+    first, second = await queue.claim(desk, "q", ME, limit=2)
+    await queue.change_lane(desk, first, "a:x")
+    await queue.change_lane(desk, second, "a:x")
+    await queue.release(desk, second, "an earlier one waits")
+    assert await keys(desk) == []
+    assert not await queue.is_full(desk, "q", 1), "it waits for somebody else"
+    await queue.complete(desk, first)
+    again = await take(desk)
+    assert (again.key, again.attempt) == ("second", 1)
 
 
 # -- several at once ---------------------------------------------------------------------------------
@@ -218,6 +347,19 @@ async def test_a_dead_holders_items_come_back_without_waiting_for_the_lease(
     assert found["error"] == "the worker died or lost its lease"
     with pytest.raises(LeaseLost):
         await queue.complete(desk, lease)
+
+
+async def test_recovery_waits_for_nobody_who_is_frozen_in_a_transaction(
+    desk: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    for key in ("half done", "lost"):
+        await queue.enqueue(desk, "q", key, {})
+    half_done, _lost = await queue.claim(desk, "q", ME, limit=2)
+    async with other.transaction():
+        await queue.complete(other, half_done)
+        assert await asyncio.wait_for(queue.recover(desk), 30) == 1
+    assert (await row(desk, "half done"))["state"] == "done"
+    assert (await row(desk, "lost"))["state"] == "ready"
 
 
 async def test_a_lock_of_another_database_vouches_for_nobody(

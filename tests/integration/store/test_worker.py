@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from butlers.domain.errors import ButlersError, DatabaseUnavailable, PeerUnavailable
+from butlers.domain.errors import ButlersError, DatabaseUnavailable, PeerUnavailable, RateLimited
 from butlers.store import queue, worker
 from butlers.store.database import Database, Login
 from butlers.store.embedded import EmbeddedPostgres
@@ -139,6 +139,43 @@ async def test_after_a_day_nobody_is_waited_for(witnessed: Database, staff: Staf
     await staff(handler)
     [done] = await ended(witnessed, "k")
     assert (done["state"], done["error"]) == ("dead", "nobody there")
+
+
+def limited(after_s: float | None) -> RateLimited:
+    error = RateLimited("no more for now")
+    error.after_s = after_s
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "least", "most"),
+    [
+        (PeerUnavailable("away"), 10, 40),
+        (limited(None), 180, 400),
+        (limited(600), 580, 1_100),
+        (limited(1_000_000), 2_600, 4_600),  # nobody waits for days because of a number
+    ],
+    ids=["away", "limited", "limited with a time", "limited for ever"],
+)
+async def test_a_model_that_takes_no_more_is_asked_again_with_long_pauses(
+    witnessed: Database, staff: Staff, error: Exception, least: float, most: float
+) -> None:
+    async def handler(_lease: Lease) -> None:
+        raise error
+
+    await put(witnessed, "k")
+    async with witnessed.transaction() as connection:
+        await connection.execute("UPDATE queue_items SET created_at = now() - interval '12 hours'")
+    await staff(handler)
+
+    async def waits() -> float | None:
+        async with witnessed.transaction() as connection:
+            return await connection.fetchval(
+                "SELECT extract(epoch FROM run_after - now())::float FROM queue_items"
+                " WHERE error IS NOT NULL AND state = 'ready'"
+            )
+
+    assert least <= await eventually("it to wait", waits) <= most
 
 
 def test_delays_grow_and_do_not_march_in_step(monkeypatch: pytest.MonkeyPatch) -> None:

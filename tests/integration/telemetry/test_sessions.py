@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from structlog.testing import capture_logs
 
@@ -32,6 +33,9 @@ class Program:
 
     def holds(self, access: Access) -> bool:
         return True
+
+    def withholds(self, access: Access, directory: Path) -> str | None:
+        return None
 
     def warm(
         self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms

@@ -133,8 +133,21 @@ def test_a_limit_that_ended_it_still_tells_what_was_used() -> None:
     assert read(events("max-budget")).usage == Usage(1200, 25, 200, Decimal("0.003435"))
 
 
-def test_nothing_is_known_of_what_a_broken_session_used() -> None:
-    assert read(events("killed")).usage == Usage()
+def test_of_a_broken_session_is_known_what_its_turns_told() -> None:
+    usage = read(events("killed")).usage
+    assert (usage.input_tokens, usage.cached_tokens) == (1200, 200)
+    assert usage.cost_usd is None
+
+
+def test_nothing_is_known_of_what_a_session_without_a_turn_used() -> None:
+    assert read(events("killed")[:1]).usage == Usage()
+
+
+def test_one_that_was_stopped_was_cancelled_and_keeps_its_facts() -> None:
+    result = read(events("killed"), Ended(End.STOPPED, Exit(-9, 2.5, "", "stopped")))
+    assert (result.outcome, result.error) == (Outcome.CANCELLED, "The session was stopped.")
+    assert result.tool_calls == (MILK,)
+    assert result.exit == Exit(-9, 2.5, "", "stopped")
 
 
 @pytest.mark.parametrize("why", [End.NEVER_BEGAN, End.FELL_SILENT, End.TOOK_TOO_LONG])

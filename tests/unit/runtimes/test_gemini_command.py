@@ -250,3 +250,14 @@ def test_where_the_folder_speaks_to_the_cli_it_stands_beside_it(
     command = compose(workspace, Grants(access, (workspace.cwd,)))
     assert command.cwd == workspace.private / "empty"
     assert after(command, "--include-directories") == str(workspace.cwd)
+
+
+@pytest.mark.parametrize("name", [".gemini", "GEMINI.md"])
+def test_that_it_stands_elsewhere_is_said(tmp_path: Path, name: str) -> None:
+    adapter = GeminiAdapter(Path("gemini"))
+    assert adapter.withholds(Access.WORKSPACE, tmp_path) is None
+    (tmp_path / name).mkdir()
+    said = adapter.withholds(Access.WORKSPACE, tmp_path)
+    assert said == f"gemini does not stand in its folder, where {name} would be obeyed"
+    assert adapter.withholds(Access.FULL, tmp_path) == said
+    assert adapter.withholds(Access.SEALED, tmp_path) is None, "a sealed one never does"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -72,15 +71,14 @@ def test_when_the_daemon_is_killed_nothing_of_a_session_is_left(
 
 
 @contextmanager
-def held(order: object) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
+def held(order: bytes) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
     """A reaper on a leash of this test's own."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         program = [sys.executable, "-I", "-S", reaper.__file__, str(theirs.fileno())]
         process = subprocess.Popen(program, pass_fds=[theirs.fileno()], start_new_session=True)
         theirs.close()
-        if order is not None:
-            ours.sendall(json.dumps(order).encode() + b"\n")
+        ours.sendall(order)
         try:
             yield process, ours
         finally:
@@ -88,28 +86,34 @@ def held(order: object) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket
             process.wait()
 
 
+def to_run(program: str, folder: Path) -> bytes:
+    return reaper.order(("/bin/sh", "-c", program), {"PATH": "/usr/bin:/bin"}, str(folder))
+
+
 def test_without_an_order_it_leaves() -> None:
-    with held(None) as (process, ours):
+    with held(b"") as (process, ours):
         ours.close()
         assert process.wait() == 0
 
 
+def test_with_half_an_order_it_leaves(tmp_path: Path) -> None:
+    whole = to_run("touch begun", tmp_path)
+    with held(whole[: len(whole) // 2]) as (process, ours):
+        ours.close()
+        assert process.wait() == 0
+    assert not (tmp_path / "begun").exists()
+
+
 def test_it_leaves_as_its_child_did(tmp_path: Path) -> None:
     for program, code in (("exit 5", 5), ("kill -9 $$", -9), ("kill -15 $$", -15)):
-        order = {"argv": ["/bin/sh", "-c", program], "env": {}, "cwd": str(tmp_path)}
-        with held(order) as (process, _):
+        with held(to_run(program, tmp_path)) as (process, _):
             assert process.wait() == code
 
 
 def test_a_request_to_end_is_for_the_child(tmp_path: Path) -> None:
     """The group is asked; the reaper stays until its child has left in its own way."""
     program = "trap 'exit 6' TERM; echo $$ > child; while :; do sleep 0.01; done"
-    order = {
-        "argv": ["/bin/sh", "-c", program],
-        "env": {"PATH": "/usr/bin:/bin"},
-        "cwd": str(tmp_path),
-    }
-    with held(order) as (process, _):
+    with held(to_run(program, tmp_path)) as (process, _):
         noted(tmp_path, "child")
         os.killpg(process.pid, signal.SIGTERM)
         assert process.wait() == 6
@@ -118,12 +122,7 @@ def test_a_request_to_end_is_for_the_child(tmp_path: Path) -> None:
 def test_those_that_ended_on_the_way_are_buried(tmp_path: Path) -> None:
     """A session of hours must not gather the dead that fell back to the reaper."""
     program = "for n in 1 2 3 4 5; do (setsid true &) ; done; echo 1 > done; sleep 3600"
-    order = {
-        "argv": ["/bin/sh", "-c", program],
-        "env": {"PATH": "/usr/bin:/bin"},
-        "cwd": str(tmp_path),
-    }
-    with held(order) as (process, _):
+    with held(to_run(program, tmp_path)) as (process, _):
         noted(tmp_path, "done")
         wait_for(
             "the dead to be buried",
@@ -133,12 +132,7 @@ def test_those_that_ended_on_the_way_are_buried(tmp_path: Path) -> None:
 
 def test_a_crowd_that_keeps_growing_is_ended(tmp_path: Path) -> None:
     program = "while :; do setsid sh -c 'sleep 3600' & echo 1 > begun; sleep 0.001; done"
-    order = {
-        "argv": ["/bin/sh", "-c", program],
-        "env": {"PATH": "/usr/bin:/bin"},
-        "cwd": str(tmp_path),
-    }
-    with held(order) as (process, ours):
+    with held(to_run(program, tmp_path)) as (process, ours):
         noted(tmp_path, "begun")
         below = psutil.Process(process.pid).children(recursive=True)
         ours.close()

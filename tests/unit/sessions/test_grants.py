@@ -97,6 +97,8 @@ def test_a_task_that_a_message_asked_for_may_do_what_the_message_may(tmp_path: P
         '[butler]\nname = "x"\nport = 40199\n[butler.runtime]\nschedule_access = "full"\n'
     )
     config = load_butler_config(tmp_path, Settings.from_environ({}))
-    request = RequestContext(uuid7(), datetime.now(UTC), "console", "console:owner", "owner")
+    request = RequestContext(
+        uuid7(), datetime.now(UTC), "console", "console:owner", "owner", sender_roles=("owner",)
+    )
     assert level_of(SessionRequest(uuid7(), "p", "schedule:x", request), config) is Access.SEALED
     assert level_of(SessionRequest(uuid7(), "p", "schedule:x"), config) is Access.FULL

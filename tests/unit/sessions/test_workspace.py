@@ -29,6 +29,15 @@ def test_it_is_private_and_gone_afterwards(tmp_path: Path) -> None:
     assert list((tmp_path / "sessions" / "health").iterdir()) == []
 
 
+def test_it_is_emptied_while_the_daemon_goes_on(tmp_path: Path) -> None:
+    workspaces = taken(tmp_path)
+    with workspaces.open(uuid7()) as workspace:
+        (workspace.private / "left").write_text("x")
+    workspaces._remover.submit(int).result()  # whatever was to be removed before is removed
+    assert list(workspace.private.parent.iterdir()) == []
+    workspaces.release()
+
+
 def test_what_a_killed_daemon_left_is_cleared_and_its_processes_ended(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from butlers.domain.ids import uuid7\n"

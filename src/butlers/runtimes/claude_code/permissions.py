@@ -22,6 +22,8 @@ from butlers.runtimes.cli import write_private
 from butlers.runtimes.commands import harmless
 
 TOOLS = ("Bash", "Edit", "Read", "Write")
+GATE_S = 20  # for what takes some milliseconds
+PATIENCE_S = 600  # of the CLI with its hook; beyond it the call would be let through
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,10 @@ class Permissions:
         }
         file = write_private(workspace.private / "gate.json", json.dumps(rules))
         program = shlex.join((interpreter(), "-I", "-S", gate.__file__, str(file)))
-        # Any other failure than 2 would let the call through.
-        return cls(butlers, grants, commands, scripts, f"{program} || exit 2")
+        return cls(butlers, grants, commands, scripts, _shut_in_doubt(program))
 
     def settings(self) -> dict[str, Any]:
-        hook = {"type": "command", "command": self.gate}
+        hook = {"type": "command", "command": self.gate, "timeout": PATIENCE_S}
         gates = [{"matcher": "|".join(TOOLS), "hooks": [hook]}] if self.gate else []
         return {"permissions": {"allow": self.rules()}, "hooks": {"PreToolUse": gates}}
 
@@ -67,6 +68,14 @@ class Permissions:
             *(f"Bash({command})" for command in self.commands),
             *(f"Bash({command} *)" for command in self.scripts),
         ]
+
+
+def _shut_in_doubt(program: str) -> str:
+    """Any other failure than 2 would let the call through, and so would a gate that hangs for too long."""
+    watch = f"(sleep {GATE_S}; kill -9 $gate) </dev/null >/dev/null 2>&1 & watch=$!"
+    leave = "wait $gate; said=$?; kill $watch 2>/dev/null; [ $said -eq 0 ] || exit 2"
+    begin = f"exec 3<&0; {program} <&3 & gate=$!"  # what runs beside a shell has no stdin by itself
+    return f"{begin}; {watch}; {leave}"
 
 
 def interpreter() -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 from butlers.domain.session import Outcome, Usage
-from butlers.runtimes.failures import Failure, brief
+from butlers.runtimes.failures import Failure, asked_pause, brief
 from butlers.runtimes.shapes import count, mapping, mappings, money, text, texts
 
 LIMITS = ("error_max_budget_usd", "error_max_turns")  # those that the owner's own arguments set
@@ -42,7 +43,7 @@ class Ending:
                 found[key] = name
         return found
 
-    def failure(self, trouble: str | None) -> Failure:
+    def failure(self, trouble: str | None, retry_ms: int | None = None) -> Failure:
         """``trouble`` is the kind of the last error, as the CLI names it."""
         subtype, status = self._event.get("subtype"), self._event.get("api_error_status")
         if subtype in LIMITS:
@@ -53,7 +54,11 @@ class Ending:
             outcome = Outcome.RATE_LIMITED
         else:
             outcome = Outcome.CRASHED
-        return Failure(outcome, self._reason())
+        reason = self._reason()
+        if outcome is not Outcome.RATE_LIMITED:
+            return Failure(outcome, reason)
+        told = asked_pause(reason) or (retry_ms or 0) / 1000
+        return Failure(outcome, reason, told or None)
 
     def _reason(self) -> str:
         said = text(self._event.get("result")) or "; ".join(texts(self._event.get("errors")))
@@ -65,7 +70,8 @@ class Ending:
         """By model, because the plain counts are all zero when a limit ended the session."""
         models = list(mapping(self._event.get("modelUsage")).values())
         if not models:
-            return self._plain_usage(mapping(self._event.get("usage")))
+            usage = plain_usage(mapping(self._event.get("usage")))
+            return replace(usage, cost_usd=self._cost([]))
         cached = _sum(models, "cacheReadInputTokens")
         return Usage(
             input_tokens=_total(
@@ -76,21 +82,31 @@ class Ending:
             cost_usd=self._cost(models),
         )
 
-    def _plain_usage(self, usage: Mapping[str, Any]) -> Usage:
-        cached = count(usage.get("cache_read_input_tokens"))
-        written = count(usage.get("cache_creation_input_tokens"))
-        return Usage(
-            input_tokens=_total(count(usage.get("input_tokens")), cached, written),
-            output_tokens=count(usage.get("output_tokens")),
-            cached_tokens=cached,
-            cost_usd=self._cost([]),
-        )
-
     def _cost(self, models: list[Any]) -> Decimal | None:
         """None for a model whose price the CLI does not know: it then takes the dearest one's."""
         if any(mapping(model).get("costBasis") == UNKNOWN_PRICE for model in models):
             return None
         return money(self._event.get("total_cost_usd"))
+
+
+def plain_usage(usage: Mapping[str, Any]) -> Usage:
+    cached = count(usage.get("cache_read_input_tokens"))
+    written = count(usage.get("cache_creation_input_tokens"))
+    return Usage(
+        input_tokens=_total(count(usage.get("input_tokens")), cached, written),
+        output_tokens=count(usage.get("output_tokens")),
+        cached_tokens=cached,
+    )
+
+
+def total_usage(turns: Iterable[Usage]) -> Usage:
+    """Of a session that did not come to its end; a turn's output is told before it is whole."""
+    every = list(turns)
+    return Usage(
+        input_tokens=_total(*(turn.input_tokens for turn in every)),
+        output_tokens=_total(*(turn.output_tokens for turn in every)),
+        cached_tokens=_total(*(turn.cached_tokens for turn in every)),
+    )
 
 
 def _sum(models: list[Any], name: str) -> int | None:

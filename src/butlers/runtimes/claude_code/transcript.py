@@ -16,10 +16,10 @@ from typing import Any
 
 from butlers.domain.session import Outcome, SessionResult, ToolCall, Usage
 from butlers.runtimes import failures
-from butlers.runtimes.claude_code.result import Ending
+from butlers.runtimes.claude_code.result import Ending, plain_usage, total_usage
 from butlers.runtimes.failures import Failure
 from butlers.runtimes.process import Ended, Event
-from butlers.runtimes.shapes import mapping, mappings, text
+from butlers.runtimes.shapes import count, mapping, mappings, text
 
 WHO = "Claude Code"
 CONNECTED = "connected"
@@ -52,7 +52,9 @@ class ClaudeTranscript:
     _said: str = ""  # the last text
     _trouble: str | None = None  # the kind of API error, as the CLI names it
     _uses: dict[str, _Use] = field(default_factory=dict)
+    _turns: dict[str, Usage] = field(default_factory=dict)  # what each took, as far as it is told
     _ending: Ending | None = None
+    _retry_ms: int | None = None  # what the model asked it to wait, or it thought right
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -60,6 +62,8 @@ class ClaudeTranscript:
         kind = event.get("type")
         if kind == "system" and event.get("subtype") == "init":
             self._begin(event)
+        elif kind == "system" and event.get("subtype") == "api_retry":
+            self._retry_ms = count(event.get("retry_delay_ms"))
         elif kind == "assistant":
             self._hear(event)
         elif kind == "user":
@@ -76,7 +80,10 @@ class ClaudeTranscript:
 
     def _hear(self, event: Event) -> None:
         self._trouble = text(event.get("error"))
-        for block in mappings(mapping(event.get("message")).get("content")):
+        message = mapping(event.get("message"))
+        if (turn := text(message.get("id"))) and self._trouble is None:
+            self._turns[turn] = plain_usage(mapping(message.get("usage")))
+        for block in mappings(message.get("content")):
             if block.get("type") == "tool_use" and (key := text(block.get("id"))):
                 self._uses[key] = self._use(text(block.get("name")) or "", block.get("input"))
             elif self._trouble is None and (said := text(block.get("text"))):
@@ -111,7 +118,7 @@ class ClaudeTranscript:
             tuple(
                 ToolCall(use.name, use.arguments, use.ok, use.result) for use in self._uses.values()
             ),
-            self._ending.usage if self._ending else Usage(),
+            self._ending.usage if self._ending else total_usage(self._turns.values()),
             model=self._model,
             denials=self._denials(),
             exit=ended.exit,
@@ -123,7 +130,7 @@ class ClaudeTranscript:
         if self._ending is None:
             return failures.cut_short(WHO, ended) or failures.of_exit(WHO, ended)
         if self._ending.is_error:
-            return self._ending.failure(self._trouble)
+            return self._ending.failure(self._trouble, self._retry_ms)
         if self._status != CONNECTED and not self._reached():
             return failures.unreached(
                 WHO, self.butler, f"its server is {self._status or 'missing'}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,7 +15,7 @@ from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
 from butlers.runtimes.codex.catalog import PATIENCE_S, Catalog, bundled
 from butlers.runtimes.codex.command import compose, compose_waiting
 from butlers.runtimes.codex.transcript import CodexTranscript
-from butlers.runtimes.codex.warm import WarmCodex
+from butlers.runtimes.codex.warm import BlankCodex, WarmCodex
 from butlers.runtimes.process import Command
 
 
@@ -46,13 +47,23 @@ class CodexAdapter(CliRuntime):
         if terms.grants.access is not Access.SEALED:
             return None
 
-        async def prepare() -> Command:
-            make_folders(terms)
-            await self._know_models(terms)
-            return compose_waiting(self.executable, mcp_servers, env, terms, self.catalog)
-
         (butler,) = mcp_servers
+        prepare = partial(self._prepare, mcp_servers, env, terms)
         return WarmCodex(prepare, butler, terms.model)
+
+    async def _prepare(
+        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
+    ) -> Command:
+        make_folders(terms)
+        await self._know_models(terms)
+        return compose_waiting(self.executable, mcp_servers, env, terms, self.catalog)
+
+    def blank(
+        self, butlers: Collection[str], env: Mapping[str, str], terms: Terms
+    ) -> BlankCodex | None:
+        if terms.grants.access is not Access.SEALED:
+            return None
+        return BlankCodex(partial(self._prepare, {}, env, terms), terms.model)
 
     def command(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 
 from butlers.domain.session import Access
 from butlers.runtimes import toml
-from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.base import Limits, McpServer, Terms
 from butlers.runtimes.cli import own_environment, write_private
 from butlers.runtimes.codex.catalog import Catalog
 from butlers.runtimes.process import Command
@@ -43,12 +43,11 @@ def compose(
     terms: Terms,
     catalog: Catalog,
 ) -> Command:
-    ((name, server),) = mcp_servers.items()
     home = terms.workspace.home / ".codex"
     config = {
         **_settings(terms),
         **_provider(env),
-        **_butler(name, server, terms),
+        **_butlers(mcp_servers, terms),
         **_prompt(home, system_prompt),
         **_models(home, catalog, terms),
     }
@@ -61,7 +60,7 @@ def compose(
             CODEX_HOME=str(home),
             # Calls of tools that it has not are told nowhere but in its log.
             RUST_LOG="error",
-            **{TOKEN: server.token},
+            **_token(mcp_servers),
         ),
         cwd=terms.workspace.cwd,
         stdin=prompt,
@@ -147,17 +146,32 @@ def _provider(env: Mapping[str, str]) -> dict[str, Any]:
     return {"model_provider": PROVIDER, "model_providers": {PROVIDER: provider}}
 
 
-def _butler(name: str, server: McpServer, terms: Terms) -> dict[str, Any]:
+def _token(mcp_servers: Mapping[str, McpServer]) -> dict[str, str]:
+    tokens = [server.token for server in mcp_servers.values()]
+    return {TOKEN: tokens[0]} if tokens else {}
+
+
+def _butlers(mcp_servers: Mapping[str, McpServer], terms: Terms) -> dict[str, Any]:
+    """None where it waits for any: it is told with its thread."""
+    servers = {
+        name: {**_server(server, terms.limits.total_s), "bearer_token_env_var": TOKEN}
+        for name, server in mcp_servers.items()
+    }
+    return {"mcp_servers": servers} if servers else {}
+
+
+def told_server(name: str, server: McpServer, limits: Limits) -> dict[str, Any]:
+    """The same for a process that is booted already: its environment can not hold the token any more."""
+    headers = {"Authorization": f"Bearer {server.token}"}
+    return {f"mcp_servers.{name}": {**_server(server, limits.total_s), "http_headers": headers}}
+
+
+def _server(server: McpServer, total_s: float) -> dict[str, Any]:
     return {
-        "mcp_servers": {
-            name: {
-                "url": server.url,
-                "bearer_token_env_var": TOKEN,
-                "required": True,  # without it a server that is down is no failure
-                "default_tools_approval_mode": "approve",
-                "tool_timeout_sec": terms.limits.total_s,
-            }
-        }
+        "url": server.url,
+        "required": True,  # without it a server that is down is no failure
+        "default_tools_approval_mode": "approve",
+        "tool_timeout_sec": total_s,
     }
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from butlers import __version__
 from butlers.domain.session import SessionResult
-from butlers.runtimes.base import Limits, NotWarm
+from butlers.runtimes.base import Limits, McpServer, NotWarm
+from butlers.runtimes.codex.command import told_server
 from butlers.runtimes.codex.notices import Notices
 from butlers.runtimes.codex.transcript import CodexTranscript
 from butlers.runtimes.dialogue import Dialogue
@@ -45,20 +46,23 @@ class WarmCodex:
         return self._dialogue is not None and self._dialogue.alive
 
     async def boot(self) -> None:
-        self._dialogue = Dialogue(await self._prepare(), self._read)
-        self._dialogue.begin()
-        client = {"name": "butlers", "title": "Butlers", "version": __version__}
-        await self._request("initialize", {"clientInfo": client}, BOOT_S)
-        self._dialogue.say({"method": "initialized"})
+        await self._begin()
         asked = {"serverName": self._butler, "detail": "toolsAndAuthOnly"}
         status = await self._request("mcpServerStatus/list", asked, BOOT_S)
         if not any(_reached(server) for server in mappings(status.get("data"))):
             raise NotWarm(f"it did not reach {self._butler}")
 
+    async def _begin(self) -> None:
+        self._dialogue = Dialogue(await self._prepare(), self._read)
+        self._dialogue.begin()
+        client = {"name": "butlers", "title": "Butlers", "version": __version__}
+        await self._request("initialize", {"clientInfo": client}, BOOT_S)
+        self._dialogue.say({"method": "initialized"})
+
     async def ask(self, prompt: str, system_prompt: str, limits: Limits) -> SessionResult:
         if self._dialogue is None or not self.alive or self._asked:
             raise NotWarm("it is gone")
-        thread = await self._start_thread(system_prompt)
+        thread = await self._start_thread(system_prompt, self._configured(limits))
         self._asked = True
         message = {"type": "text", "text": _encodable(prompt)}
         turn = {"threadId": mapping(thread.get("thread")).get("id"), "input": [message]}
@@ -77,8 +81,14 @@ class WarmCodex:
         if self._dialogue is not None:
             await self._dialogue.close()
 
-    async def _start_thread(self, system_prompt: str) -> Mapping[str, Any]:
-        asked: dict[str, Any] = {"ephemeral": True}
+    def _configured(self, limits: Limits) -> Mapping[str, Any]:
+        """What its files do not say."""
+        return {}
+
+    async def _start_thread(
+        self, system_prompt: str, config: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        asked: dict[str, Any] = {"ephemeral": True, "config": config}
         if self._model:
             asked["model"] = self._model
         if system_prompt.strip():
@@ -122,6 +132,27 @@ class WarmCodex:
             return True
         self._dialogue.answered(answer.get("id"), answer)
         return False
+
+
+class BlankCodex(WarmCodex):
+    """One that knows no butler while it waits: server and token come with its thread, by stdin."""
+
+    def __init__(self, prepare: Prepare, model: str | None) -> None:
+        super().__init__(prepare, "", model)
+        self._server: McpServer | None = None
+
+    async def boot(self) -> None:
+        await self._begin()
+
+    async def meet(self, mcp_servers: Mapping[str, McpServer]) -> None:
+        """Only taken down: it reaches it when its thread starts, or the thread does not start."""
+        ((self._butler, self._server),) = mcp_servers.items()
+        self._transcript = CodexTranscript(self._butler)
+
+    def _configured(self, limits: Limits) -> Mapping[str, Any]:
+        if self._server is None:
+            raise NotWarm("it was told no butler")
+        return told_server(self._butler, self._server, limits)
 
 
 def _reached(server: Mapping[str, Any]) -> bool:

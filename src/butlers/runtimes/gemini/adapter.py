@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from butlers.domain.session import Access
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import CliRuntime, Transcript
-from butlers.runtimes.gemini.command import alias, compose
+from butlers.runtimes.gemini.command import alias, compose, words_for_it
 from butlers.runtimes.gemini.transcript import GeminiTranscript
 from butlers.runtimes.process import Command
 
@@ -17,6 +18,12 @@ class GeminiAdapter(CliRuntime):
     name = "gemini"
     levels = frozenset(Access)
     added = MappingProxyType({Access.SEALED: 4_800, Access.WORKSPACE: 12_000, Access.FULL: 30_000})
+
+    def withholds(self, access: Access, directory: Path) -> str | None:
+        found = words_for_it(directory)
+        if access is Access.SEALED or not found:
+            return None
+        return f"{self.name} does not stand in its folder, where {found[0]} would be obeyed"
 
     def command(
         self,

@@ -90,13 +90,15 @@ def _cwd(terms: Terms) -> Path:
     file into the prompt that names it as ``@file``. So does any session whose butler's folder has words for
     the CLI itself: it would run the hooks of settings that it finds where it stands, above our own."""
     cwd = terms.workspace.cwd
-    if terms.grants.access is not Access.SEALED and not any(
-        (cwd / one).exists() for one in ITS_OWN
-    ):
+    if terms.grants.access is not Access.SEALED and not words_for_it(cwd):
         return cwd
     empty = terms.workspace.private / "empty"
     empty.mkdir(mode=0o700, exist_ok=True)
     return empty
+
+
+def words_for_it(directory: Path) -> list[str]:
+    return [name for name in ITS_OWN if (directory / name).exists()]
 
 
 def _settings(name: str, server: McpServer, terms: Terms) -> dict[str, Any]:

@@ -1,0 +1,24 @@
+"""Lanes: what belongs together in a queue keeps its order, whoever works on it. And the owner's pause."""
+
+from alembic import op
+
+revision = "core_005"
+down_revision = "core_004"
+
+
+def upgrade() -> None:
+    op.execute(
+        "ALTER TABLE queue_items ADD COLUMN lane text,"
+        " ADD COLUMN aside boolean NOT NULL DEFAULT false"
+    )
+    op.execute(
+        "CREATE INDEX queue_items_lanes ON queue_items (queue, lane, id)"
+        " WHERE lane IS NOT NULL AND state IN ('ready', 'leased')"
+    )
+    op.execute("""
+    CREATE TABLE pause (
+        one    boolean PRIMARY KEY DEFAULT true CHECK (one),
+        since  timestamptz NOT NULL DEFAULT now(),
+        until  timestamptz
+    )
+    """)

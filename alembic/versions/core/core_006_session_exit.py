@@ -1,0 +1,14 @@
+"""How the process of a session ended: after how long, and why."""
+
+from alembic import op
+
+revision = "core_006"
+down_revision = "core_005"
+
+
+def upgrade() -> None:
+    op.execute("""
+    ALTER TABLE sessions
+        ADD COLUMN exit_seconds  real,
+        ADD COLUMN end_reason    text
+    """)

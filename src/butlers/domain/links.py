@@ -1,0 +1,31 @@
+"""Links in a text, and which of them lead to a host that another text named."""
+
+from __future__ import annotations
+
+import re
+
+# With a scheme, or as chat programs recognise them without one.
+_LINK = re.compile(
+    r"(?:[a-z][a-z0-9+.-]*://|www\.)[^\s<>\"'`\\]+|(?:[\w-]+\.)+[a-z]{2,}(?:[/?#:][^\s<>\"'`\\]*)",
+    re.IGNORECASE,
+)
+_HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@\s]*@)?([^/?#:\s]+)", re.IGNORECASE)
+_TAIL = ".,;:!?)]}…"
+
+
+def links(text: str) -> tuple[str, ...]:
+    """Each once, in their order."""
+    found = (match.rstrip(_TAIL) for match in _LINK.findall(text))
+    return tuple(dict.fromkeys(link for link in found if link))
+
+
+def links_from(text: str, outside: str) -> tuple[str, ...]:
+    """The links whose host the outside text names. The rest of a link does not count: what a fooled model
+    would carry out stands exactly there."""
+    named = outside.casefold()
+    return tuple(link for link in links(text) if (host := _host(link)) and host in named)
+
+
+def _host(link: str) -> str | None:
+    found = _HOST.match(link)
+    return found[1].casefold().removeprefix("www.") if found else None

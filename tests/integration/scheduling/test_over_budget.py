@@ -1,0 +1,94 @@
+"""Schedules of a butler whose budget is used up: they wait for the next day, or are given up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from butlers.config.butler import BudgetConfig
+from butlers.store.queue import notify
+from butlers.store.schedules import SCHEDULES
+from integration.daemon.thinker import Thinker
+from integration.scheduling.conftest import Home, until
+
+EVERY_MINUTE = 'cron = "* * * * *"\nprompt = "think about it"'
+
+
+@pytest.fixture
+def over(place: Home) -> Home:
+    place.clock.at = datetime.now(UTC)  # as the database's, by which what is put off waits
+    return place
+
+
+async def begin(place: Home, at_limit: str, *names: str) -> None:
+    extra = f'[butler.budget]\ndaily_tokens = 0\nat_limit = "{at_limit}"'
+    place.write(*(f'name = "{name}"\n{EVERY_MINUTE}' for name in names), extra=extra)
+    await place.start()
+    place.butler.spawner.model = Thinker()
+    place.clock.move(minutes=1)
+    assert set((await place.butler.scheduler.tick()).as_dict()["queued"]) == set(names)
+    await hurry(place)
+
+
+async def hurry(place: Home) -> None:
+    """What waits in the queue for its time, be it staggered or put off, has it now."""
+    async with place.butler.database.transaction() as connection:
+        await connection.execute(
+            "UPDATE queue_items SET run_after = now() WHERE queue = $1", SCHEDULES
+        )
+        await notify(connection, SCHEDULES)
+
+
+async def until_waiting(place: Home, number: int) -> list[dict[str, Any]]:
+    async def look() -> list[dict[str, Any]] | None:
+        found = await place.rows(
+            "SELECT * FROM queue_items WHERE queue = $1 AND state = 'ready'"
+            " AND run_after > now() + interval '30 seconds'",
+            SCHEDULES,
+        )
+        return found if len(found) == number else None
+
+    return await until(f"{number} to wait", look)
+
+
+async def test_they_wait_for_the_next_day_and_the_owner_is_told_once(over: Home) -> None:
+    await begin(over, "wait", "first", "second")
+    found = await until_waiting(over, 2)
+    assert {row["attempts"] for row in found} == {0}
+    for name in ("first", "second"):
+        (run,) = await over.runs(name)
+        assert (run["outcome"], run["detail"]) == (None, "waited for a new budget")
+    (told,) = await over.sent()
+    assert "budget of 0 tokens is used up" in told["message"]
+    assert "it runs after" in told["message"]
+
+
+async def test_with_a_new_budget_they_run_however_late_it_is(over: Home) -> None:
+    await begin(over, "wait", "first")
+    await until_waiting(over, 1)
+    means = over.butler.spawner._means
+    fresh = replace(means.budget, config=BudgetConfig())
+    over.butler.spawner._means = replace(means, budget=fresh)
+    over.clock.move(days=1)
+    await over.rows(
+        "UPDATE queue_items SET run_after = now() WHERE queue = 'schedules' RETURNING 1"
+    )
+    await over.rows("SELECT pg_notify('butlers:' || current_schema(), 'schedules')")
+    (run,) = await over.ended("first")
+    assert (run["outcome"], run["detail"]) == ("ran", "waited for a new budget")
+    assert run["finished_at"] - run["due_at"] > timedelta(hours=12)
+
+
+async def test_they_are_given_up_where_the_configuration_says_so(over: Home) -> None:
+    await begin(over, "refuse", "first", "second")
+    for name in ("first", "second"):
+        (run,) = await over.ended(name)
+        assert run["outcome"] == "failed"
+        assert "budget of 0 tokens is used up" in run["detail"]
+    (told,) = await over.sent()
+    assert "this run is given up" in told["message"]
+    refused = await over.rows("SELECT outcome, error FROM sessions")
+    assert {row["outcome"] for row in refused} == {"over-budget"}

@@ -1,0 +1,36 @@
+"""Processes that are kept ready: however one of them ends, what it held is given back."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from structlog.testing import capture_logs
+
+from butlers.domain.session import Outcome, SessionResult
+from butlers.runtimes.base import Limits
+from butlers.sessions.pool import Held
+
+
+class Broken:
+    alive = True
+
+    async def boot(self) -> None:
+        return None
+
+    async def ask(self, prompt: str, system_prompt: str, limits: Limits) -> SessionResult:
+        return SessionResult(Outcome.OK, "")
+
+    async def close(self) -> None:
+        raise RuntimeError("it can not be ended")
+
+
+async def test_one_that_does_not_end_well_is_said_and_gives_back_what_it_held() -> None:
+    given_back: list[str] = []
+    stack = ExitStack()
+    stack.callback(given_back.append, "slot")
+    with capture_logs() as logs:
+        await Held(Broken(), stack).close()
+    assert given_back == ["slot"]
+    (said,) = logs
+    assert said["log_level"] == "error"
+    assert "did not end well" in said["event"]
