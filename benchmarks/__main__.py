@@ -7,7 +7,7 @@ import logging
 
 import structlog
 
-from benchmarks import message, queue, sessions, start, ticks
+from benchmarks import message, queue, sessions, skills, start, ticks
 
 BENCHMARKS = {
     "start": start.run,
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "queue": queue.run,
     "ticks": ticks.run,
     "sessions": sessions.run,
+    "skills": skills.run,
 }
 
 
@@ -28,6 +29,7 @@ def main() -> None:
     )
     parser.add_argument("--messages", type=int, default=200, help="how many messages (message)")
     parser.add_argument("--items", type=int, default=1000, help="how many items (queue)")
+    parser.add_argument("--skills", type=int, default=10_000, help="how many skills (skills)")
     parser.add_argument("--sessions", type=int, default=10, help="how many sessions (sessions)")
     options = parser.parse_args()
     for unknown in set(options.names) - set(BENCHMARKS):

@@ -102,6 +102,7 @@ class Fleet:
     home: Path
     slot: Slot = field(default_factory=Slot)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    folders: dict[str, Path] = field(default_factory=dict)  # of those configured otherwise
 
     @classmethod
     def copy_of(cls, template: Path) -> Fleet:
@@ -119,7 +120,7 @@ class Fleet:
         log = open(self.home / f"{name}.log", "ab")  # noqa: SIM115  (the child's own)
         with log:
             self.processes[name] = subprocess.Popen(
-                command("run", "--config", str(ROOT / "roster" / name)),
+                command("run", "--config", str(self.folders.get(name, ROOT / "roster" / name))),
                 env=butlers_environment(self.home, self.slot.offset, **extra),
                 stdout=log,
                 stderr=log,

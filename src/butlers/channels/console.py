@@ -41,6 +41,12 @@ class ConsoleChannel:
         self._post = post
         self._clock = clock
 
+    def idempotent(self, target: str) -> bool:
+        return True  # the mailbox has one entry per delivery id
+
+    def line(self, target: str) -> str | None:
+        return None
+
     async def send(self, delivery: DeliveryRequest) -> DeliveryReceipt:
         position = await self._post(delivery)
         return DeliveryReceipt(delivery.delivery_id, self.name, str(position), self._clock.now())

@@ -7,18 +7,25 @@ import sys
 import typer
 
 from butlers.cli import (
+    approvals,
+    connectors,
+    contacts,
     database,
     dead,
+    deliveries,
     doctor,
     init,
     inspect,
     module,
+    rules,
     secrets,
     send,
     serve,
     sessions,
+    skills,
     tools,
     trace,
+    triage,
 )
 from butlers.domain.errors import ButlersError
 from butlers.domain.redaction import redactor
@@ -42,11 +49,18 @@ app.command()(tools.trigger)
 app.command()(trace.trace)
 app.command(name="stop-all")(sessions.stop_all)
 app.command()(doctor.doctor)
+app.command()(connectors.connectors)
+app.command()(triage.triage)
+app.add_typer(rules.app, name="rules")
+app.add_typer(contacts.app, name="contacts")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(dead.app, name="dead")
+app.add_typer(deliveries.app, name="deliveries")
+app.add_typer(approvals.app, name="approvals")
 app.add_typer(module.app, name="module")
 app.add_typer(database.app, name="db")
 app.add_typer(secrets.app, name="secrets")
+app.add_typer(skills.app, name="skills")
 
 
 def main() -> int:

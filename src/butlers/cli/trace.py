@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from butlers.cli.clients import ask_all, owner_client, running_butlers
+from butlers.cli.clients import owner_client, running_butlers
+from butlers.cli.everyone import Answers, ask_all, whole_id
 from butlers.cli.output import print_json, print_table
 from butlers.config.settings import Settings
 from butlers.domain.errors import InvalidArguments, NotFound
@@ -21,23 +22,30 @@ def trace(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Print each hop of a message: when, where, what was decided, thought, spent and delivered."""
-    hops = asyncio.run(_collect(request_id))
-    if not hops:
-        raise NotFound(
-            f"no butler knows the request {request_id}", hint="was it sent to this home?"
+    known = whole_id(request_id)
+    if known is None:
+        raise InvalidArguments(
+            f"{request_id!r} is no request id",
+            hint="it has 32 hexadecimal digits; `butlers send` prints it",
         )
+    answers = asyncio.run(_ask(known))
+    hops = _in_order(answers)
+    if not hops and not answers.failed:
+        raise NotFound(f"no butler knows the request {known}", hint="was it sent to this home?")
     if as_json:
         print_json(hops)
-        return
-    began = _time(hops[0])
-    rows = [
-        [f"+{(_time(hop) - began).total_seconds():.3f} s", hop["butler"], hop["hop"], _told(hop)]
-        for hop in hops
-    ]
-    print_table(("when", "butler", "hop", "what"), rows)
+    else:
+        print_table(("when", "butler", "hop", "what"), [_row(hop, hops[0]) for hop in hops])
+    answers.tell_failures()
 
 
-async def _collect(request_id: str) -> list[Hop]:
+def _row(hop: Hop, first: Hop) -> list[str]:
+    # A hop may be on record a moment before the receipt: transactions begin before they end.
+    after = max(0.0, (_time(hop) - _time(first)).total_seconds())
+    return [f"+{after:.3f} s", hop["butler"], hop["hop"], _told(hop)]
+
+
+async def _ask(request_id: str) -> Answers[list[Hop]]:
     settings = Settings.from_environ()
 
     async def of(name: str) -> list[Hop]:
@@ -45,9 +53,12 @@ async def _collect(request_id: str) -> list[Hop]:
             answer = await client.call("request_path", {"request_id": request_id})
         return [{"butler": name, **hop} for hop in answer["hops"]]
 
-    found = await ask_all(running_butlers(settings), of)
+    return await ask_all(running_butlers(settings), of)
+
+
+def _in_order(answers: Answers[list[Hop]]) -> list[Hop]:
     # Its receipt is the beginning, though the transaction that kept it began a moment earlier.
-    every = (hop for hops in found for hop in hops)
+    every = (hop for hops in answers.found.values() for hop in hops)
     return sorted(every, key=lambda hop: (hop["hop"] != "received", _time(hop)))
 
 
@@ -63,8 +74,15 @@ def _told(hop: Hop) -> str:
 
 
 def _received(hop: Hop) -> str:
-    decided = f"for {hop['route_target']} by {hop['route_rule']}: {hop['route_reason']}"
-    return f"from {hop['sender']} on {hop['channel']}, {decided if hop['route_target'] else 'open'}"
+    roles = f" ({', '.join(hop['sender_roles'])})" if hop["sender_roles"] else ""
+    why = f": {hop['state_reason']}" if hop["state_reason"] else ""
+    return f"from {hop['sender']}{roles} on {hop['channel']}, {hop['state']}{why}"
+
+
+def _decided(hop: Hop) -> str:
+    part = f", the part {hop['part']!r}" if hop["part"] else ""
+    after = ", after the part before it" if hop["after_previous"] else ""
+    return f"for {hop['target']} by {hop['rule']}: {hop['reason']}{part}{after}"
 
 
 def _queued(hop: Hop) -> str:
@@ -85,14 +103,24 @@ def _call(hop: Hop) -> str:
 
 
 def _delivery(hop: Hop) -> str:
-    proof = hop["provider_message_id"]
-    return f"{hop['intent']} to {hop['target']}, {f'delivered as {proof}' if proof else 'not yet'}"
+    proof = f" as {hop['provider_message_id']}" if hop["provider_message_id"] else ""
+    why = f": {hop['reason']}" if hop["reason"] else ""
+    until = f", not before {hop['not_before']}" if hop["not_before"] else ""
+    return f"{hop['intent']} to {hop['target']}, {hop['state']}{proof}{why}{until}"
+
+
+def _attempt(hop: Hop) -> str:
+    failed = f": {hop['error']}" if hop["error"] else ""
+    said = f" ({hop['response']})" if hop["response"] else ""
+    return f"number {hop['number']} to {hop['target']}, {hop['outcome'] or 'open'}{failed}{said}"
 
 
 _TELLERS = {
     "received": _received,
+    "decided": _decided,
     "queued": _queued,
     "session": _session,
     "call": _call,
     "delivery": _delivery,
+    "attempt": _attempt,
 }

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from butlers.config.delivery import ChannelsConfig, DeliveryConfig, WebhookConfig
 from butlers.config.document import Document
 from butlers.config.frozen import FrozenDict, freeze
 from butlers.config.sections import (
@@ -19,6 +20,7 @@ from butlers.config.sections import (
     BufferConfig,
     ButlerFile,
     ButlerSection,
+    ConnectorsConfig,
     DatabaseSection,
     EnvConfig,
     LoggingConfig,
@@ -30,6 +32,7 @@ from butlers.config.sections import (
     SkillsConfig,
     StorageConfig,
     SwitchboardConfig,
+    TriageConfig,
 )
 from butlers.config.settings import Settings
 from butlers.config.values import ButlerName, Port, Section, Timezone
@@ -40,7 +43,10 @@ __all__ = [
     "BudgetConfig",
     "BufferConfig",
     "ButlerConfig",
+    "ChannelsConfig",
+    "ConnectorsConfig",
     "DatabaseConfig",
+    "DeliveryConfig",
     "EnvConfig",
     "LoggingConfig",
     "Role",
@@ -52,6 +58,8 @@ __all__ = [
     "SkillsConfig",
     "StorageConfig",
     "SwitchboardConfig",
+    "TriageConfig",
+    "WebhookConfig",
     "load_butler_config",
 ]
 
@@ -87,6 +95,10 @@ class ButlerConfig(Section):
     runtime: RuntimeConfig = RuntimeConfig()
     switchboard: SwitchboardConfig | None = None
     buffer: BufferConfig = BufferConfig()
+    triage: TriageConfig = TriageConfig()
+    connectors: ConnectorsConfig = ConnectorsConfig()
+    delivery: DeliveryConfig = DeliveryConfig()
+    channels: ChannelsConfig = ChannelsConfig()
     env: EnvConfig = EnvConfig()
     shutdown: ShutdownConfig = ShutdownConfig()
     budget: BudgetConfig = BudgetConfig()
@@ -133,6 +145,10 @@ def _assemble(file: ButlerFile, folder: Path, home: Path, default_timezone: str)
         runtime=RuntimeConfig(type=file.runtime.type, **dict(butler.runtime)),
         switchboard=butler.switchboard,
         buffer=file.buffer,
+        triage=file.triage,
+        connectors=file.connectors,
+        delivery=file.delivery,
+        channels=file.channels,
         env=butler.env,
         shutdown=_shutdown(butler),
         budget=butler.budget,

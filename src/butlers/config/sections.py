@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from butlers.config.delivery import ChannelsConfig, DeliveryConfig
 from butlers.config.frozen import FrozenDict, freeze
 from butlers.config.problems import refuse
 from butlers.config.values import (
@@ -118,6 +119,8 @@ class SwitchboardConfig(Section):
     liveness_ttl_s: Seconds = 300
     route_contract_min: RouteContract = 1
     route_contract_max: RouteContract = 1
+    # RE2 patterns; a message that contains one is for this butler.
+    triggers: tuple[Text, ...] = ()
 
     @model_validator(mode="after")
     def _min_below_max(self) -> Self:
@@ -133,6 +136,27 @@ class BufferConfig(Section):
     scanner_grace_s: Seconds = 10
     scanner_batch_size: Count = 50
     max_consecutive_same_tier: Count = 10
+
+
+class TriageConfig(Section):
+    """What the Switchboard looks at when it decides where a message goes."""
+
+    history_minutes: Annotated[Integer, Field(ge=0)] = 15  # of the conversation travel along
+    history_messages: Annotated[Integer, Field(ge=0, le=200)] = 30  # and at most so many
+    affinity_days: Annotated[Integer, Field(ge=0)] = 30  # a mail thread stays where it was
+    # A source that gives its messages no ids: the same words again within this are a repeat.
+    dedupe_window_s: Seconds = 120
+
+
+class WebhookInConfig(Section):
+    """A door for programs: what they post must be signed with the secret."""
+
+    secret: Text  # its name in the secrets store
+    owner: bool = False  # what comes in here is the owner's own word
+
+
+class ConnectorsConfig(Section):
+    webhook: Annotated[Mapping[ButlerName, WebhookInConfig], AfterValidator(freeze)] = FrozenDict()
 
 
 class EnvConfig(Section):
@@ -243,6 +267,10 @@ class ButlerFile(Section):
     butler: ButlerSection
     runtime: RuntimeTypeSection = RuntimeTypeSection()
     buffer: BufferConfig = BufferConfig()
+    triage: TriageConfig = TriageConfig()
+    connectors: ConnectorsConfig = ConnectorsConfig()
+    delivery: DeliveryConfig = DeliveryConfig()
+    channels: ChannelsConfig = ChannelsConfig()
     skills: SkillsConfig = SkillsConfig()
     # Free-form: each module knows its own keys.
     modules: Annotated[Mapping[str, Mapping[str, Any]], AfterValidator(freeze)] = FrozenDict()
@@ -252,3 +280,14 @@ class ButlerFile(Section):
     def _always_a_butler(cls, data: dict[str, Any]) -> dict[str, Any]:
         # So that a file without [butler] is told which keys it lacks, not just which table.
         return {"butler": {}, **data}
+
+    @model_validator(mode="after")
+    def _only_the_messenger_delivers(self) -> Self:
+        for table in ("delivery", "channels"):
+            if table in self.model_fields_set and self.butler.name != "messenger":
+                raise refuse(
+                    "only the messenger delivers",
+                    at=(table,),
+                    hint=f"move [{table}] to the messenger's butler.toml",
+                )
+        return self

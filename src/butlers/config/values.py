@@ -103,7 +103,7 @@ def shifted_port(port: int, info: ValidationInfo) -> int:
     return port + int(offset)
 
 
-def _url(value: str, info: ValidationInfo) -> str:
+def _web_parts(value: str) -> tuple[SplitResult, int | None]:
     try:
         parts = urlsplit(value)
         port = parts.port
@@ -111,6 +111,18 @@ def _url(value: str, info: ValidationInfo) -> str:
         raise refuse(f"is not a URL: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise refuse("is not a URL of the form http://host:port/path")
+    return parts, port
+
+
+def _web_url(value: str) -> str:
+    parts, _ = _web_parts(value)
+    if parts.username is not None or parts.password is not None:
+        raise refuse("a URL must not carry a password", hint="name a secret instead")
+    return value
+
+
+def _url(value: str, info: ValidationInfo) -> str:
+    parts, port = _web_parts(value)
     if port is None or parts.hostname not in _LOOPBACK:
         return value
     # What listens on this machine is another butler of the same fleet, which is shifted as well.
@@ -133,4 +145,5 @@ VariableName = Annotated[str, AfterValidator(_variable)]
 Timezone = Annotated[str, AfterValidator(_timezone)]
 ShiftedPort = Annotated[Port, AfterValidator(shifted_port)]
 ShiftedUrl = Annotated[str, AfterValidator(_url)]
+WebUrl = Annotated[str, AfterValidator(_web_url)]
 FrozenTable = Annotated[Mapping[str, Any], AfterValidator(freeze)]

@@ -21,12 +21,16 @@ from butlers.daemon.health import describe
 from butlers.daemon.phases import PHASES, Phase
 from butlers.domain.clock import Clock, SystemClock
 from butlers.domain.errors import PhaseFailed
+from butlers.ingest.office import FrontOffice
 from butlers.modules.lifecycle import ModuleSet
+from butlers.routing.commands import Commands
+from butlers.routing.deliver import Counter
 from butlers.routing.dispatch import Dispatch
 from butlers.routing.peers import Peers
 from butlers.routing.registration import Registrar
 from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.blank import BlankPool, BlankShare
+from butlers.sessions.fleet_budget import FleetBudget
 from butlers.sessions.guard import SessionGuard
 from butlers.sessions.spawner import Spawner
 from butlers.sessions.warm import WarmPool
@@ -66,7 +70,10 @@ class Butler:
     tool_bytes: Mapping[str, int] = MappingProxyType({})  # of each tool that sessions may call
     credentials: CredentialStore
     scheduler: Scheduler
-    dispatch: Dispatch | None = None  # the Switchboard's
+    dispatch: Dispatch | None = None  # these three are the Switchboard's
+    front: FrontOffice | None = None
+    commands: Commands | None = None
+    counter: Counter | None = None  # the Messenger's
     registrar: Registrar | None = None
 
     def __init__(
@@ -80,6 +87,7 @@ class Butler:
         versions: Path | None = None,
         max_sessions: int | None = None,
         blanks: BlankPool | None = None,
+        fleet_budget: FleetBudget | None = None,
         phases: tuple[Phase, ...] = PHASES,
     ) -> None:
         self.config = config
@@ -91,6 +99,7 @@ class Butler:
         self.versions = versions or shipped_versions()
         self.max_sessions = max_sessions  # of the whole fleet; None: what the memory holds
         self.blanks = blanks  # processes that wait for any butler of the fleet
+        self.fleet_budget = fleet_budget
         self.in_flight = InFlight()
         self.phase = "created"
         self.failure: str | None = None

@@ -19,6 +19,7 @@ from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.daemon.logs import adopt_library_logs
 from butlers.sessions.blank import BlankPool, blank_pool
+from butlers.sessions.fleet_budget import FleetBudget
 from butlers.store.provision import Provisioner
 from butlers.store.server import database_server
 from butlers.wire.tokens import FleetKey
@@ -59,6 +60,7 @@ class Fleet:
         async with database_server(self._settings) as admin, self._blanks() as blanks:
             key = FleetKey.load(self._settings.home)
             provisioner = Provisioner(admin, key, walls=self._fleet.isolation == "roles")
+            budget = FleetBudget.of(self._fleet, self._settings.home)
             butlers = [
                 Butler(
                     config,
@@ -67,6 +69,7 @@ class Fleet:
                     provisioner=provisioner,
                     max_sessions=self._fleet.max_sessions,
                     blanks=blanks,
+                    fleet_budget=budget,
                 )
                 for config in self._configs
             ]

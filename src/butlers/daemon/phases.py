@@ -16,21 +16,19 @@ import structlog
 from butlers.config.butler import Role
 from butlers.config.master_key import MasterKey
 from butlers.config.prices import load_prices
-from butlers.daemon import mcp_server, work
+from butlers.daemon import front_desk, mcp_server, post_office, work
 from butlers.daemon.auth import ButlerTokens
 from butlers.daemon.calls import CallPipeline
 from butlers.daemon.endpoint import Endpoint
 from butlers.daemon.heartbeat import Heartbeat
+from butlers.daemon.http_door import HttpDoor, keep_webhooks_known
 from butlers.daemon.runtime import choose_runtime, require_credential
 from butlers.daemon.transport import DualTransport
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import ConfigInvalid
 from butlers.domain.request import RequestContext
 from butlers.domain.session import Access
-from butlers.ingest.classify import Classifier
-from butlers.ingest.triage import decide
 from butlers.modules.lifecycle import ModuleSet
-from butlers.routing.dispatch import Dispatch
 from butlers.routing.notify import queue_delivery
 from butlers.routing.peers import Peers
 from butlers.routing.registration import Registrar
@@ -174,7 +172,10 @@ async def create_spawner(butler: Butler) -> None:
     def match(text: str, request: RequestContext | None) -> ReflexMatch | None:
         # "In 10 minutes" counts from when it was said, so that a second run means the same.
         now = request.received_at if request else butler.clock.now()
-        return butler.reflexes.match(text, now, zone) if config.skills.reflexes else None
+        theirs = request is not None and not request.is_owners  # whose words are no orders
+        if theirs or not config.skills.reflexes:
+            return None
+        return butler.reflexes.match(text, now, zone)
 
     workspaces = Workspaces(butler.home, config.name, config.directory)
     workspaces.take()
@@ -214,7 +215,7 @@ async def create_spawner(butler: Butler) -> None:
         guard=butler.guard,
         workspaces=workspaces,
         environment=environment,
-        budget=Budget(config.budget, load_prices(butler.settings), zone),
+        budget=Budget(config.budget, load_prices(butler.settings), zone, butler.fleet_budget),
         slots=slots,
         warm=butler.warm,
         blank=butler.blank,
@@ -231,10 +232,9 @@ async def wire_pipeline(butler: Butler) -> None:
     butler.peers = Peers(butler.config.name, butler.key)
     butler.stack.push_async_callback(butler.peers.close)
     if butler.config.role is Role.SWITCHBOARD:
-        classifier = Classifier(butler.database, butler.spawner)
-        butler.dispatch = Dispatch(
-            butler.database, butler.peers, butler.clock, decide, classifier.classify
-        )
+        front_desk.open_office(butler)
+    if butler.config.role is Role.MESSENGER:
+        await post_office.open_office(butler)
 
 
 async def sync_schedules(butler: Butler) -> None:
@@ -252,7 +252,12 @@ async def sync_schedules(butler: Butler) -> None:
 async def connect_switchboard(butler: Butler) -> None:
     config = butler.config.switchboard
     if config is not None and config.advertise:
-        butler.registrar = Registrar(butler.peers, config.url, lambda: work.registration_of(butler))
+        butler.registrar = Registrar(
+            butler.peers,
+            config.url,
+            lambda: work.registration_of(butler),
+            partial(work.obey_house, butler),
+        )
 
 
 async def register_tools(butler: Butler) -> None:
@@ -269,13 +274,18 @@ async def register_tools(butler: Butler) -> None:
         butler.status,
         butler.scheduler,
         butler.modules,
+        butler.front,
+        butler.counter.traffic if butler.counter else None,
     )
     butler.mcp = mcp_server.build_server(butler.config.name, butler.config.description, tokens)
-    sizes = mcp_server.register(butler.mcp, named)
+    tools = mcp_server.build_tools(named)
+    sizes = mcp_server.register(butler.mcp, tools)
     butler.tool_bytes = {
         name: size for name, size in sizes.items() if CallerKind.SESSION in named[name].callers
     }
-    butler.mcp.add_middleware(CallPipeline(services, tokens, named, butler.in_flight))
+    butler.mcp.add_middleware(CallPipeline(services, tokens, named, tools, butler.in_flight))
+    if butler.front is not None:
+        HttpDoor(butler, tokens).open()
 
 
 async def start_server(butler: Butler) -> None:
@@ -293,6 +303,8 @@ async def apply_approval_gates(_butler: Butler) -> None:
 
 
 async def start_buffer(butler: Butler) -> None:
+    if butler.config.connectors.webhook:
+        butler.background(keep_webhooks_known(butler), "webhooks")
     work.start_workers(butler, work.work_at_the_doors(butler))
 
 

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from butlers.channels.console import ConsoleChannel
 from butlers.config.butler import Role
-from butlers.domain.delivery import DeliveryRequest
+from butlers.domain import command
 from butlers.domain.registration import Registration
 from butlers.domain.session import SessionRequest
 from butlers.ingest.accept import INBOX
-from butlers.routing.deliver import DELIVERIES, Counter
+from butlers.routing.deliver import DELIVERIES
 from butlers.routing.notify import NOTIFY, Outbox, queue_delivery
+from butlers.routing.pausing import obey
+from butlers.routing.reports import REPORTS, Reporter
 from butlers.routing.routes import ROUTES, RouteInbox
 from butlers.scheduling.jobs import Jobs
 from butlers.scheduling.runs import Runner
-from butlers.store.deliveries import post_mail
+from butlers.store import queue
+from butlers.store.pause import Pause
 from butlers.store.schedules import SCHEDULES
 from butlers.store.worker import Handler, QueueWorker
 
@@ -63,14 +65,15 @@ async def wait_for_calls(butler: Butler) -> None:
 def work_at_the_doors(butler: Butler) -> list[Work]:
     """The Switchboard's two roads, and the Messenger's counter."""
     workers = butler.config.buffer.worker_count
-    if butler.dispatch is not None:
+    if butler.dispatch is not None and butler.commands is not None:
         return [
+            (command.QUEUE, butler.commands.carry_out, 1),
             (INBOX, butler.dispatch.route_message, workers),
             (DELIVERIES, butler.dispatch.forward_delivery, workers),
             (NOTIFY, butler.dispatch.forward_delivery, workers),  # what it has to say itself
         ]
-    if butler.config.role is Role.MESSENGER:
-        return [(DELIVERIES, _counter(butler).send, workers)]
+    if butler.counter is not None:
+        return [(DELIVERIES, butler.counter.send, workers)]
     return []
 
 
@@ -92,7 +95,17 @@ def work_of_all(butler: Butler) -> list[Work]:
     if config.switchboard is not None:
         outbox = Outbox(butler.peers, config.switchboard.url)
         work.append((NOTIFY, outbox.hand_over, workers))
+        work.append((REPORTS, Reporter(butler.peers, config.switchboard.url).hand_over, 1))
     return work
+
+
+async def obey_house(butler: Butler, told: Pause | None) -> None:
+    """What the owner told the house while this butler was away counts for it too. And the Switchboard is
+    there: what waited for it does not wait for the end of its pause."""
+    async with butler.database.transaction() as connection:
+        await obey(connection, told)
+        for waiting in (NOTIFY, REPORTS):
+            await queue.hurry(connection, waiting)
 
 
 def jobs_of(butler: Butler) -> Jobs:
@@ -126,7 +139,9 @@ def registration_of(butler: Butler) -> Registration:
         url=butler.url,
         description=config.description,
         infrastructure=config.role is not Role.DOMAIN,
-        triggers=butler.reflexes.patterns if config.skills.reflexes else (),
+        reflexes=butler.reflexes.patterns if config.skills.reflexes else (),
+        triggers=config.switchboard.triggers,
+        capabilities=tuple(sorted(module.name for module in butler.modules.active)),
         contract_min=config.switchboard.route_contract_min,
         contract_max=config.switchboard.route_contract_max,
         liveness_ttl_s=config.switchboard.liveness_ttl_s,
@@ -142,13 +157,5 @@ def _runner(butler: Butler) -> Runner:
         queue_delivery,
         butler.scheduler.jobs,
         timeout_s=butler.config.runtime.timeout_s,
+        waits_for_budget=butler.config.budget.at_limit == "wait",
     )
-
-
-def _counter(butler: Butler) -> Counter:
-    async def post(delivery: DeliveryRequest) -> int:
-        async with butler.database.transaction() as connection:
-            return await post_mail(connection, delivery)
-
-    console = ConsoleChannel(post, butler.clock)
-    return Counter(butler.database, {console.name: console})

@@ -1,53 +1,211 @@
-"""Accepting a message: checked, deduplicated, stored and queued in one transaction."""
+"""The desk at the one door in: a message is checked, deduplicated, stored and queued in one transaction.
+
+Who wrote and what the owner's rules say is settled here, before anybody works on it: a stranger's message
+is held until the owner says who that is, one that a rule skips is kept and goes no further.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
+from butlers.domain import command
 from butlers.domain.clock import Clock
+from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import QueueFull
 from butlers.domain.ids import uuid7
-from butlers.domain.message import InboundEnvelope, InboxItem
+from butlers.domain.message import (
+    Attachment,
+    InboundEnvelope,
+    InboxItem,
+    IngestionTier,
+    Payload,
+    PolicyTier,
+    headers_of,
+)
 from butlers.domain.request import RequestContext
+from butlers.domain.route import RouteDecision
+from butlers.domain.rule import RuleAction, TriageRule
 from butlers.domain.trace import TraceContext, current_trace
-from butlers.store import inbox, queue
+from butlers.ingest import strangers
+from butlers.ingest.attachments import keep_all
+from butlers.ingest.rules import Letter, first_match
+from butlers.store import contacts, decisions, inbox, queue, rules
+from butlers.store.blobs import BlobStore
 from butlers.store.database import Connection
-from butlers.wire.codec import encode
+from butlers.store.inbox import MessageState
+from butlers.wire.codec import decode, encode
 
 INBOX = "inbox"
+
+Post = Callable[[Connection, DeliveryRequest], Awaitable[UUID]]
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
     request_id: UUID
     duplicate: bool
-    status: str = "accepted"
+    state: MessageState = MessageState.ACCEPTED
+    target: str | None = None  # where a rule sends it
 
 
-async def accept(
-    connection: Connection, envelope: InboundEnvelope, clock: Clock, *, capacity: int
-) -> Accepted:
-    """Keep a new message, or say that it is known. Beyond the capacity a new one is sent away for now."""
-    envelope.check()
-    trace = current_trace() or TraceContext.new()
-    request = RequestContext(
-        request_id=uuid7(),
-        received_at=clock.now(),
-        source_channel=envelope.source.channel,
-        source_endpoint_identity=envelope.source.endpoint_identity,
-        source_sender_identity=envelope.sender.identity,
-        source_thread_identity=envelope.event.external_thread_id,
-        trace_id=envelope.control.trace_id or trace.trace_id,
-    )
-    known = await inbox.store_message(connection, request, envelope)
-    if known is not None:
-        return Accepted(known, duplicate=True)
-    if await queue.is_full(connection, INBOX, capacity):
-        raise QueueFull(f"{capacity} messages wait to be routed already")
-    tier = envelope.control.policy_tier
-    item = InboxItem(request, envelope.payload.normalized_text, tier)
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What it takes to accept a message."""
+
+    clock: Clock
+    blobs: BlobStore
+    post: Post  # how the owner is asked
+    capacity: int
+    dedupe_window: timedelta  # for sources that give their messages no names
+
+    async def accept(self, connection: Connection, envelope: InboundEnvelope) -> Accepted:
+        """Keep a new message, or say that it is known. Beyond the capacity a new one is sent away."""
+        envelope.check()
+        kept = await keep_all(envelope.payload.attachments, self.blobs)
+        payload = replace(envelope.payload, attachments=kept)
+        envelope = replace(envelope, payload=payload)
+        request = await self._request(connection, envelope)
+        verdict = await self._judge(connection, envelope, request)
+        known = await inbox.store_message(
+            connection, request, verdict.kept(envelope), verdict.state, verdict.reason,
+            verdict.rule.rule_id if verdict.rule else None, self.dedupe_window,
+        )  # fmt: skip
+        if known is not None:
+            return Accepted(known, duplicate=True)
+        if verdict.state is MessageState.ACCEPTED:
+            await self._enqueue(connection, envelope, request, verdict)
+        elif verdict.state is MessageState.HELD:
+            await strangers.hold(connection, request, self.post)
+        target = verdict.route.target if verdict.route else None
+        return Accepted(request.request_id, False, verdict.state, target)
+
+    async def admit(self, connection: Connection, row: Mapping[str, Any]) -> None:
+        """Let a message in that was held, as if it came now from somebody known."""
+        request = RequestContext(
+            request_id=row["request_id"],
+            received_at=row["received_at"],
+            source_channel=row["channel"],
+            source_endpoint_identity=row["endpoint"],
+            source_sender_identity=row["sender"],
+            source_thread_identity=row["thread"],
+            source_event_identity=row["event_id"],
+            sender_roles=tuple(row["sender_roles"]),
+            trace_id=row["trace_id"],
+        )
+        letter = Letter(row["channel"], row["sender"], row["text"], headers_of(row["raw"]))
+        verdict = Verdict(
+            MessageState.ACCEPTED, None, first_match(await rules.read_rules(connection), letter)
+        )
+        files = tuple(decode(Attachment, file) for file in row["attachments"])
+        tier = verdict.tier(PolicyTier(row["policy_tier"]))
+        item = InboxItem(request, row["text"], tier, row["reply_to"], files)
+        if verdict.route is not None:
+            await decisions.settle(connection, request.request_id, [verdict.route])
+        await enqueue_item(connection, item)
+
+    async def _request(self, connection: Connection, envelope: InboundEnvelope) -> RequestContext:
+        source, event = envelope.source, envelope.event
+        trace = current_trace() or TraceContext.new()
+        who = await contacts.find_contact(connection, source.channel, envelope.sender.identity)
+        return RequestContext(
+            request_id=uuid7(),
+            received_at=self.clock.now(),
+            source_channel=source.channel,
+            source_endpoint_identity=source.endpoint_identity,
+            source_sender_identity=envelope.sender.identity,
+            source_thread_identity=event.external_thread_id,
+            source_event_identity=event.external_event_id.strip() or None,
+            sender_roles=who.roles or (strangers.KNOWN,) if who else (),
+            trace_id=envelope.control.trace_id or trace.trace_id,
+        )
+
+    async def _judge(
+        self, connection: Connection, envelope: InboundEnvelope, request: RequestContext
+    ) -> Verdict:
+        if strangers.is_blocked(request):
+            return Verdict(MessageState.SKIPPED, "the owner has blocked the sender")
+        letter = Letter(
+            request.source_channel,
+            request.source_sender_identity,
+            envelope.payload.normalized_text,
+            envelope.headers,
+        )
+        rule = first_match(await rules.read_rules(connection), letter)
+        if rule is not None and rule.action in _ENDS:
+            return Verdict(_ENDS[rule.action], str(rule), rule)
+        if envelope.control.ingestion_tier is IngestionTier.METADATA:
+            return Verdict(MessageState.NOTED, "its connector sent no more than that it came")
+        if not request.sender_roles:
+            return Verdict(MessageState.HELD, "nobody knows the sender yet", rule)
+        return Verdict(MessageState.ACCEPTED, None, rule)
+
+    async def _enqueue(
+        self,
+        connection: Connection,
+        envelope: InboundEnvelope,
+        request: RequestContext,
+        verdict: Verdict,
+    ) -> None:
+        text = envelope.payload.normalized_text
+        item = InboxItem(
+            request,
+            text,
+            verdict.tier(envelope.control.policy_tier),
+            envelope.event.external_reply_to,
+            envelope.payload.attachments,
+        )
+        if request.is_owners and command.parse_command(text):
+            # Beside the queue and its lanes: it must get through when nothing else does.
+            await queue.enqueue(connection, command.QUEUE, str(request.request_id), encode(item))
+            return
+        if await queue.is_full(connection, INBOX, self.capacity):
+            raise QueueFull(f"{self.capacity} messages wait to be routed already")
+        if verdict.route is not None:
+            await decisions.settle(connection, request.request_id, [verdict.route])
+        await enqueue_item(connection, item)
+
+
+async def enqueue_item(connection: Connection, item: InboxItem) -> None:
     await queue.enqueue(
-        connection, INBOX, str(request.request_id), encode(item), priority=tier.rank
+        connection,
+        INBOX,
+        str(item.request.request_id),
+        encode(item),
+        priority=item.tier.rank,
+        lane=item.request.conversation,
     )
-    return Accepted(request.request_id, duplicate=False)
+
+
+_ENDS = {
+    RuleAction.SKIP: MessageState.SKIPPED,
+    RuleAction.METADATA_ONLY: MessageState.NOTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a message at the door."""
+
+    state: MessageState
+    reason: str | None
+    rule: TriageRule | None = None
+
+    @property
+    def route(self) -> RouteDecision | None:
+        if self.rule is None or self.rule.target is None:
+            return None
+        return RouteDecision(self.rule.target, "rule", str(self.rule))
+
+    def tier(self, asked: PolicyTier) -> PolicyTier:
+        lowered = self.rule is not None and self.rule.action is RuleAction.LOW_PRIORITY
+        return PolicyTier.DEFAULT if lowered else asked
+
+    def kept(self, envelope: InboundEnvelope) -> InboundEnvelope:
+        """Of one that is only noted, nothing but that it came."""
+        if self.state is not MessageState.NOTED:
+            return envelope
+        return replace(envelope, payload=Payload(normalized_text=""))

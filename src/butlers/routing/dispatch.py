@@ -1,4 +1,4 @@
-"""The Switchboard's two roads: messages in to the butler that answers, deliveries out to the Messenger.
+"""The Switchboard's two roads: messages in to the butlers that answer, deliveries out to the Messenger.
 
 Each handler works on a leased item. The other side stores under the request's or delivery's own key before
 it acknowledges, so asking it twice is the same as asking once.
@@ -6,20 +6,31 @@ it acknowledges, so asking it twice is the same as asking once.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from butlers.domain.clock import Clock
 from butlers.domain.delivery import DeliveryRequest
-from butlers.domain.errors import PeerUnavailable
+from butlers.domain.errors import (
+    ButlersError,
+    EarlierMessageWaits,
+    PeerUnavailable,
+    PreviousPartFailed,
+    PreviousPartOpen,
+)
+from butlers.domain.faults import kill_point
 from butlers.domain.message import InboxItem
 from butlers.domain.registration import Registration
-from butlers.domain.route import FALLBACK_RULE, RouteDecision, RouteRequest
+from butlers.domain.request import joined
+from butlers.domain.route import FALLBACK_RULE, RouteDecision, RouteRequest, Turn
 from butlers.routing.notify import SWITCHBOARD, queue_reply
 from butlers.routing.peers import Peers
-from butlers.store import inbox, registry
+from butlers.store import conversation, decisions, queue, registry
 from butlers.store.database import Database
+from butlers.store.decisions import Leg
+from butlers.store.pause import mind_pause
 from butlers.store.queue import Lease
 from butlers.wire.codec import decode, encode
 from butlers.wire.telemetry import route_span
@@ -27,38 +38,70 @@ from butlers.wire.telemetry import route_span
 MESSENGER = "messenger"
 PATIENCE = timedelta(minutes=1)
 WAITING = "Who has to answer this is away. Your message is kept, and answered when they are back."
+NO_WORDS = "(There is no text, only what is attached.)"
 
-Triage = Callable[[str, Iterable[Registration]], RouteDecision]
+Triage = Callable[[InboxItem, Sequence[Registration]], Awaitable[RouteDecision]]
 # Asked where triage has no better answer than the fallback.
-Classify = Callable[[InboxItem, Sequence[Registration]], Awaitable[RouteDecision | None]]
+Classify = Callable[[InboxItem, Sequence[Registration], tuple[Turn, ...]], Awaitable[Sequence[Leg]]]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """How much of the recent conversation travels with a message."""
+
+    reach: timedelta
+    messages: int
 
 
 class Dispatch:
     def __init__(
-        self, database: Database, peers: Peers, clock: Clock, triage: Triage, classify: Classify
+        self,
+        database: Database,
+        peers: Peers,
+        clock: Clock,
+        triage: Triage,
+        classify: Classify,
+        history: History,
     ) -> None:
         self._database = database
         self._peers = peers
         self._clock = clock
         self._triage = triage
         self._classify = classify
+        self._history = history
 
     async def route_message(self, lease: Lease) -> Any:
-        """Decide where a message goes, once, and hand it over."""
+        """Decide where a message goes, once, and hand it over: each part to the butler it is for."""
         item = decode(InboxItem, lease.payload)
-        decision = await self._decide(item)
-        route = RouteRequest(item.request, decision.target, item.text, decision)
-        with route_span(item.request.request_id, decision.target, decision.rule):
+        turns = await self._recent(item)
+        legs = await self._decide(item, turns)
+        kill_point("inbox.decided")
+        await self._stay_in_order(lease, item, legs)
+        failed: ButlersError | None = None
+        before: Leg | None = None
+        for leg in legs:
             try:
-                target = await self._find(decision.target)
-                arguments = {"route": encode(route)}
-                await self._peers.call(target.name, target.url, "route.execute", arguments)
-            except PeerUnavailable:
+                await self._send(item, leg, before, turns, report=len(legs) > 1)
+            except PeerUnavailable as error:
                 await self._tell_of_waiting(item)
-                raise
+                failed = failed or error
+            except PreviousPartOpen as error:
+                failed = failed or error
+            before = leg
+        if failed is not None:
+            raise failed
+        return {"targets": [leg.decision.target for leg in legs]}
+
+    async def _stay_in_order(self, lease: Lease, item: InboxItem, legs: Sequence[Leg]) -> None:
+        """From here on a message stands behind those of its conversation that go the same way only: it
+        does not wait for a butler that is away and has nothing to do with it."""
+        if len(legs) != 1:
+            return
+        lane = joined(item.request.conversation, legs[0].decision.target)
         async with self._database.transaction() as connection:
-            await inbox.mark_routed(connection, item.request.request_id, self._clock.now())
-        return {"target": decision.target}
+            behind = await queue.change_lane(connection, lease, lane)
+        if behind:
+            raise EarlierMessageWaits(f"an earlier one for {legs[0].decision.target} waits")
 
     async def forward_delivery(self, lease: Lease) -> Any:
         """Hand a delivery to the Messenger, the only way out."""
@@ -68,23 +111,72 @@ class Dispatch:
             messenger.name, messenger.url, "deliver", {"delivery": encode(delivery)}
         )
 
+    async def _send(
+        self,
+        item: InboxItem,
+        leg: Leg,
+        before: Leg | None,
+        turns: tuple[Turn, ...],
+        *,
+        report: bool,
+    ) -> None:
+        decision, request = leg.decision, item.request
+        if leg.routed_at is not None:
+            return
+        if decision.after_previous and before is not None:
+            _check_previous(before)
+        route = RouteRequest(
+            request,
+            decision.target,
+            decision.part or item.text or NO_WORDS,
+            decision,
+            turns,
+            item.attachments,
+            report,
+        )
+        with route_span(request.request_id, decision.target, decision.rule):
+            target = await self._find(decision.target)
+            arguments = {"route": encode(route)}
+            await self._peers.call(target.name, target.url, "route.execute", arguments)
+        kill_point("inbox.routed")
+        async with self._database.transaction() as connection:
+            await decisions.mark_routed(
+                connection, request.request_id, decision.target, self._clock.now()
+            )
+
     async def _tell_of_waiting(self, item: InboxItem) -> None:
         """Once, when it takes longer than a person would think. The same words are one delivery."""
         if self._clock.now() - item.request.received_at > PATIENCE:
             async with self._database.transaction() as connection:
                 await queue_reply(connection, SWITCHBOARD, item.request, WAITING)
 
-    async def _decide(self, item: InboxItem) -> RouteDecision:
+    async def _recent(self, item: InboxItem) -> tuple[Turn, ...]:
+        request = item.request
+        async with self._database.transaction() as connection:
+            return await conversation.recent_turns(
+                connection,
+                request.conversation,
+                request.request_id,
+                request.received_at - self._history.reach,
+                request.received_at,
+                self._history.messages,
+            )
+
+    async def _decide(self, item: InboxItem, turns: tuple[Turn, ...]) -> list[Leg]:
         request_id = item.request.request_id
         async with self._database.transaction() as connection:
-            if known := await inbox.read_decision(connection, request_id):
+            if known := await decisions.read_legs(connection, request_id):
                 return known
             registrations = await registry.list_registrations(connection)
-        decision = self._triage(item.text, registrations)
+        decision = await self._triage(item, registrations)
         if decision.rule == FALLBACK_RULE:
-            decision = await self._classify(item, registrations) or decision
+            async with self._database.transaction() as connection:
+                await mind_pause(connection, self._clock.now())
+            classified = await self._classify(item, registrations, turns)
+            if classified:
+                return list(classified)
         async with self._database.transaction() as connection:
-            return await inbox.store_decision(connection, request_id, decision)
+            return await decisions.settle(connection, request_id, [decision])
 
     async def _find(self, name: str) -> Registration:
         async with self._database.transaction() as connection:
@@ -92,3 +184,11 @@ class Dispatch:
         if found is None:
             raise PeerUnavailable(f"{name} has not registered with the Switchboard")
         return found
+
+
+def _check_previous(before: Leg) -> None:
+    """A part that depends on the one before it waits for that one's end, and goes nowhere if it failed."""
+    if before.ended_well is None:
+        raise PreviousPartOpen(f"{before.decision.target} is still busy with the part before it")
+    if not before.ended_well:
+        raise PreviousPartFailed(f"{before.decision.target} failed with the part before it")

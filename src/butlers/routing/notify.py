@@ -22,30 +22,38 @@ SWITCHBOARD = "switchboard"
 
 async def queue_delivery(connection: Connection, delivery: DeliveryRequest) -> UUID:
     """Put a notification on its way, in the transaction of what caused it."""
+    delivery.check()
     if delivery.trace_id is None and (trace := current_trace()):
         delivery = replace(delivery, trace_id=trace.trace_id)
-    await queue.enqueue(connection, NOTIFY, delivery.idempotency_key, encode(delivery))
+    key = delivery.idempotency_key
+    await queue.enqueue(connection, NOTIFY, key, encode(delivery), lane=delivery.lane)
     return delivery.delivery_id
 
 
 async def queue_reply(
-    connection: Connection, origin: str, request: RequestContext, message: str, ordinal: int = 0
+    connection: Connection,
+    origin: str,
+    request: RequestContext,
+    message: str,
+    ordinal: int = 0,
+    *,
+    emoji: str | None = None,
 ) -> UUID:
-    """Answer a request where it came from."""
-    return await queue_delivery(
-        connection,
-        DeliveryRequest(
-            delivery_id=uuid7(),
-            origin=origin,
-            intent=Intent.REPLY,
-            channel=request.source_channel,
-            target=request.source_endpoint_identity,
-            message=message,
-            request_id=request.request_id,
-            thread=request.source_thread_identity,
-            ordinal=ordinal,
-        ),
+    """Answer a request where it came from: with words, or with an emoji on the message itself."""
+    delivery = DeliveryRequest(
+        delivery_id=uuid7(),
+        origin=origin,
+        intent=Intent.REPLY if emoji is None else Intent.REACT,
+        channel=request.source_channel,
+        target=request.source_endpoint_identity,
+        message=message,
+        request_id=request.request_id,
+        thread=request.source_thread_identity,
+        ordinal=ordinal,
+        emoji=emoji,
+        source_event=request.source_event_identity,
     )
+    return await queue_delivery(connection, delivery)
 
 
 class Outbox:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -11,7 +11,8 @@ from butlers.domain.errors import ButlersError
 from butlers.domain.registration import Registration
 from butlers.routing.notify import SWITCHBOARD
 from butlers.routing.peers import Peers
-from butlers.wire.codec import encode
+from butlers.store.pause import Pause
+from butlers.wire.codec import decode, encode
 
 log = structlog.get_logger()
 
@@ -21,11 +22,16 @@ LAST_RETRY_S = 5.0
 
 class Registrar:
     def __init__(
-        self, peers: Peers, switchboard_url: str, describe: Callable[[], Registration]
+        self,
+        peers: Peers,
+        switchboard_url: str,
+        describe: Callable[[], Registration],
+        obey: Callable[[Pause | None], Awaitable[None]],
     ) -> None:
         self._peers = peers
         self._url = switchboard_url
         self._describe = describe
+        self._obey = obey  # what the owner told the house while this butler was away
         self.connected = False
 
     async def run(self) -> None:
@@ -33,9 +39,10 @@ class Registrar:
         while True:
             registration = self._describe()
             try:
-                await self._peers.call(
+                answer = await self._peers.call(
                     SWITCHBOARD, self._url, "register", {"registration": encode(registration)}
                 )
+                await self._obey(decode(Pause, answer["pause"]) if answer["pause"] else None)
             except Exception as error:  # noqa: BLE001  (a loop edge: else it is never found again)
                 self._lost(error)
                 await asyncio.sleep(delay)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from butlers.domain.errors import OverBudget, Postponed, SessionUnavailable
+from butlers.domain.errors import OverBudget, Postponed, RateLimited, SessionUnavailable
 from butlers.domain.ids import uuid7
 from butlers.domain.route import RouteRequest
 from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.routing.notify import queue_reply
+from butlers.routing.reports import queue_report
 from butlers.sessions.spawner import Spawner
 from butlers.store import queue
 from butlers.store.database import Connection, Database
+from butlers.store.pause import mind_pause
 from butlers.store.queue import Lease
 from butlers.store.sessions import calls_of_request
+from butlers.store.worker import Finish
 from butlers.wire.codec import decode, encode
 from butlers.wire.telemetry import span
 
@@ -26,7 +29,10 @@ TRY_AGAIN = (Outcome.RATE_LIMITED, Outcome.MCP_UNAVAILABLE)
 
 async def accept_route(connection: Connection, route: RouteRequest) -> bool:
     """Keep a route, once per request id; False when it was here already."""
-    return await queue.enqueue(connection, ROUTES, str(route.request.request_id), encode(route))
+    request = route.request
+    return await queue.enqueue(
+        connection, ROUTES, str(request.request_id), encode(route), lane=request.conversation
+    )
 
 
 class RouteInbox:
@@ -41,16 +47,29 @@ class RouteInbox:
     async def process(self, lease: Lease) -> Any:
         """One request, one session at a time; a retry repeats no call that already happened."""
         route = decode(RouteRequest, lease.payload)
+        async with self._database.transaction() as connection:
+            await mind_pause(connection, datetime.now(UTC))
         with span("butler.route.process", {"butlers.request": str(route.request.request_id)}):
-            return await self._answer(route)
+            result, words = await self._answer(route)
 
-    async def _answer(self, route: RouteRequest) -> Any:
+        async def write(connection: Connection) -> None:
+            if words is not None:
+                await queue_reply(connection, self._butler, route.request, words)
+            if route.report:
+                await queue_report(connection, route.request.request_id, well=result["well"])
+
+        return Finish(result, write)
+
+    async def _answer(self, route: RouteRequest) -> tuple[dict[str, Any], str | None]:
+        """What came of it, and what is still to be said: nothing where the session has spoken itself."""
         session = SessionRequest(
             session_id=uuid7(),
             prompt=route.text,
             trigger_source="route",
             request=route.request,
             request_id=route.request.request_id,
+            conversation=route.conversation,
+            attachments=route.attachments,
         )
         try:
             result = await self._spawner.run(session)
@@ -58,16 +77,19 @@ class RouteInbox:
             return await self._over_budget(route, error)
         if result.outcome in TRY_AGAIN:
             await self._tell_of_waiting(route)
-            raise SessionUnavailable(result.error)
-        if not _answered(result) and not await self._was_answered(route):
-            await self._reply(route, _words(result))
-        return {"session_id": str(session.session_id), "outcome": str(result.outcome)}
+            raise _unavailable(result)
+        spoken = _answered(result) or await self._was_answered(route)
+        outcome = str(result.outcome)
+        told = {"session_id": str(session.session_id), "outcome": outcome, "well": result.ok}
+        return told, None if spoken else _words(result)
 
-    async def _over_budget(self, route: RouteRequest, error: OverBudget) -> Any:
+    async def _over_budget(
+        self, route: RouteRequest, error: OverBudget
+    ) -> tuple[dict[str, Any], str]:
         """Wait until there is a new budget, and say so once a day; or refuse each message."""
         if not self._waits_for_budget or error.until is None:
-            await self._reply(route, f"I can not think about that today: {error}.")
-            return {"outcome": str(Outcome.OVER_BUDGET)}
+            told = {"outcome": str(Outcome.OVER_BUDGET), "well": False}
+            return told, f"I can not think about that today: {error}."
         if error.first_today:
             when = f"{error.until:%d %B, %H:%M %Z}"
             why = str(error)
@@ -91,6 +113,14 @@ class RouteInbox:
     async def _reply(self, route: RouteRequest, text: str) -> None:
         async with self._database.transaction() as connection:
             await queue_reply(connection, self._butler, route.request, text)
+
+
+def _unavailable(result: SessionResult) -> SessionUnavailable:
+    if result.outcome is not Outcome.RATE_LIMITED:
+        return SessionUnavailable(result.error)
+    limited = RateLimited(result.error)
+    limited.after_s = result.retry_after_s
+    return limited
 
 
 def _answered(result: SessionResult) -> bool:

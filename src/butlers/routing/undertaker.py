@@ -18,6 +18,7 @@ from butlers.domain.message import Channel, InboxItem
 from butlers.domain.request import RequestContext
 from butlers.domain.route import RouteRequest
 from butlers.routing.notify import queue_reply
+from butlers.routing.reports import queue_report
 from butlers.store import dead_letters
 from butlers.store.database import Database
 from butlers.store.dead_letters import DeadLetter
@@ -67,20 +68,22 @@ class Undertaker:
                     item=str(letter.item_id),
                     error=letter.error,
                 )
-                if letter.queue in SENDERS and (request := _request(letter)) is not None:
-                    words = _words(letter, request)
+                if letter.queue in SENDERS and (item := _item(letter)) is not None:
+                    words = _words(letter, item.request)
                     # Tried again and dead again is another failure, and told again.
-                    await queue_reply(connection, self._butler, request, words, letter.fence)
+                    await queue_reply(connection, self._butler, item.request, words, letter.fence)
+                    if isinstance(item, RouteRequest) and item.report:
+                        await queue_report(connection, item.request.request_id, well=False)
         return len(found)
 
 
-def _request(letter: DeadLetter) -> RequestContext | None:
+def _item(letter: DeadLetter) -> InboxItem | RouteRequest | None:
     try:
-        request: RequestContext = decode(SENDERS[letter.queue], letter.payload).request
+        item: InboxItem | RouteRequest = decode(SENDERS[letter.queue], letter.payload)
     except Exception:  # what it carries may be the very reason that it died
         log.exception("a dead letter can not be read", item=str(letter.item_id))
         return None
-    return request
+    return item
 
 
 def _words(letter: DeadLetter, request: RequestContext) -> str:

@@ -78,3 +78,15 @@ async def discard(connection: Connection, item_id: UUID) -> bool:
         "DELETE FROM queue_items WHERE id = $1 AND state = 'dead' RETURNING true", item_id
     )
     return bool(found)
+
+
+async def discard_deliveries(connection: Connection, delivery_id: UUID) -> int:
+    """Forget the dead letters of one delivery, which goes on in another item."""
+    rows = await connection.fetch(
+        """
+        DELETE FROM queue_items WHERE state = 'dead' AND queue = 'deliveries'
+          AND payload ->> 'delivery_id' = $1 RETURNING 1
+        """,
+        str(delivery_id),
+    )
+    return len(rows)

@@ -1,29 +1,53 @@
-"""The Switchboard's inbox: every message that was accepted, and where it went and why."""
+"""The Switchboard's inbox: every message that came in, and what became of it at the door."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from butlers.domain.message import InboundEnvelope
-from butlers.domain.request import RequestContext
-from butlers.domain.route import RouteDecision
+from butlers.domain.request import RequestContext, joined
 from butlers.store.database import Connection
+from butlers.wire.codec import encode
+
+
+class MessageState(StrEnum):
+    ACCEPTED = "accepted"
+    HELD = "held"  # until the owner says who the sender is
+    SKIPPED = "skipped"  # by a rule of the owner's; it is kept
+    NOTED = "noted"  # that it came; its text is not kept
 
 
 async def store_message(
-    connection: Connection, request: RequestContext, envelope: InboundEnvelope
+    connection: Connection,
+    request: RequestContext,
+    envelope: InboundEnvelope,
+    state: MessageState,
+    reason: str | None,
+    rule_id: UUID | None,
+    window: timedelta,
 ) -> UUID | None:
     """Keep a new message. For one that is known already: its request id, and nothing is written."""
+    key = envelope.dedupe_key
+    if key is None:
+        known = await _same_content(connection, request, envelope, window)
+        if known is not None:
+            return known
+        key = joined("content", str(request.request_id))
     created = await connection.fetchval(
         """
         INSERT INTO message_inbox (request_id, dedupe_key, channel, endpoint, sender, thread, text,
-                                   raw, content_hash, policy_tier, trace_id, observed_at, received_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+                                   raw, content_hash, policy_tier, trace_id, observed_at, received_at,
+                                   event_id, reply_to, conversation, sender_roles, attachments, state,
+                                   state_reason, rule_id)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
+                $20, $21)
         ON CONFLICT (dedupe_key) DO NOTHING RETURNING true
         """,
         request.request_id,
-        envelope.dedupe_key,
+        key,
         request.source_channel,
         request.source_endpoint_identity,
         request.source_sender_identity,
@@ -35,45 +59,83 @@ async def store_message(
         request.trace_id,
         envelope.event.observed_at,
         request.received_at,
+        request.source_event_identity,
+        envelope.event.external_reply_to,
+        request.conversation,
+        list(request.sender_roles),
+        [encode(file) for file in envelope.payload.attachments],
+        state,
+        reason,
+        rule_id,
     )
     if created:
         return None
-    known: UUID = await connection.fetchval(
-        "SELECT request_id FROM message_inbox WHERE dedupe_key = $1", envelope.dedupe_key
+    found: UUID = await connection.fetchval(
+        "SELECT request_id FROM message_inbox WHERE dedupe_key = $1", key
     )
-    return known
+    return found
 
 
-async def read_decision(connection: Connection, request_id: UUID) -> RouteDecision | None:
-    row = await connection.fetchrow(
-        "SELECT route_target, route_rule, route_reason FROM message_inbox WHERE request_id = $1",
-        request_id,
-    )
-    if row is None or row["route_target"] is None:
-        return None
-    return RouteDecision(row["route_target"], row["route_rule"], row["route_reason"])
-
-
-async def store_decision(
-    connection: Connection, request_id: UUID, decision: RouteDecision
-) -> RouteDecision:
-    """Keep the first decision. A retry of the message finds it and goes the same way."""
-    await connection.execute(
+async def _same_content(
+    connection: Connection, request: RequestContext, envelope: InboundEnvelope, window: timedelta
+) -> UUID | None:
+    """The same words of the same sender a moment ago, where nothing better tells a repeat."""
+    lock = joined(request.conversation, request.source_sender_identity, envelope.content_hash)
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", lock)
+    found: UUID | None = await connection.fetchval(
         """
-        UPDATE message_inbox SET route_target = $2, route_rule = $3, route_reason = $4
-        WHERE request_id = $1 AND route_target IS NULL
+        SELECT request_id FROM message_inbox
+        WHERE content_hash = $1 AND received_at > $2 AND event_id IS NULL
+          AND channel = $3 AND endpoint = $4 AND sender = $5 AND dedupe_key LIKE 'content:%'
+        ORDER BY received_at DESC LIMIT 1
         """,
-        request_id,
-        decision.target,
-        decision.rule,
-        decision.reason,
+        envelope.content_hash,
+        request.received_at - window,
+        request.source_channel,
+        request.source_endpoint_identity,
+        request.source_sender_identity,
     )
-    return await read_decision(connection, request_id) or decision
+    return found
 
 
-async def mark_routed(connection: Connection, request_id: UUID, when: datetime) -> None:
-    await connection.execute(
-        "UPDATE message_inbox SET routed_at = coalesce(routed_at, $2) WHERE request_id = $1",
-        request_id,
-        when,
+async def get_message(connection: Connection, request_id: UUID) -> dict[str, Any] | None:
+    row = await connection.fetchrow("SELECT * FROM message_inbox WHERE request_id = $1", request_id)
+    return dict(row) if row else None
+
+
+async def count_held(connection: Connection) -> int:
+    found: int = await connection.fetchval(
+        "SELECT count(*) FROM message_inbox WHERE state = 'held'"
+    )
+    return found
+
+
+async def list_held(connection: Connection) -> list[dict[str, Any]]:
+    """Who waits to be let in, and with how many messages."""
+    rows = await connection.fetch(
+        """
+        SELECT channel, sender, count(*) AS messages, min(received_at) AS since,
+               (array_agg(left(text, 200) ORDER BY received_at DESC))[1] AS latest
+        FROM message_inbox WHERE state = 'held' GROUP BY channel, sender ORDER BY since
+        """
+    )
+    return [dict(row) for row in rows]
+
+
+async def release_held(
+    connection: Connection, channel: str, sender: str, state: MessageState, roles: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """Give a sender's held messages another state; they come back oldest first."""
+    rows = await connection.fetch(
+        """
+        UPDATE message_inbox SET state = $3, state_reason = NULL, sender_roles = $4
+        WHERE channel = $1 AND sender = $2 AND state = 'held' RETURNING *
+        """,
+        channel,
+        sender,
+        state,
+        list(roles),
+    )
+    return sorted(
+        (dict(row) for row in rows), key=lambda row: (row["received_at"], row["request_id"])
     )

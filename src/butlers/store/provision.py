@@ -21,6 +21,7 @@ from butlers.wire.tokens import FleetKey
 log = structlog.get_logger()
 
 SHARED = "shared"
+SWITCHBOARD = "switchboard"  # says who is who
 PROVISION_LOCK = "butlers:provision"
 
 
@@ -189,6 +190,9 @@ class Provisioner:
         readable = f'SELECT ON TABLES TO "{role}"'
         await connection.execute(f'GRANT SELECT ON ALL TABLES IN SCHEMA "{SHARED}" TO "{role}"')
         await connection.execute(f'ALTER DEFAULT PRIVILEGES IN SCHEMA "{SHARED}" GRANT {readable}')
+        if place.butler == SWITCHBOARD:
+            tables = f'"{SHARED}".contacts, "{SHARED}".contact_channels'
+            await connection.execute(f'GRANT INSERT, UPDATE, DELETE ON {tables} TO "{role}"')
         await self._ensure_secrets_policy(connection, place.butler, role)
         await connection.execute(f'ALTER SCHEMA "{login.schema}" OWNER TO "{role}"')
 

@@ -16,7 +16,9 @@ def _from_row(row: asyncpg.Record) -> Registration:
         url=row["url"],
         description=row["description"],
         infrastructure=row["infrastructure"],
+        reflexes=tuple(row["reflexes"]),
         triggers=tuple(row["triggers"]),
+        capabilities=tuple(row["capabilities"]),
         contract_min=row["contract_min"],
         contract_max=row["contract_max"],
         liveness_ttl_s=row["liveness_ttl_s"],
@@ -27,13 +29,14 @@ async def register(connection: Connection, registration: Registration) -> None:
     await connection.execute(
         """
         INSERT INTO butler_registry (name, url, description, infrastructure, triggers,
-                                     contract_min, contract_max, liveness_ttl_s)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+                                     contract_min, contract_max, liveness_ttl_s, reflexes, capabilities)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
         ON CONFLICT (name) DO UPDATE
         SET url = excluded.url, description = excluded.description,
             infrastructure = excluded.infrastructure, triggers = excluded.triggers,
             contract_min = excluded.contract_min, contract_max = excluded.contract_max,
-            liveness_ttl_s = excluded.liveness_ttl_s, last_seen_at = now()
+            liveness_ttl_s = excluded.liveness_ttl_s, reflexes = excluded.reflexes,
+            capabilities = excluded.capabilities, last_seen_at = now()
         """,
         registration.name,
         registration.url,
@@ -43,6 +46,8 @@ async def register(connection: Connection, registration: Registration) -> None:
         registration.contract_min,
         registration.contract_max,
         registration.liveness_ttl_s,
+        list(registration.reflexes),
+        list(registration.capabilities),
     )
 
 
@@ -56,7 +61,8 @@ async def list_states(connection: Connection) -> list[dict[str, Any]]:
     rows = await connection.fetch(
         """
         SELECT name, url, description, infrastructure, contract_min, contract_max, liveness_ttl_s,
-               registered_at, last_seen_at, jsonb_array_length(triggers) AS triggers,
+               registered_at, last_seen_at, capabilities,
+               jsonb_array_length(reflexes) + jsonb_array_length(triggers) AS triggers,
                CASE WHEN last_seen_at > now() - liveness_ttl_s * interval '1 second' THEN 'active'
                     WHEN last_seen_at > now() - 2 * liveness_ttl_s * interval '1 second' THEN 'stale'
                     ELSE 'quarantined' END AS state

@@ -23,13 +23,23 @@ SELECT called_at AS at, tool, ok, replayed, error, duration_ms FROM tool_calls
 WHERE request_id = $1 AND session_id IS NOT NULL
 """
 INBOX = """
-SELECT received_at AS at, channel, sender, thread, policy_tier, route_target, route_rule, route_reason,
-       routed_at
+SELECT received_at AS at, channel, sender, sender_roles, thread, policy_tier, state, state_reason,
+       jsonb_array_length(attachments) AS attachments
 FROM message_inbox WHERE request_id = $1
 """
+DECISIONS = """
+SELECT decided_at AS at, target, rule, reason, part, after_previous, routed_at, ended_at, ended_well
+FROM route_decisions WHERE request_id = $1 ORDER BY position
+"""
 DELIVERIES = """
-SELECT accepted_at AS at, delivery_id, origin, intent, channel, target, provider_message_id, delivered_at
+SELECT accepted_at AS at, delivery_id, origin, intent, channel, target, state, reason, not_before,
+       expires_at, provider_message_id, delivered_at
 FROM deliveries WHERE request_id = $1
+"""
+ATTEMPTS = """
+SELECT started_at AS at, delivery_id, number, channel, target, ended_at, outcome, error_code, error,
+       response
+FROM delivery_attempts JOIN deliveries USING (delivery_id) WHERE request_id = $1
 """
 
 
@@ -41,10 +51,20 @@ async def read_path(connection: Connection, request_id: UUID, *, role: str) -> l
     ]
     if role == "switchboard":
         hops += await _read(connection, "received", INBOX, request_id)
+        hops += await _read(connection, "decided", DECISIONS, request_id)
     if role == "messenger":
         hops += await _read(connection, "delivery", DELIVERIES, request_id)
+        hops += await _read(connection, "attempt", ATTEMPTS, request_id)
     return sorted(hops, key=lambda hop: hop["at"])
 
 
 async def _read(connection: Connection, what: str, sql: str, key: object) -> list[Hop]:
     return [{"hop": what, **dict(row)} for row in await connection.fetch(sql, key)]
+
+
+async def routed_text(connection: Connection, request_id: UUID) -> str:
+    """All that came with a request to this butler, as it was routed: its text and what was said before."""
+    found: str | None = await connection.fetchval(
+        "SELECT payload::text FROM queue_items WHERE queue = 'routes' AND key = $1", str(request_id)
+    )
+    return found or ""

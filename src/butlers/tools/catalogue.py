@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from butlers.config.butler import Role
 from butlers.tools import (
+    approvals,
     attachments,
+    connectors,
+    contacts,
+    control,
     dead_letters,
     messenger,
     modules,
@@ -15,6 +19,7 @@ from butlers.tools import (
     state,
     status,
     switchboard,
+    triage,
 )
 from butlers.tools.base import ToolSpec, spec_of
 
@@ -28,8 +33,11 @@ COMMON = (
     *state.TOOLS,
     *schedules.TOOLS,
     *modules.TOOLS,
+    *control.TOOLS,
 )
-BY_ROLE = {Role.SWITCHBOARD: switchboard.TOOLS, Role.MESSENGER: messenger.TOOLS}
+SWITCHBOARDS = (*switchboard.TOOLS, *triage.TOOLS, *contacts.TOOLS, *connectors.TOOLS)
+MESSENGERS = (*messenger.TOOLS, *approvals.TOOLS)
+BY_ROLE = {Role.SWITCHBOARD: SWITCHBOARDS, Role.MESSENGER: MESSENGERS}
 
 
 def core_tools(role: Role) -> tuple[ToolSpec, ...]:

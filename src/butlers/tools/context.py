@@ -13,6 +13,8 @@ from butlers.domain.caller import Caller
 from butlers.domain.clock import Clock
 from butlers.domain.module import ModuleControl
 from butlers.domain.request import RequestContext
+from butlers.ingest.office import FrontOffice
+from butlers.routing.traffic import Traffic
 from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.spawner import Spawner
 from butlers.store.database import Connection, Database
@@ -32,6 +34,8 @@ class Services:
     status: Callable[[], Awaitable[dict[str, Any]]]
     scheduler: Scheduler
     modules: ModuleControl
+    front: FrontOffice | None = None  # the Switchboard's
+    traffic: Traffic | None = None  # the Messenger's
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,11 @@ class CallContext:
     @property
     def butler(self) -> str:
         return self.services.config.name
+
+    @property
+    def front(self) -> FrontOffice:
+        assert self.services.front is not None  # only the Switchboard has the tools that ask for it
+        return self.services.front
 
     @property
     def clock(self) -> Clock:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from butlers.channels.console import ENDPOINT
 from butlers.domain.caller import PEERS, SESSIONS
-from butlers.domain.delivery import DeliveryRequest, Intent
+from butlers.domain.delivery import DeliveryRequest, Intent, check_emoji
 from butlers.domain.errors import InvalidArguments, NotAllowed
 from butlers.domain.ids import uuid7
-from butlers.domain.message import Channel, check_storable, check_text
+from butlers.domain.links import links_from
+from butlers.domain.message import Channel
+from butlers.domain.request import RequestContext
 from butlers.domain.route import RouteRequest
 from butlers.routing.notify import SWITCHBOARD, queue_delivery, queue_reply
 from butlers.routing.routes import accept_route
+from butlers.store.request_path import routed_text
 from butlers.tools.base import tool
 from butlers.tools.context import CallContext
 
@@ -30,26 +34,20 @@ async def route_execute(ctx: CallContext, route: RouteRequest) -> dict[str, Any]
 @tool(callers=SESSIONS)
 async def notify(
     ctx: CallContext,
-    message: str,
+    message: str = "",
     intent: Intent = Intent.SEND,
     channel: str | None = None,
     recipient: str | None = None,
+    emoji: str | None = None,
 ) -> dict[str, Any]:
     """Say something to the person.
 
     intent "reply" answers the message this session was started for, where it came from.
+    intent "react" puts an emoji on that message, without text.
     intent "send" starts a new message; channel and recipient default to the owner's console.
     """
-    check_text(message)
-    check_storable("the address", [channel or "", recipient or ""])
     ordinal = ctx.key.ordinal if ctx.key else 0
-    if intent is Intent.REPLY:
-        if ctx.request is None:
-            raise InvalidArguments(
-                "there is no message to reply to", hint='use intent "send" with a channel'
-            )
-        delivery_id = await queue_reply(ctx.connection, ctx.butler, ctx.request, message, ordinal)
-    else:
+    if intent is Intent.SEND:
         delivery_id = await queue_delivery(
             ctx.connection,
             DeliveryRequest(
@@ -57,13 +55,39 @@ async def notify(
                 origin=ctx.butler,
                 intent=intent,
                 channel=channel or Channel.CONSOLE,
-                target=recipient or "console:owner",
+                target=recipient or ENDPOINT,
                 message=message,
                 request_id=ctx.key.request_id if ctx.key else None,
                 ordinal=ordinal,
+                emoji=emoji,
+                outside_links=await _outside_links(ctx, message),
             ),
         )
+    else:
+        request = _answerable(ctx, intent)
+        if intent is Intent.REACT:
+            check_emoji(emoji)
+        elif emoji is not None:
+            raise InvalidArguments('only intent "react" takes an emoji')
+        delivery_id = await queue_reply(
+            ctx.connection, ctx.butler, request, message, ordinal, emoji=emoji
+        )
     return {"status": "accepted", "delivery_id": str(delivery_id)}
+
+
+def _answerable(ctx: CallContext, intent: Intent) -> RequestContext:
+    if ctx.request is None:
+        raise InvalidArguments(
+            f"there is no message to {intent} to", hint='use intent "send" with a channel'
+        )
+    return ctx.request
+
+
+async def _outside_links(ctx: CallContext, message: str) -> tuple[str, ...]:
+    """Links that a message may have from somebody else than the owner, who wrote what caused it."""
+    if ctx.request is None or ctx.request.is_owners:
+        return ()
+    return links_from(message, await routed_text(ctx.connection, ctx.request.request_id))
 
 
 TOOLS = (route_execute, notify)

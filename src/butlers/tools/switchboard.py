@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Literal
+from uuid import UUID
 
 from butlers.domain.caller import OWNER_ONLY, PEERS, CallerKind
 from butlers.domain.delivery import DeliveryRequest
@@ -18,10 +19,11 @@ from butlers.domain.message import (
 )
 from butlers.domain.registration import Registration
 from butlers.domain.route import RouteDecision
-from butlers.ingest.accept import INBOX, accept
+from butlers.ingest.accept import INBOX, Accepted
+from butlers.ingest.triage import candidates
 from butlers.routing.deliver import DELIVERIES
-from butlers.store import queue
-from butlers.store.inbox import store_decision
+from butlers.store import conversation, decisions, queue
+from butlers.store.pause import read_pause
 from butlers.store.registry import list_registrations, list_states
 from butlers.store.registry import register as store_registration
 from butlers.tools.base import Effect, tool
@@ -43,12 +45,15 @@ async def ingest(
 ) -> dict[str, Any]:
     """Take one message in. It is stored and committed before this answers; a repeat is a duplicate."""
     envelope = InboundEnvelope(source, event, sender, payload, control or Control(), schema_version)
-    capacity = ctx.services.config.buffer.queue_capacity
-    accepted = await accept(ctx.connection, envelope, ctx.clock, capacity=capacity)
+    return as_answer(await ctx.front.accept(ctx.connection, envelope))
+
+
+def as_answer(accepted: Accepted) -> dict[str, Any]:
     return {
         "request_id": str(accepted.request_id),
-        "status": accepted.status,
+        "status": str(accepted.state),
         "duplicate": accepted.duplicate,
+        "triage_target": accepted.target,
     }
 
 
@@ -60,22 +65,44 @@ async def register(ctx: CallContext, registration: Registration) -> dict[str, An
     await store_registration(ctx.connection, registration)
     for waiting in (INBOX, DELIVERIES):
         await queue.hurry(ctx.connection, waiting)
-    return {"status": "registered"}
+    paused = await read_pause(ctx.connection, ctx.clock.now())
+    return {"status": "registered", "pause": encode(paused) if paused else None}
 
 
 @tool(callers=frozenset({CallerKind.SESSION}))
-async def assign(ctx: CallContext, butler: str, reason: str) -> dict[str, Any]:
-    """Say which butler the message of this session is for, and in a few words why."""
+async def assign(
+    ctx: CallContext,
+    butler: str,
+    reason: str,
+    part: str | None = None,
+    after_previous: bool = False,
+) -> dict[str, Any]:
+    """Say which butler the message of this session is for, and in a few words why.
+
+    Where it is for several, call this once for each, with that butler's part of it.
+    """
     if ctx.request is None:
         raise InvalidArguments("there is no message to assign")
-    check_storable("the reason", [reason])
-    known = {one.name: one for one in await list_registrations(ctx.connection)}
-    if butler not in known or known[butler].infrastructure:
-        names = ", ".join(name for name, one in known.items() if not one.infrastructure)
-        raise NotFound(f"there is no butler {butler!r} to take it", hint=f"butlers: {names}")
-    decision = RouteDecision(butler, "classified", reason[:LONGEST_REASON])
-    kept = await store_decision(ctx.connection, ctx.request.request_id, decision)
-    return {"butler": kept.target}
+    check_storable("the reason and the part", [reason, part or ""])
+    names = [one.name for one in candidates(await list_registrations(ctx.connection))]
+    if butler not in names:
+        raise NotFound(
+            f"there is no butler {butler!r} to take it", hint=f"butlers: {', '.join(names)}"
+        )
+    decision = RouteDecision(
+        butler, "classified", reason[:LONGEST_REASON], (part or "").strip() or None, after_previous
+    )
+    added = await decisions.propose(ctx.connection, ctx.request.request_id, decision)
+    return {"butler": butler, "added": added}
+
+
+@tool(callers=PEERS)
+async def route_ended(ctx: CallContext, request_id: UUID, well: bool) -> dict[str, Any]:
+    """How a butler's part of a message ended. What waited for it goes on."""
+    if not await decisions.mark_ended(ctx.connection, request_id, ctx.caller.name, well=well):
+        raise NotFound(f"{ctx.caller.name} has no part of the message {request_id}")
+    await queue.hurry(ctx.connection, INBOX)
+    return {"status": "noted"}
 
 
 @tool(callers=OWNER_ONLY, effect=Effect.READ)
@@ -90,10 +117,13 @@ async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]
     """Take a delivery for the Messenger. It is stored before this answers."""
     if delivery.origin != ctx.caller.name:
         raise NotAllowed(f"{ctx.caller.name} can not deliver in the name of {delivery.origin}")
+    key = delivery.idempotency_key
     created = await queue.enqueue(
-        ctx.connection, DELIVERIES, delivery.idempotency_key, encode(delivery)
+        ctx.connection, DELIVERIES, key, encode(delivery), lane=delivery.lane
     )
+    if created:
+        await conversation.keep_said(ctx.connection, delivery)
     return {"status": "accepted", "duplicate": not created}
 
 
-TOOLS = (ingest, register, assign, registry_list, deliver)
+TOOLS = (ingest, register, assign, route_ended, registry_list, deliver)

@@ -434,6 +434,7 @@ def request_context(text: str = "test") -> RequestContext:
         source_endpoint_identity="console:owner",
         source_sender_identity="owner",
         source_thread_identity=text,
+        sender_roles=("owner",),
     )
 
 

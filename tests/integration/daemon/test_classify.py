@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -9,11 +10,11 @@ import pytest
 
 from butlers.domain.errors import ButlersError, NotFound
 from butlers.wire.client import McpClient
-from integration.daemon.house import House, envelope, until
+from integration.daemon.house import House, envelope, request_context, until
 from integration.daemon.thinker import Thinker, unreached
 
 BUTLERS: dict[str, dict[str, Any]] = {
-    "health": {"description": "Keeps measurements.", "triggers": ["(?i)weight .*"]},
+    "health": {"description": "Keeps measurements.", "reflexes": ["(?i)weight .*"]},
     "travel": {"description": "Knows trips."},
     "general": {"description": "Everything else."},
     "messenger": {"description": "The way out.", "infrastructure": True},
@@ -35,13 +36,13 @@ async def decided(house: House, text: str) -> tuple[str, str, str]:
 
     async def look() -> list[dict[str, Any]]:
         return await house.rows(
-            "SELECT route_target, route_rule, route_reason FROM message_inbox"
-            " WHERE request_id = $1 AND route_target IS NOT NULL",
+            "SELECT target, rule, reason FROM route_decisions JOIN message_inbox USING (request_id)"
+            " WHERE request_id = $1 AND message_inbox.decided_at IS NOT NULL",
             request_id,
         )
 
     (row,) = await until("a decision", look)
-    return row["route_target"], row["route_rule"], row["route_reason"]
+    return row["target"], row["rule"], row["reason"]
 
 
 async def test_a_session_says_whose_it_is(desk: House) -> None:
@@ -61,10 +62,10 @@ async def test_a_session_says_whose_it_is(desk: House) -> None:
     assert asked.terms.grants.access == "sealed"
 
 
-async def test_what_a_trigger_knows_costs_no_session(desk: House) -> None:
+async def test_what_a_reflex_knows_costs_no_session(desk: House) -> None:
     desk.butler.spawner.model = model = Thinker()
     target, rule, _ = await decided(desk, "weight 80 kg")
-    assert (target, rule, model.asked) == ("health", "trigger", [])
+    assert (target, rule, model.asked) == ("health", "reflex", [])
 
 
 async def test_without_a_model_it_goes_to_the_general_one(desk: House) -> None:
@@ -93,17 +94,23 @@ async def test_a_session_that_fails_or_says_nothing_changes_nothing(desk: House)
         assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
 
 
-async def test_the_first_word_counts(desk: House) -> None:
-    """A model that changes its mind, or a second run of it, finds the decision made."""
+async def test_what_is_decided_stays_decided(desk: House) -> None:
+    """A second run of a message, or a model that is late, finds the decision made."""
 
     async def think(butler: McpClient) -> str:
-        first = await butler.call("assign", {"butler": "travel", "reason": "first"})
-        second = await butler.call("assign", {"butler": "health", "reason": "second"})
-        assert (first["butler"], second["butler"]) == ("travel", "travel")
+        await butler.call("assign", {"butler": "travel", "reason": "first"})
         return ""
 
     desk.butler.spawner.model = Thinker(think)
     assert await decided(desk, "hello?") == ("travel", "classified", "first")
+    (row,) = await desk.rows("SELECT request_id FROM message_inbox")
+    late = replace(request_context(), request_id=row["request_id"])
+    async with desk.session(request=late) as session:
+        answer = await session.call("assign", {"butler": "health", "reason": "late"})
+    assert not answer["added"]
+    assert [one["target"] for one in await desk.rows("SELECT target FROM route_decisions")] == [
+        "travel"
+    ]
 
 
 async def test_nobody_else_assigns(desk: House) -> None:

@@ -41,8 +41,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "unknown channel": (envelope(source={"channel": "pigeon"}), "unknown_channel"),
     "unknown channel with NUL": (envelope(source={"channel": "\x00"}), "unknown_channel"),
     "no event id": (without("event", "external_event_id"), "invalid_arguments"),
-    "empty event id": (envelope(event={"external_event_id": ""}), "invalid_message"),
-    "blank event id": (envelope(event={"external_event_id": " "}), "invalid_message"),
+    "an event id that no index holds": (
+        envelope(event={"external_event_id": "x" * 1001}),
+        "invalid_message",
+    ),
+    "metadata with its raw text": (
+        envelope(payload={"raw": {"a": 1}}, control={"ingestion_tier": "metadata"}),
+        "invalid_message",
+    ),
     "naive timestamp": (
         envelope(event={"observed_at": "2026-05-03T09:00:00"}),
         "invalid_message",
@@ -103,6 +109,7 @@ async def test_a_message_is_committed_when_its_answer_is_there(switchboard: Hous
         "request_id": str(row["request_id"]),
         "status": "accepted",
         "duplicate": False,
+        "triage_target": None,
     }
     assert UUID(answer["request_id"]).version == 7
     assert (row["text"], row["channel"], row["endpoint"]) == (
@@ -181,8 +188,8 @@ async def test_a_message_nobody_can_take_yet_is_kept_and_tried_again(switchboard
     (item,) = await until("an attempt", tried)
     assert "general has not registered" in item["error"]
     assert item["state"] in ("ready", "leased")
-    (row,) = await switchboard.rows("SELECT route_target, route_rule, routed_at FROM message_inbox")
-    assert row == {"route_target": "general", "route_rule": "fallback", "routed_at": None}
+    (row,) = await switchboard.rows("SELECT target, rule, routed_at FROM route_decisions")
+    assert row == {"target": "general", "rule": "fallback", "routed_at": None}
 
 
 # -- in another's name -----------------------------------------------------------------------------

@@ -34,3 +34,8 @@ def test_it_sorts_by_time() -> None:
 
 def test_no_two_are_the_same() -> None:
     assert len({uuid7() for _ in range(10_000)}) == 10_000
+
+
+def test_those_of_one_process_sort_in_the_order_they_were_made() -> None:
+    made = [uuid7() for _ in range(20_000)]
+    assert made == sorted(made)

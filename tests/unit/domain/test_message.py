@@ -78,8 +78,8 @@ def test_a_message_that_can_be_stored_and_answered_is_taken(changes: dict[str, A
         ({"source_endpoint_identity": "\0"}, InvalidMessage),
         ({"sender_identity": "\ud800"}, InvalidMessage),
         ({"event_external_event_id": "\0"}, InvalidMessage),
-        ({"event_external_event_id": ""}, InvalidMessage),
-        ({"event_external_event_id": " "}, InvalidMessage),
+        ({"event_external_event_id": "e" * 1_001}, InvalidMessage),
+        ({"event_external_thread_id": "t" * 1_001}, InvalidMessage),
         ({"event_external_thread_id": "\0"}, InvalidMessage),
         ({"control_idempotency_key": "\0"}, InvalidMessage),
         ({"control_trace_id": "\0"}, InvalidMessage),
@@ -146,3 +146,8 @@ def test_the_urgent_is_served_first() -> None:
     assert ranked == [PolicyTier.HIGH_PRIORITY, PolicyTier.INTERACTIVE, PolicyTier.DEFAULT]
     assert Control().policy_tier is PolicyTier.DEFAULT
     assert Channel.CONSOLE == "console"
+
+
+def test_a_source_without_ids_has_no_key() -> None:
+    assert envelope(event_external_event_id=" ").dedupe_key is None
+    assert envelope(event_external_event_id="", control_idempotency_key="k").dedupe_key

@@ -1,66 +1,144 @@
-"""Which butler a message is for: by advertised triggers, first by name, else the general one."""
+"""Which butler a message is for: rules, reflexes, threads, triggers, in this order; else the general one."""
 
 from __future__ import annotations
 
 from structlog.testing import capture_logs
 
+from butlers.domain.ids import uuid7
 from butlers.domain.registration import Registration
-from butlers.ingest.triage import decide
-
-
-def butler(name: str, *triggers: str, infrastructure: bool = False) -> Registration:
-    return Registration(
-        name, "http://127.0.0.1:9/mcp", "test", infrastructure=infrastructure, triggers=triggers
-    )
-
+from butlers.domain.route import RouteDecision
+from butlers.domain.rule import RuleAction, RuleKind, TriageRule
+from butlers.ingest.rules import Letter
+from butlers.ingest.triage import Affinity, Step, candidates, decide
 
 WEIGHT = r"(?i)weight\s+\d+"
 
 
-def test_a_trigger_decides_and_the_reason_is_kept() -> None:
-    decision = decide("Weight 80", [butler("finance", "spent .+"), butler("health", WEIGHT)])
-    assert (decision.target, decision.rule) == ("health", "trigger")
+def butler(
+    name: str, *reflexes: str, triggers: tuple[str, ...] = (), infrastructure: bool = False
+) -> Registration:
+    return Registration(
+        name,
+        "http://127.0.0.1:9/mcp",
+        "test",
+        infrastructure=infrastructure,
+        reflexes=reflexes,
+        triggers=triggers,
+    )
+
+
+def steps(
+    text: str,
+    registrations: list[Registration],
+    rules: tuple[TriageRule, ...] = (),
+    affinity: Affinity = Affinity(),  # noqa: B008
+) -> list[Step]:
+    return decide(Letter("console", "owner", text, {}), registrations, rules, affinity)
+
+
+def decided(text: str, registrations: list[Registration]) -> RouteDecision:
+    decision = steps(text, registrations)[-1].decision
+    assert decision is not None
+    return decision
+
+
+def test_a_reflex_decides_and_the_reason_is_kept() -> None:
+    decision = decided("Weight 80", [butler("finance", "spent .+"), butler("health", WEIGHT)])
+    assert (decision.target, decision.rule) == ("health", "reflex")
     assert repr(WEIGHT) in decision.reason
 
 
-def test_the_whole_message_must_match() -> None:
-    assert decide("my weight 80 is fine", [butler("health", WEIGHT)]).rule == "fallback"
-    assert decide("  weight 80\n", [butler("health", WEIGHT)]).rule == "trigger"
+def test_a_reflex_takes_whole_messages_only() -> None:
+    assert decided("my weight 80 is fine", [butler("health", WEIGHT)]).rule == "fallback"
+    assert decided("  weight 80\n", [butler("health", WEIGHT)]).rule == "reflex"
+
+
+def test_a_trigger_is_found_anywhere_in_the_message() -> None:
+    found = decided("what was my Weight again?", [butler("health", triggers=("weight",))])
+    assert (found.target, found.rule) == ("health", "trigger")
 
 
 def test_the_first_of_those_given_wins() -> None:
     """The registry hands them over by name."""
     both = [butler("diet", WEIGHT), butler("health", WEIGHT)]
-    assert decide("weight 80", both).target == "diet"
-    assert decide("weight 80", both[::-1]).target == "health"
+    assert decided("weight 80", both).target == "diet"
+    assert decided("weight 80", both[::-1]).target == "health"
+
+
+def test_the_steps_come_in_their_order_and_each_says_what_it_found() -> None:
+    everyone = [
+        butler("a-rule"),
+        butler("b-reflex", WEIGHT),
+        butler("c-thread"),
+        butler("d-trigger", triggers=("weight",)),
+        butler("general"),
+    ]
+    rule = TriageRule(uuid7(), RuleKind.SENDER, "owner", RuleAction.ROUTE, target="a-rule")
+    thread = Affinity(frozenset({"c-thread"}), "its thread has been there")
+    told = [
+        (step.name, step.decision.target if step.decision else None)
+        for step in steps("weight 80", everyone, (rule,), thread)
+    ]
+    assert told == [("rules", "a-rule")]
+    assert steps("weight 80", everyone, (), thread)[-1].decision == RouteDecision(
+        "b-reflex", "reflex", f"matches {WEIGHT!r}"
+    )
+    assert steps("my weight", everyone, (), thread)[-1].decision == RouteDecision(
+        "c-thread", "affinity", "its thread has been there"
+    )
+    last = steps("my weight", everyone)
+    assert [step.name for step in last] == ["rules", "reflexes", "affinity", "triggers"]
+    assert all(step.found for step in last)
+    assert [step.name for step in steps("hello", everyone)][-1] == "fallback"
+
+
+def test_a_thread_that_has_been_with_several_says_nothing() -> None:
+    both = [butler("health"), butler("travel")]
+    torn = Affinity(frozenset({"health", "travel"}), "its thread has been there")
+    found = steps("hello", both, (), torn)
+    assert found[2].found == "it has been with several: health, travel"
+    assert found[-1].decision is not None
+    assert found[-1].decision.rule == "fallback"
+
+
+def test_a_thread_of_a_butler_that_is_gone_says_nothing() -> None:
+    gone = Affinity(frozenset({"poker"}), "its thread has been there")
+    assert steps("hello", [butler("health")], (), gone)[-1].name == "fallback"
 
 
 def test_infrastructure_is_never_a_target() -> None:
-    decision = decide("weight 80", [butler("messenger", ".*", infrastructure=True)])
+    decision = decided("weight 80", [butler("messenger", ".*", infrastructure=True)])
     assert (decision.target, decision.rule) == ("general", "fallback")
+
+
+def test_a_butler_that_speaks_another_contract_is_no_candidate() -> None:
+    later = Registration("later", "http://127.0.0.1:9/mcp", "x", contract_min=2, contract_max=3)
+    both = Registration("both", "http://127.0.0.1:9/mcp", "x", contract_min=1, contract_max=3)
+    assert [one.name for one in candidates([later, both])] == ["both"]
 
 
 def test_what_nobody_knows_goes_to_general() -> None:
-    decision = decide("hello", [])
+    decision = decided("hello", [])
     assert (decision.target, decision.rule) == ("general", "fallback")
     assert decision.reason
-    assert decide("hello", [butler("health", WEIGHT), butler("idle")]) == decision
+    assert decided("hello", [butler("health", WEIGHT), butler("idle")]) == decision
 
 
 def test_a_bad_pattern_is_left_out_and_said_once() -> None:
     bad = "(?P<unclosed-in-test-triage"
     registrations = [butler("broken", bad, WEIGHT), butler("health", WEIGHT)]
     with capture_logs() as logs:
-        assert decide("weight 80", registrations).target == "broken"  # by its good pattern
-        assert decide("weight 81", [butler("broken", bad), butler("health", WEIGHT)]).target == (
-            "health"
-        )
-    (said,) = [entry for entry in logs if entry["event"] == "advertised trigger ignored"]
-    assert said["pattern"] == bad
-    assert said["log_level"] == "warning"
+        assert decided("weight 80", registrations).target == "broken"  # by its good pattern
+        broken = butler("broken", bad, triggers=(bad,))
+        assert decided("weight 81", [broken, butler("health", WEIGHT)]).target == "health"
+        assert decided("weight eighty-one", [broken]).rule == "fallback"
+    said = [entry["event"] for entry in logs]
+    assert said == ["advertised reflex ignored", "pattern ignored"]
+    assert {entry["pattern"] for entry in logs} == {bad}
+    assert {entry["log_level"] for entry in logs} == {"warning"}
 
 
 def test_a_pattern_that_would_take_forever_does_not() -> None:
     """RE2 runs in linear time, whatever a butler advertises."""
-    evil = butler("evil", r"(a*)*b")
-    assert decide("a" * 900, [evil]).rule == "fallback"
+    evil = butler("evil", r"(a*)*b", triggers=(r"(a*)*b",))
+    assert decided("a" * 900, [evil]).rule == "fallback"

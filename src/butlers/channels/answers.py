@@ -1,0 +1,69 @@
+"""What an HTTP answer means for a delivery: refused, busy, failed, or nobody knows."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import httpx
+
+from butlers.domain.errors import (
+    ChannelBusy,
+    ChannelError,
+    ChannelFailed,
+    ChannelUnavailable,
+    DeliveryRefused,
+    DeliveryUncertain,
+)
+
+LONGEST_PAUSE_S = 3600.0
+SHORTEST_PAUSE_S = 1.0
+
+# Whoever answers so stands in between, and does not know what the one behind did.
+_IN_BETWEEN = frozenset({502, 504})
+# The request was not looked at, or another with its key is being worked on.
+_NOT_NOW = frozenset({408, 425, 503})
+_CONFLICT = 409
+_TOO_MANY = 429
+_SERVER_ERRORS = 500
+
+
+def error_for(answer: httpx.Response, text: str, now: datetime) -> ChannelError:
+    """The error that stands for an answer other than 2xx."""
+    status, host = answer.status_code, answer.request.url.host
+    said = f"{host} answered {status} {answer.reason_phrase}".rstrip()
+    pause_s = retry_after(answer.headers.get("retry-after"), now)
+    if status == _TOO_MANY or (status in _NOT_NOW and pause_s is not None):
+        busy = ChannelBusy(said, response=text)
+        busy.pause_s = pause_s if pause_s is not None else busy.pause_s
+        return busy
+    if status in _NOT_NOW:
+        return ChannelUnavailable(said, response=text)
+    if status in _IN_BETWEEN:
+        return DeliveryUncertain(said, response=text)
+    if status == _CONFLICT or status >= _SERVER_ERRORS:
+        return ChannelFailed(said, response=text)
+    if answer.has_redirect_location:
+        return DeliveryRefused(
+            said, hint="redirects are not followed; configure the new address", response=text
+        )
+    return DeliveryRefused(said, response=text)
+
+
+def retry_after(header: str | None, now: datetime) -> float | None:
+    """Seconds, however the header says it; None where it says nothing that can be read."""
+    if not header:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(header)
+        except ValueError:
+            return None
+        when = when if when.tzinfo else when.replace(tzinfo=UTC)
+        seconds = (when - now).total_seconds()
+    if math.isnan(seconds):
+        return None
+    return min(max(seconds, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)

@@ -1,0 +1,63 @@
+"""What the door itself saw of each source in the last minutes, whatever the source says of itself."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from butlers.domain.clock import Clock
+
+WINDOW_S = 60.0
+MOST_SOURCES = 1_000
+MOST_EVENTS = 10_000
+
+
+class Seen(StrEnum):
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    new: int = 0
+    duplicate: int = 0
+    refused: int = 0
+    last_refusal: str | None = None
+
+
+@dataclass(slots=True)
+class _Source:
+    events: deque[tuple[float, Seen]] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
+    last_refusal: str | None = None
+
+
+class Tally:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sources: dict[tuple[str, str], _Source] = {}
+
+    def count(self, channel: str, endpoint: str, seen: Seen, why: str | None = None) -> None:
+        key = (channel, endpoint)
+        if key not in self._sources and len(self._sources) >= MOST_SOURCES:
+            return  # somebody makes up names; the known ones are still counted
+        source = self._sources.setdefault(key, _Source())
+        source.events.append((self._clock.monotonic(), seen))
+        source.last_refusal = why or source.last_refusal
+
+    def counts(self, channel: str, endpoint: str) -> Counts:
+        """Of the last minute."""
+        source = self._sources.get((channel, endpoint))
+        if source is None:
+            return Counts()
+        since = self._clock.monotonic() - WINDOW_S
+        while source.events and source.events[0][0] < since:
+            source.events.popleft()
+        kinds = [seen for _, seen in source.events]
+        return Counts(
+            kinds.count(Seen.NEW),
+            kinds.count(Seen.DUPLICATE),
+            kinds.count(Seen.REFUSED),
+            source.last_refusal,
+        )

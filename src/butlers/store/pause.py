@@ -1,0 +1,46 @@
+"""Whether the owner has paused the fleet, and until when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from butlers.domain.errors import Postponed
+from butlers.domain.strict import STRICT
+from butlers.store.database import Connection
+
+LOOK_AGAIN = timedelta(days=1)  # where a pause has no end; ending it wakes what waits anyway
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    since: datetime
+    until: datetime | None = None  # None: until it is ended
+    __pydantic_config__ = STRICT
+
+
+async def begin_pause(connection: Connection, until: datetime | None) -> Pause:
+    since: datetime = await connection.fetchval(
+        "INSERT INTO pause (until) VALUES ($1)"
+        " ON CONFLICT (one) DO UPDATE SET until = excluded.until RETURNING since",
+        until,
+    )
+    return Pause(since, until)
+
+
+async def end_pause(connection: Connection) -> bool:
+    return bool(await connection.fetchval("DELETE FROM pause RETURNING true"))
+
+
+async def read_pause(connection: Connection, now: datetime) -> Pause | None:
+    row = await connection.fetchrow(
+        "SELECT since, until FROM pause WHERE until IS NULL OR until > $1", now
+    )
+    return Pause(row["since"], row["until"]) if row else None
+
+
+async def mind_pause(connection: Connection, now: datetime) -> None:
+    """Keep the work for later while the house is paused."""
+    pause = await read_pause(connection, now)
+    if pause is not None:
+        raise Postponed("the owner has paused the house", pause.until or now + LOOK_AGAIN)

@@ -1,0 +1,139 @@
+"""Deliveries and approvals on the command line, against a fleet that posts to a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from butlers.domain.ids import uuid7
+from support.fleet import wait_for
+from support.hooked_fleet import HookedFleet, hooked_fleet
+from support.webhook_server import CLOSE, FAIL, status
+
+
+@pytest.fixture(scope="module")
+def fleet(template_home: Path) -> Iterator[HookedFleet]:
+    with hooked_fleet(template_home) as running:
+        yield running
+
+
+def run(fleet: HookedFleet, *arguments: str) -> str:
+    done = fleet.butlers(*arguments)
+    assert done.returncode == 0, done.stderr.decode()
+    printed: str = done.stdout.decode()
+    return printed
+
+
+def listed(fleet: HookedFleet, *arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run(fleet, *arguments, "--json"))
+    return found
+
+
+def refused(fleet: HookedFleet, *arguments: str) -> str:
+    done = fleet.butlers(*arguments)
+    said: str = done.stderr.decode()
+    assert done.returncode == 1
+    assert "hint:" in said
+    return said
+
+
+def test_an_unknown_delivery_is_listed_shown_and_sent_again(fleet: HookedFleet) -> None:
+    fleet.server.script(CLOSE)
+    sent = fleet.notify("plain:anna", "is this there?")
+    fleet.wait_state(sent, "unknown")
+
+    found = listed(fleet, "deliveries", "list", "--state", "unknown")
+    assert [one["delivery_id"] for one in found] == [str(sent)]
+    table = run(fleet, "deliveries", "list", "--state", "unknown")
+    assert str(sent) in table
+    assert "did not answer" in table
+    shown = json.loads(run(fleet, "deliveries", "show", str(sent)))
+    assert [attempt["outcome"] for attempt in shown["attempts"]] == ["uncertain"]
+
+    assert str(sent) in run(fleet, "deliveries", "resend", str(sent))
+    fleet.wait_state(sent, "delivered")
+    assert fleet.server.times[str(sent)] == 2
+    assert "delivered" in refused(fleet, "deliveries", "resend", str(sent))
+
+
+def test_the_trace_shows_state_reason_and_each_attempt(fleet: HookedFleet) -> None:
+    request_id = uuid7()
+    fleet.server.script(FAIL, status(422, "no such person"))
+    sent = fleet.reply("plain:anna", "hello", request_id)
+    fleet.wait_state(sent, "failed")
+    told = run(fleet, "trace", str(request_id))
+    lines = [line for line in told.splitlines() if " messenger " in line]
+    assert [line.split()[3] for line in lines] == ["delivery", "attempt", "attempt"]
+    assert "reply to plain:anna, failed" in lines[0]
+    assert "number 1 to plain:anna, failed" in lines[1]
+    assert "number 2 to plain:anna, refused" in lines[2]
+    assert "no such person" in lines[2]
+
+
+def test_approvals_are_listed_approved_and_rejected(fleet: HookedFleet) -> None:
+    wanted, unwanted = (fleet.notify(f"plain:{who}", "may I?") for who in ("ben", "carol"))
+    asked = {action["delivery_id"]: action["id"] for action in _open(fleet, wanted, unwanted)}
+    assert "may I?" in run(fleet, "approvals", "list")
+
+    assert str(wanted) in run(fleet, "approvals", "approve", asked[str(wanted)])
+    done = json.loads(run(fleet, "approvals", "reject", asked[str(unwanted)], "--json"))
+    assert (done["decision"], done["deliveries"]) == ("rejected", [])
+    fleet.wait_state(wanted, "delivered")
+    fleet.wait_state(unwanted, "discarded")
+    assert listed(fleet, "approvals", "list") == []
+    states = {
+        action["delivery_id"]: action["state"]
+        for action in listed(fleet, "approvals", "list", "--all")
+    }
+    assert (states[str(wanted)], states[str(unwanted)]) == ("approved", "rejected")
+    assert str(unwanted) not in fleet.server.times
+    assert "rejected already" in refused(fleet, "approvals", "approve", asked[str(unwanted)])
+    refused(fleet, "approvals", "approve", str(uuid7()))
+
+
+def _open(fleet: HookedFleet, *parked: UUID) -> list[dict[str, Any]]:
+    for one in parked:
+        fleet.wait_state(one, "parked")
+    return listed(fleet, "approvals", "list")
+
+
+def test_an_answer_to_our_own_message_goes_to_the_butler_that_wrote_it(fleet: HookedFleet) -> None:
+    sent = fleet.reply("plain:anna", "your pulse is fine", uuid7())
+    proof = fleet.wait_state(sent, "delivered")
+    fleet.call(
+        "switchboard", "contacts_allow", {"channel": "webhook", "identity": "plain:anna"}
+    )
+    answer = fleet.call(
+        "switchboard",
+        "ingest",
+        {
+            "schema_version": "ingest.v1",
+            "source": {
+                "channel": "webhook",
+                "provider": "webhook",
+                "endpoint_identity": "plain:anna",
+            },
+            "event": {
+                "external_event_id": str(uuid7()),
+                "observed_at": "2026-01-01T00:00:00Z",
+                "external_reply_to": proof["provider_message_id"],
+            },
+            "sender": {"identity": "plain:anna"},
+            "payload": {"normalized_text": "good to know"},
+        },
+    )
+    decision = wait_for("a decision", lambda: _decision(fleet, answer["request_id"]))
+    assert decision == (proof["origin"], "affinity")
+
+
+def _decision(fleet: HookedFleet, request_id: str) -> tuple[str, str] | None:
+    rows = fleet.rows(
+        "SELECT target, rule FROM switchboard.route_decisions WHERE request_id = $1",
+        UUID(request_id),
+    )
+    return (rows[0]["target"], rows[0]["rule"]) if rows else None

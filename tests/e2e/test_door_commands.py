@@ -1,0 +1,150 @@
+"""The owner's say at the one door in, as they type it: rules, contacts, connectors, triage, commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from butlers.domain.ids import uuid7
+from support.fleet import Fleet, butlers_environment, command, wait_for
+
+
+def butlers(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        env=butlers_environment(fleet.home, fleet.slot.offset),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=fleet.home,
+    )
+
+
+def document(fleet: Fleet, *arguments: str) -> Any:
+    done = butlers(fleet, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def from_outside(fleet: Fleet, text: str, sender: str) -> dict[str, Any]:
+    envelope = {
+        "schema_version": "ingest.v1",
+        "source": {"channel": "email", "provider": "imap", "endpoint_identity": "me@example.com"},
+        "event": {
+            "external_event_id": str(uuid7()),
+            "observed_at": "2026-01-01T00:00:00Z",
+        },
+        "sender": {"identity": sender},
+        "payload": {"normalized_text": text, "raw": {"headers": {}}},
+    }
+    answer: dict[str, Any] = fleet.call("switchboard", "ingest", envelope)
+    return answer
+
+
+def test_rules_are_added_listed_and_removed(fleet: Fleet) -> None:
+    added = butlers(fleet, "rules", "add", "domain", "shop.example", "skip", "--note", "offers")
+    assert added.returncode == 0, added.stderr
+    assert "domain shop.example → skip" in added.stdout
+    assert from_outside(fleet, "buy!", "news@shop.example")["status"] == "skipped"
+    (rule,) = document(fleet, "rules", "list")
+    assert (rule["hits"], rule["note"]) == (1, "offers")
+    assert "shop.example" in butlers(fleet, "rules", "list").stdout
+    removed = butlers(fleet, "rules", "remove", rule["id"][:13])
+    assert "removed" in removed.stdout
+    assert document(fleet, "rules", "list") == []
+    assert document(fleet, "rules", "suggest") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("rules", "add", "colour", "red", "skip"), "'sender', 'domain', 'header' or 'pattern'"),
+        (("rules", "add", "sender", "a", "route", "nobody"), "there is no butler 'nobody'"),
+        (("rules", "add", "pattern", "(", "skip"), "bad pattern"),
+        (("rules", "remove", "ffff"), "no rules begin with 'ffff'"),
+        (("contacts", "block", "console", "owner"), "is you"),
+        (("triage", str(uuid7())), "there is no message"),
+        (("triage", "not-an-id"), "request_id"),
+    ],
+)
+def test_what_can_not_be_done_says_why_and_what_to_do(
+    fleet: Fleet, arguments: tuple[str, ...], told: str
+) -> None:
+    done = butlers(fleet, *arguments)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert told in done.stderr
+    assert "hint:" in done.stderr
+
+
+def test_a_stranger_waits_until_the_owner_decides(fleet: Fleet) -> None:
+    held = from_outside(fleet, "it is me, Anna", "anna@example.com")
+    assert held["status"] == "held"
+    asked = wait_for("the question", lambda: _mail(fleet, "anna@example.com"))
+    assert "butlers contacts allow email" in asked
+    (waiting,) = document(fleet, "contacts", "waiting")
+    assert (waiting["sender"], waiting["messages"]) == ("anna@example.com", 1)
+    allowed = butlers(fleet, "contacts", "allow", "email", "anna@example.com", "--name", "Anna")
+    assert "1 held messages go on" in allowed.stdout
+    assert document(fleet, "contacts", "waiting") == []
+    known = {one["identity"]: one for one in document(fleet, "contacts", "list")}
+    assert known["anna@example.com"]["name"] == "Anna"
+    assert known["owner"]["roles"] == ["owner"]
+
+
+def test_why_a_message_went_where_it_went(fleet: Fleet) -> None:
+    request_id = fleet.send("pulse 71")
+    assert fleet.replies(request_id)
+    told = document(fleet, "triage", str(request_id))
+    assert [one["target"] for one in told["then"]] == ["health"]
+    shown = butlers(fleet, "triage", str(request_id)).stdout
+    assert "then: for health by reflex" in shown
+    assert "reflexes" in shown
+
+
+def test_connectors_are_listed(fleet: Fleet) -> None:
+    assert document(fleet, "connectors") == []
+    beat = {
+        "kind": "email",
+        "endpoint_identity": "me@example.com",
+        "instance_id": str(uuid7()),
+        "sent_at": "2026-01-01T00:00:00Z",
+    }
+    fleet.call("switchboard", "connector_heartbeat", {"heartbeat": beat})
+    (one,) = document(fleet, "connectors")
+    assert (one["endpoint"], one["health"]) == ("me@example.com", "healthy")
+    assert "healthy" in butlers(fleet, "connectors").stdout
+
+
+def test_the_house_obeys_by_message(fleet: Fleet) -> None:
+    (status,) = fleet.replies(fleet.send("/status"))
+    assert [line.split(":")[0] for line in status.message.splitlines()] == [
+        "general",
+        "health",
+        "messenger",
+        "switchboard",
+    ]
+    (paused,) = fleet.replies(fleet.send("/pause 1 hour"))
+    assert paused.message.startswith("Paused until")
+    kept = fleet.send("pulse 72")
+    wait_for("it to be kept", lambda: _postponed(fleet, str(kept)))
+    (resumed,) = fleet.replies(fleet.send("/resume"))
+    assert resumed.message == "Going on."
+    assert [reply.message for reply in fleet.replies(kept)] == ["Logged: pulse 72 bpm."]
+    (stopped,) = fleet.replies(fleet.send("/stop"))
+    assert stopped.message == "Nothing was running."
+
+
+def _mail(fleet: Fleet, about: str) -> str | None:
+    rows = fleet.rows("SELECT message FROM messenger.console_mailbox")
+    return next((row["message"] for row in rows if about in row["message"]), None)
+
+
+def _postponed(fleet: Fleet, key: str) -> bool:
+    rows = fleet.rows(
+        "SELECT error FROM health.queue_items WHERE queue = 'routes' AND key = $1", key
+    )
+    return bool(rows and rows[0]["error"])

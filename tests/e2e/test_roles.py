@@ -1,0 +1,152 @@
+"""What the Switchboard is to a running fleet, and how its butlers reach each other."""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from typing import Any
+
+import httpx
+import pytest
+
+from butlers.cli.clients import owner_client
+from butlers.config.butler import load_butler_config
+from butlers.config.settings import Settings
+from butlers.store.queue import MAX_ATTEMPTS
+from support.fleet import BUTLER_PORTS, BUTLERS, ROOT, Fleet, wait_for
+
+OTHERS = [name for name in BUTLERS if name != "switchboard"]
+
+
+def tools_of(fleet: Fleet, butler: str) -> set[str]:
+    async def ask() -> set[str]:
+        async with owner_client(fleet.settings, butler) as client:
+            return {tool["name"] for tool in await client.list_tools()}
+
+    return asyncio.run(ask())
+
+
+def callers(fleet: Fleet, butler: str, tool: str) -> set[str]:
+    rows = fleet.rows(
+        f"SELECT DISTINCT caller FROM {butler}.tool_calls WHERE tool = $1 AND caller_kind = 'peer'",
+        tool,
+    )
+    return {row["caller"] for row in rows}
+
+
+@pytest.mark.scenario("S001-25")
+def test_butlers_reach_each_other_through_the_switchboard_alone(fleet: Fleet) -> None:
+    """THEN by MCP calls through the Switchboard, never by schema access; AND `shared` carries no messages."""
+    request_id = fleet.send("pulse 61")
+    assert fleet.replies(request_id)
+    # What health had to say to the Messenger went by the Switchboard, and its own route came from there.
+    assert callers(fleet, "switchboard", "deliver") == {"health"}
+    assert callers(fleet, "messenger", "deliver") == {"switchboard"}
+    assert callers(fleet, "health", "route.execute") == {"switchboard"}
+    for me in BUTLERS:
+        for other in BUTLERS:
+            if me != other:
+                assert not _may_use(fleet, me, other)
+    tables = fleet.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'shared'")
+    assert {row["tablename"] for row in tables} == {
+        "secrets",
+        "contacts",
+        "contact_channels",
+        "alembic_version_shared",
+    }
+
+
+def _may_use(fleet: Fleet, me: str, other: str) -> bool:
+    (row,) = fleet.rows(
+        "SELECT bool_or(has_schema_privilege(oid, $2, 'USAGE')) AS may FROM pg_roles"
+        " WHERE rolname ~ ('^butlers_[0-9a-f]+_' || $1 || '$')",
+        me,
+        other,
+    )
+    return bool(row["may"])
+
+
+@pytest.mark.scenario("S001-26")
+def test_the_switchboard_is_the_one_way_in(fleet: Fleet) -> None:
+    """THEN it is there on 40100 as the sole entry; AND it classifies and routes; AND it keeps the buffer;
+    AND the registry of connectors; AND nobody else takes messages; AND it registers nowhere."""
+    config = load_butler_config(ROOT / "roster" / "switchboard", Settings(fleet.home))
+    assert config.port == 40100
+    assert config.switchboard is None
+    assert fleet.health("switchboard")["switchboard"] is None  # type: ignore[index]
+
+    request_id = fleet.send("pulse 62")
+    assert fleet.replies(request_id)[0].origin == "health"
+    (decision,) = fleet.rows(
+        "SELECT target, rule FROM switchboard.route_decisions WHERE request_id = $1", request_id
+    )
+    assert tuple(decision) == ("health", "reflex")
+    (item,) = fleet.rows(
+        "SELECT priority, max_attempts FROM switchboard.queue_items"
+        " WHERE queue = 'inbox' AND key = $1",
+        str(request_id),
+    )
+    assert tuple(item) == (1, MAX_ATTEMPTS), "in the tier of a person that waits"
+
+    ours = tools_of(fleet, "switchboard")
+    assert {"ingest", "connector_heartbeat", "connectors_list", "registry_list"} <= ours
+    for name in OTHERS:
+        assert not {"ingest", "connector_heartbeat"} & tools_of(fleet, name)
+        assert _posted(fleet, name).status_code == 404
+    assert _posted(fleet, "switchboard").status_code == 401
+    registered = fleet.call("switchboard", "registry_list")["butlers"]
+    assert {butler["name"] for butler in registered} == set(OTHERS)
+
+
+def test_what_was_in_the_buffer_is_found_again_after_a_crash(fleet: Fleet) -> None:
+    fleet.stop("health")
+    request_id = fleet.send("pulse 63")
+    wait_for("a first attempt", lambda: _tried(fleet, str(request_id)))
+    fleet.kill("switchboard")
+    fleet.start("switchboard")
+    fleet.wait_healthy("switchboard")
+    fleet.start("health")
+    fleet.wait_healthy("health")
+    assert [reply.message for reply in fleet.replies(request_id)] == ["Logged: pulse 63 bpm."]
+
+
+def _tried(fleet: Fleet, key: str) -> bool:
+    rows = fleet.rows(
+        "SELECT error FROM switchboard.queue_items WHERE queue = 'inbox' AND key = $1", key
+    )
+    return bool(rows and rows[0]["error"])
+
+
+@pytest.mark.scenario("S001-41")
+def test_a_butler_registers_as_its_configuration_says(fleet: Fleet) -> None:
+    """THEN it registers at its start, which makes it a target; AND url, liveness_ttl_s and the contract's
+    range are configuration."""
+    written = tomllib.loads((ROOT / "roster" / "health" / "butler.toml").read_text())
+    assert written["butler"]["switchboard"]["advertise"] is True
+    config = load_butler_config(ROOT / "roster" / "health", fleet.settings).switchboard
+    assert config is not None
+    assert config.url.endswith(f":{40100 + fleet.slot.offset}/mcp")
+    known = {
+        butler["name"]: butler for butler in fleet.call("switchboard", "registry_list")["butlers"]
+    }
+    health = known["health"]
+    assert health["state"] == "active"
+    assert health["liveness_ttl_s"] == config.liveness_ttl_s
+    assert (health["contract_min"], health["contract_max"]) == (
+        config.route_contract_min,
+        config.route_contract_max,
+    )
+    assert health["description"]
+    assert health["triggers"] > 0
+    assert "health" in health["capabilities"]
+    assert not health["infrastructure"]
+    assert known["messenger"]["infrastructure"]
+    request_id = fleet.send("pulse 64")
+    assert fleet.replies(request_id)[0].origin == "health"
+
+
+def _posted(fleet: Fleet, name: str) -> httpx.Response:
+    state: Any = fleet.health(name)
+    assert state["name"] == name
+    port = 40100 + BUTLER_PORTS[name] + fleet.slot.offset
+    return httpx.post(f"http://127.0.0.1:{port}/ingest", json={}, trust_env=False)

@@ -1,0 +1,219 @@
+"""A message on its way to its butlers: what was said before travels along, and parts keep their order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from butlers.domain.ids import uuid7
+from butlers.wire.client import McpClient
+from integration.daemon.house import House, MakeHouse, envelope, until
+from integration.daemon.thinker import Thinker
+
+
+@pytest.fixture
+async def desk(switchboard: House, make_house: MakeHouse) -> House:
+    """A Switchboard that knows two butlers that are really there, and one that is not."""
+    for name in (None, "health"):
+        house = make_house(name)
+        await house.start()
+        await known(switchboard, house.butler.config.name, house.butler.url)
+    await known(switchboard, "gone", "http://127.0.0.1:9/mcp")
+    await known(switchboard, "general", "http://127.0.0.1:9/mcp")
+    return switchboard
+
+
+async def known(desk: House, name: str, url: str) -> None:
+    async with desk.peer(name) as peer:
+        registration = {"name": name, "url": url, "description": name, "triggers": [f"@{name}"]}
+        await peer.call("register", {"registration": registration})
+
+
+async def ingest(house: House, text: str, **changes: Any) -> UUID:
+    async with house.owner() as owner:
+        return UUID((await owner.call("ingest", envelope(text, **changes)))["request_id"])
+
+
+async def routed(house: House, request_id: UUID, target: str) -> dict[str, Any]:
+    """The route as the target keeps it, read from its own tables."""
+
+    async def look() -> list[dict[str, Any]]:
+        schema = "health" if target == "health" else "public"
+        return await house.rows(
+            f'SELECT payload FROM "{schema}".queue_items WHERE queue = $1 AND key = $2',
+            "routes",
+            str(request_id),
+        )
+
+    (row,) = await until(f"{target} to have it", look)
+    payload: dict[str, Any] = json.loads(row["payload"])
+    return payload
+
+
+async def state_of(house: House, request_id: UUID) -> dict[str, Any]:
+    (row,) = await house.rows(
+        "SELECT state, error FROM queue_items WHERE queue = 'inbox' AND key = $1", str(request_id)
+    )
+    return row
+
+
+def parts(*assigned: dict[str, Any]) -> Thinker:
+    async def think(butler: McpClient) -> str:
+        for one in assigned:
+            await butler.call("assign", {"reason": "test", **one})
+        return ""
+
+    return Thinker(think)
+
+
+# -- what was said before ----------------------------------------------------------------------------
+
+
+async def test_the_recent_conversation_travels_with_the_route(desk: House) -> None:
+    first = await ingest(desk, "@health weight 80")
+    await routed(desk, first, "health")
+    async with desk.peer("health") as health:
+        answer = {
+            "delivery_id": str(uuid7()),
+            "origin": "health",
+            "intent": "reply",
+            "channel": "console",
+            "target": "console:owner",
+            "message": "Logged: 80.",
+            "request_id": str(first),
+        }
+        await health.call("deliver", {"delivery": answer})
+    second = await ingest(desk, "@health make it 81")
+    elsewhere = await ingest(desk, "@health hello", event={"external_thread_id": "other"})
+    turns = (await routed(desk, second, "health"))["conversation"]
+    assert [(turn["speaker"], turn["text"]) for turn in turns] == [
+        ("person", "@health weight 80"),
+        ("assistant", "Logged: 80."),
+    ]
+    assert (await routed(desk, elsewhere, "health"))["conversation"] == []
+
+
+async def test_only_so_much_of_it_and_only_so_old(desk: House) -> None:
+    for number in range(33):
+        last = await ingest(desk, f"@health {number}")
+    turns = (await routed(desk, last, "health"))["conversation"]
+    assert [turn["text"] for turn in turns] == [f"@health {number}" for number in range(2, 32)]
+    await desk.rows("UPDATE message_inbox SET received_at = received_at - interval '16 minutes'")
+    later = await ingest(desk, "@health later")
+    assert (await routed(desk, later, "health"))["conversation"] == []
+
+
+# -- order -------------------------------------------------------------------------------------------
+
+
+async def test_a_butler_that_is_away_holds_up_nobody_elses_messages(desk: House) -> None:
+    waiting = await ingest(desk, "@gone first")
+    behind = await ingest(desk, "@gone second")
+    passing = await ingest(desk, "@health third")
+    await routed(desk, passing, "health")
+    assert (await state_of(desk, waiting))["state"] != "done"
+    assert (await state_of(desk, behind))["state"] != "done"
+
+
+async def test_what_waited_for_a_butler_arrives_in_order(desk: House) -> None:
+    sent = [await ingest(desk, f"@gone {number}") for number in range(5)]
+
+    async def all_tried() -> bool | None:
+        rows = await desk.rows("SELECT error FROM queue_items WHERE queue = 'inbox'")
+        return all(row["error"] for row in rows) or None
+
+    await until("each to have been tried", all_tried)
+    (tester,) = await desk.rows("SELECT url FROM butler_registry WHERE name = 'tester'")
+    # It is back under another address, where somebody lives who takes nothing that is not for them.
+    await known(desk, "gone", tester["url"])
+
+    async def all_over() -> list[dict[str, Any]] | None:
+        rows = await desk.rows(
+            "SELECT key, finished_at FROM queue_items WHERE queue = 'inbox' AND state = 'dead'"
+            " ORDER BY finished_at"
+        )
+        return rows if len(rows) == len(sent) else None
+
+    rows = await until("each to have been taken there", all_over)
+    assert [UUID(row["key"]) for row in rows] == sent
+
+
+# -- several butlers -----------------------------------------------------------------------------------
+
+
+async def test_parts_go_to_their_butlers_at_once(desk: House) -> None:
+    desk.butler.spawner.model = parts(
+        {"butler": "tester", "part": "keep this"}, {"butler": "health", "part": "weight 80 kg"}
+    )
+    request_id = await ingest(desk, "keep this, and my weight is 80 kg")
+    first, second = (
+        await routed(desk, request_id, "tester"),
+        await routed(desk, request_id, "health"),
+    )
+    assert (first["text"], second["text"]) == ("keep this", "weight 80 kg")
+    assert first["report"]
+    assert second["report"]
+
+
+async def test_a_part_that_depends_on_another_waits_for_its_end(desk: House) -> None:
+    desk.butler.spawner.model = parts(
+        {"butler": "tester", "part": "first"},
+        {"butler": "health", "part": "second", "after_previous": True},
+    )
+    request_id = await ingest(desk, "first this, then that")
+    await routed(desk, request_id, "tester")
+
+    async def waits() -> bool | None:
+        return "still busy" in ((await state_of(desk, request_id))["error"] or "") or None
+
+    await until("the second part to wait", waits)
+    assert await desk.rows('SELECT 1 FROM "health".queue_items') == []
+    async with desk.peer("tester") as tester:
+        await tester.call("route_ended", {"request_id": str(request_id), "well": True})
+    assert (await routed(desk, request_id, "health"))["text"] == "second"
+    await until("all of it is handed over", lambda: _is(desk, request_id, "done"))
+
+
+async def test_a_part_whose_predecessor_failed_goes_nowhere_and_the_sender_is_told(
+    desk: House,
+) -> None:
+    desk.butler.spawner.model = parts(
+        {"butler": "tester", "part": "first"},
+        {"butler": "health", "part": "second", "after_previous": True},
+    )
+    request_id = await ingest(desk, "first this, then that")
+    await routed(desk, request_id, "tester")
+    async with desk.peer("tester") as tester:
+        await tester.call("route_ended", {"request_id": str(request_id), "well": False})
+    await until("it is a dead letter", lambda: _is(desk, request_id, "dead"))
+    assert await desk.rows('SELECT 1 FROM "health".queue_items') == []
+
+    async def told() -> list[str]:
+        rows = await desk.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+        return [json.loads(row["payload"])["message"] for row in rows]
+
+    (message,) = await until("the sender to be told", told)
+    assert "tester failed with the part before it" in message
+
+
+async def test_a_split_message_goes_once_to_each_even_if_one_is_away(desk: House) -> None:
+    desk.butler.spawner.model = parts({"butler": "gone"}, {"butler": "health"})
+    request_id = await ingest(desk, "both of you")
+    await routed(desk, request_id, "health")
+
+    async def tried_again() -> bool | None:
+        rows = await desk.rows(
+            "SELECT fence FROM queue_items WHERE queue = 'inbox' AND key = $1", str(request_id)
+        )
+        return rows[0]["fence"] > 1 or None
+
+    await until("another attempt", tried_again)
+    rows = await desk.rows('SELECT 1 FROM "health".tool_calls WHERE tool = $1', "route.execute")
+    assert len(rows) == 1
+
+
+async def _is(house: House, request_id: UUID, state: str) -> bool | None:
+    return (await state_of(house, request_id))["state"] == state or None

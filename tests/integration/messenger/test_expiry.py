@@ -1,0 +1,50 @@
+"""What is too late when its turn comes is not sent any more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from butlers.domain.delivery import DeliveryState, Intent
+from integration.messenger.office import Office, delivery, made_at
+
+DELIVERED = DeliveryState.DELIVERED
+EXPIRED = DeliveryState.EXPIRED
+
+
+@pytest.mark.parametrize(
+    ("intent", "age", "state"),
+    [
+        (Intent.REPLY, timedelta(hours=5, minutes=59), DELIVERED),
+        (Intent.REPLY, timedelta(hours=6, seconds=1), EXPIRED),
+        (Intent.SEND, timedelta(hours=23, minutes=59), DELIVERED),
+        (Intent.SEND, timedelta(hours=24, seconds=1), EXPIRED),
+    ],
+)
+async def test_what_is_too_old_when_its_turn_comes_expires(
+    office: Office, intent: Intent, age: timedelta, state: DeliveryState
+) -> None:
+    sent = await office.accept(delivery(intent=intent, age=age))
+    await office.until_state(sent, state)
+    assert len(office.server.requests) == (state is DELIVERED)
+    assert [item["state"] for item in await office.queued()] == ["done"]
+
+
+async def test_after_a_restart_none_of_110_stale_deliveries_is_sent(closed: Office) -> None:
+    stale = [
+        await closed.accept(delivery("sure:anna" if n % 2 else "plain:anna", message=f"{n}"))
+        for n in range(110)
+    ]
+    closed.clock.leap(hours=7)  # nobody was there for so long
+    await closed.open()
+    fresh = await closed.accept(delivery("plain:ben", delivery_id=made_at(closed.clock.now())))
+    await closed.until_state(fresh, DELIVERED)
+    await closed.until_settled()
+    rows = await closed.rows("SELECT state, count(*) AS n FROM deliveries GROUP BY state")
+    assert {row["state"]: row["n"] for row in rows} == {"expired": len(stale), "delivered": 1}
+    assert list(closed.server.times) == [str(fresh)]
+    await closed.housekeeper().tidy()
+    await closed.until_settled()
+    (told,) = await closed.mail()
+    assert "110 messages" in told

@@ -1,0 +1,157 @@
+"""What was not sent: refused, out of attempts, or waiting for a channel that is away."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from butlers.domain.delivery import DeliveryState
+from butlers.routing.breaker import RULES
+from butlers.store import dead_letters
+from butlers.store.queue import MAX_ATTEMPTS
+from integration.messenger.office import Office, delivery
+from support.webhook_server import ANSWER, FAIL, status
+
+DELIVERED = DeliveryState.DELIVERED
+DEFERRED = DeliveryState.DEFERRED
+FAILED = DeliveryState.FAILED
+
+
+async def test_a_refusal_is_a_dead_letter_at_once(office: Office) -> None:
+    office.server.script(status(422, "no such person"))
+    sent = await office.accept(delivery())
+    row = await office.until_state(sent, FAILED)
+    assert "422" in row["reason"]
+    (attempt,) = await office.rows("SELECT * FROM delivery_attempts")
+    assert (attempt["outcome"], attempt["error_code"]) == ("refused", "delivery_refused")
+    assert attempt["response"] == "no such person"
+    assert [item["state"] for item in await office.queued()] == ["dead"]
+
+
+async def test_a_dead_letter_can_be_replayed_and_has_all_its_attempts_again(office: Office) -> None:
+    office.server.script(status(404))
+    sent = await office.accept(delivery())
+    await office.until_state(sent, FAILED)
+    office.clock.leap(hours=30)  # beyond its time, which begins anew
+    async with office.database.transaction() as connection:
+        (item,) = await connection.fetch("SELECT id FROM queue_items")
+        assert await dead_letters.replay(connection, item["id"])
+    await office.until_state(sent, DELIVERED)
+    assert await office.attempts(sent) == ["refused", "delivered"]
+
+
+async def test_the_resend_of_a_dead_letter_leaves_none(office: Office) -> None:
+    office.server.script(status(404))
+    sent = await office.accept(delivery())
+    await office.until_state(sent, FAILED)
+    await office.resend(sent)
+    await office.until_state(sent, DELIVERED)
+    assert [item["state"] for item in await office.queued()] == ["done"]
+
+
+async def test_an_unknown_channel_is_refused_by_name(office: Office) -> None:
+    sent = await office.accept(delivery(channel="pigeon"))
+    row = await office.until_state(sent, FAILED)
+    assert "no channel 'pigeon'" in row["reason"]
+    assert await office.attempts(sent) == []
+
+
+async def test_a_webhook_that_is_not_configured_is_refused_by_name(office: Office) -> None:
+    sent = await office.accept(delivery("nowhere:anna"))
+    row = await office.until_state(sent, FAILED)
+    assert "no webhook 'nowhere'" in row["reason"]
+    assert office.counter.traffic.describe()["lines"] == []  # no line is made up for it
+
+
+async def test_what_fails_each_time_ends_after_its_attempts_and_blocks_nobody(
+    closed: Office,
+) -> None:
+    closed.server.poison = {"poison"}
+    await closed.open()
+    poison = await closed.accept(delivery(message="poison"))
+    others = []
+    while (await closed.delivery(poison))["state"] != "failed":
+        others.append(await closed.accept(delivery("plain:ben", message=f"{len(others)}")))
+        await closed.until_settled()
+        closed.clock.leap(seconds=20)
+        await closed.hurry()
+        await closed.until_settled()
+    row = await closed.delivery(poison)
+    assert f"after {MAX_ATTEMPTS} attempts" in row["reason"]
+    assert set(await closed.attempts(poison)) == {"failed"}
+    assert sorted(item["state"] for item in await closed.queued())[0] == "dead"
+    closed.clock.leap(seconds=61)
+    await closed.hurry()
+    for one in others:
+        await closed.until_state(one, DELIVERED)
+    assert closed.server.times == {str(one): 1 for one in others}
+
+
+async def test_a_line_that_is_known_to_fail_uses_up_nobodys_attempts(closed: Office) -> None:
+    closed.server.usual = FAIL  # for a quarter of an hour
+    await closed.open()
+    sent = [await closed.accept(delivery("sure:anna", message=f"{n}")) for n in range(3)]
+    for _ in range(15):
+        await closed.hurry()
+        await closed.until_settled()
+        closed.clock.leap(seconds=61)
+    for one in sent:
+        row = await closed.delivery(one)
+        assert row["state"] in ("deferred", "accepted")  # the first, and those behind it
+        assert row["tries"] <= RULES.failures
+    assert len(closed.server.requests) > MAX_ATTEMPTS
+    closed.server.usual = ANSWER
+    while await closed.rows("SELECT 1 FROM deliveries WHERE state <> 'delivered'"):
+        closed.clock.leap(seconds=10)
+        await closed.hurry()
+        await closed.until_settled()
+    assert set(closed.server.times.values()) == {1}
+
+
+async def test_a_channel_that_is_away_costs_no_attempts_and_nothing_is_lost(
+    closed: Office,
+) -> None:
+    await closed.open()
+    closed.server.usual = status(503)  # as from a server that is being restarted
+    sent = await closed.accept(delivery())
+    for _ in range(MAX_ATTEMPTS + 4):
+        closed.clock.leap(seconds=60)
+        await closed.hurry()
+        await closed.until_settled()
+    row = await closed.delivery(sent)
+    assert (row["state"], row["tries"]) == ("deferred", 0)
+    assert len(await closed.attempts(sent)) > MAX_ATTEMPTS
+    closed.server.usual = ANSWER
+    closed.clock.leap(seconds=60)
+    await closed.hurry()
+    await closed.until_state(sent, DELIVERED)
+    assert closed.server.times == {str(sent): 1}
+
+
+async def test_nobody_listening_is_no_unknown(closed: Office) -> None:
+    closed.server.close()
+    await closed.open()
+    sent = await closed.accept(delivery())
+    row = await closed.until_state(sent, DEFERRED)
+    assert "can not be reached" in row["reason"]
+    assert row["not_before"] is not None
+    assert set(await closed.attempts(sent)) == {"unavailable"}
+
+
+async def test_a_pause_that_the_platform_asks_for_is_kept_by_the_whole_line(office: Office) -> None:
+    office.server.script(status(429, "slow down", Retry_After="120"))
+    first = await office.accept(delivery())
+    row = await office.until_state(first, DEFERRED)
+    left = row["not_before"] - office.clock.now()
+    assert timedelta(seconds=100) < left <= timedelta(seconds=121)
+    second = await office.accept(delivery("plain:ben"))
+    row = await office.until_state(second, DEFERRED)
+    assert "asked for a pause" in row["reason"]
+    assert await office.attempts(second) == []
+    other = await office.accept(delivery("sure:anna"))  # another line
+    await office.until_state(other, DELIVERED)
+    assert len(office.server.requests) == 2
+
+    office.clock.leap(seconds=121)
+    await office.hurry()
+    for sent in (first, second):
+        await office.until_state(sent, DELIVERED)

@@ -1,0 +1,184 @@
+"""What may have gone out or not: never sent again by itself, unless a repeat can not double it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+from structlog.testing import CapturingLogger
+
+from butlers.domain.delivery import DeliveryReceipt, DeliveryRequest, DeliveryState
+from butlers.domain.errors import DatabaseUnavailable, LeaseLost
+from butlers.routing import deliver
+from butlers.routing.deliver import DELIVERIES
+from butlers.store import queue
+from butlers.store.database import Login
+from butlers.store.queue import Lease
+from integration.messenger.office import Office, delivery
+from integration.store.witness import eventually
+from support.webhook_server import CLOSE, HANG, WAIT
+
+DELIVERED = DeliveryState.DELIVERED
+UNKNOWN = DeliveryState.UNKNOWN
+
+
+@pytest.mark.parametrize("trouble", [HANG, CLOSE], ids=["hangs", "closes"])
+async def test_what_may_have_gone_out_is_unknown_and_never_sent_again(
+    closed: Office, trouble: Any
+) -> None:
+    closed.timeout_s = 0.3
+    closed.server.script(trouble)
+    await closed.open()
+    sent = await closed.accept(delivery())
+    row = await closed.until_state(sent, UNKNOWN)
+    assert "did not answer" in row["reason"]
+    assert await closed.attempts(sent) == ["uncertain"]
+    assert [item["state"] for item in await closed.queued()] == ["done"]
+    await closed.close()
+
+    await closed.open()  # a restart does not send it again either
+    await closed.hurry()
+    await closed.until_settled()
+    assert closed.server.times == {str(sent): 1}
+
+
+@pytest.mark.parametrize("trouble", [HANG, CLOSE], ids=["hangs", "closes"])
+async def test_where_a_repeat_can_not_double_it_is_repeated(closed: Office, trouble: Any) -> None:
+    closed.timeout_s = 0.3
+    closed.server.script(trouble, trouble)
+    await closed.open()
+    sent = await closed.accept(delivery("sure:anna"))
+    row = await closed.until_state(sent, DELIVERED)
+    assert await closed.attempts(sent) == ["uncertain", "uncertain", "delivered"]
+    assert {arrival.key for arrival in closed.server.requests} == {str(sent)}
+    assert closed.server.messages == {str(sent): row["provider_message_id"]}
+
+
+async def test_the_owner_may_send_an_unknown_one_again(office: Office) -> None:
+    office.server.script(CLOSE)
+    sent = await office.accept(delivery())
+    await office.until_state(sent, UNKNOWN)
+    await office.resend(sent)
+    await office.until_state(sent, DELIVERED)
+    assert await office.attempts(sent) == ["uncertain", "delivered"]
+    assert office.server.times == {str(sent): 2}
+
+
+async def test_a_channel_that_crashes_leaves_it_unknown(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        name = "broken"
+
+        def idempotent(self, target: str) -> bool:
+            return False
+
+        def line(self, target: str) -> str | None:
+            return self.name
+
+        async def send(self, delivery: DeliveryRequest) -> DeliveryReceipt:
+            raise KeyError("what")
+
+    monkeypatch.setattr(office.counter, "_channels", {"broken": Broken()})
+    sent = await office.accept(delivery(channel="broken", target="x"))
+    row = await office.until_state(sent, UNKNOWN)
+    assert "KeyError" in row["reason"]
+
+
+async def test_a_process_that_ended_while_sending_leaves_an_unknown_one(closed: Office) -> None:
+    sent = await closed.accept(delivery())
+    sure = await closed.accept(delivery("sure:anna"))
+    # As a killed process leaves them: being sent, and no longer claimed by anybody.
+    await closed.execute("UPDATE deliveries SET state = 'sending'")
+    await closed.execute(
+        "INSERT INTO delivery_attempts (delivery_id, number, line, recipient, started_at)"
+        " SELECT delivery_id, 1, 'webhook:plain', target, now() FROM deliveries"
+    )
+    await closed.open()
+    row = await closed.until_state(sent, UNKNOWN)
+    assert "while it was being sent" in row["reason"]
+    assert await closed.attempts(sent) == ["died"]
+    await closed.until_state(sure, DELIVERED)
+    assert await closed.attempts(sure) == ["died", "delivered"]
+    assert closed.server.times == {str(sure): 1}
+
+
+async def test_whoever_lost_its_lease_does_not_reach_the_channel(closed: Office) -> None:
+    sent = await closed.accept(delivery())
+    async with closed.database.transaction() as connection:
+        (late,) = await queue.claim(connection, DELIVERIES, holder=1)
+    await closed.open()  # nobody vouches for that holder, so another takes the item over
+    await closed.until_state(sent, DELIVERED)
+    with pytest.raises(LeaseLost):
+        await closed.counter.send(late)
+    assert closed.server.times == {str(sent): 1}
+
+
+async def test_a_proof_that_comes_after_it_was_given_up_counts(closed: Office) -> None:
+    closed.server.script(WAIT)
+    await closed.open()
+    sent = await closed.accept(delivery())
+    await closed.until_asked()
+    # As if this process had been frozen past its lease, and another had taken the item over.
+    (row,) = await closed.rows("UPDATE queue_items SET fence = fence + 1 RETURNING *")
+    other = await closed.make_counter()
+    given_up = await other.send(Lease.from_row(row))
+    assert given_up["state"] == "unknown"
+    closed.server.release()
+    await eventually("the proof to be kept", partial(is_delivered, closed, sent))
+    assert closed.server.times == {str(sent): 1}
+
+
+async def is_delivered(office: Office, delivery_id: UUID) -> bool:
+    try:
+        return bool((await office.delivery(delivery_id))["state"] == "delivered")
+    except DatabaseUnavailable:
+        return False
+
+
+async def test_an_outage_of_the_database_loses_no_proof(
+    closed: Office, admin: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = CapturingLogger()
+    monkeypatch.setattr(deliver, "log", heard)
+    monkeypatch.setattr(deliver, "RETRY_S", 0.01)
+    name, role = closed.database.login.database, closed.database.login.user
+    closed.server.script(WAIT)
+    await closed.open()
+    sent = await closed.accept(delivery())
+    await closed.until_asked()
+    connection = await asyncpg.connect(**admin.arguments("tests"))
+    try:
+        await connection.execute(f'ALTER ROLE "{role}" CONNECTION LIMIT 0')
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name
+        )
+        closed.server.release()
+
+        async def tried() -> bool:
+            return any("could not write down" in call.args[0] for call in heard.calls)
+
+        await eventually("it to be tried without a database", tried)
+    finally:
+        await connection.execute(f'ALTER ROLE "{role}" CONNECTION LIMIT -1')
+        await connection.close()
+
+    await eventually("it to be delivered", partial(is_delivered, closed, sent))
+    assert closed.server.times == {str(sent): 1}
+
+
+async def test_a_stop_that_can_not_wait_for_the_answer_leaves_an_unknown_one(
+    closed: Office,
+) -> None:
+    await closed.open()
+    closed.server.script(HANG)
+    sent = await closed.accept(delivery())
+    await closed.until_asked()
+    await closed.close(grace_s=0.1)  # in vain: it is given back, and nobody knows
+    assert (await closed.delivery(sent))["state"] == "sending"
+    await closed.open()
+    await closed.until_state(sent, UNKNOWN)
+    assert len(closed.server.requests) == 1

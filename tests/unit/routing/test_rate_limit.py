@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from butlers.routing.rate_limit import RateLimit
+from support.clocks import SetClock
+
+WINDOW = timedelta(seconds=60)
+NOW = timedelta(0)
+
+
+def test_so_many_go_at_once_and_the_next_waits_until_the_first_is_a_window_ago() -> None:
+    clock = SetClock()
+    limit = RateLimit(clock, 2, WINDOW)
+    limit.take("a")
+    clock.move(seconds=10)
+    limit.take("a")
+    assert limit.wait("a") == timedelta(seconds=50)
+    clock.move(seconds=50)
+    assert limit.wait("a") == NOW
+
+
+def test_each_key_has_a_window_of_its_own() -> None:
+    limit = RateLimit(SetClock(), 1, WINDOW)
+    limit.take("a")
+    assert limit.wait("a") > NOW
+    assert limit.wait("b") == NOW
+    assert (limit.used("a"), limit.used("b")) == (1, 0)
+
+
+def test_what_is_a_window_ago_is_forgotten() -> None:
+    clock = SetClock()
+    limit = RateLimit(clock, 5, WINDOW)
+    for number in range(100):
+        limit.take(f"somebody {number}")
+    clock.move(seconds=60)
+    assert limit.keys() == []
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 40), max_size=80))
+def test_no_window_has_more_than_the_limit_and_whoever_waits_as_told_may_go(
+    allowed: int, pauses: list[int]
+) -> None:
+    clock = SetClock()
+    limit = RateLimit(clock, allowed, WINDOW)
+    gone: list[datetime] = []
+    for pause in pauses:
+        clock.move(seconds=pause)
+        if wait := limit.wait("k"):
+            assert wait <= WINDOW
+            clock.move(seconds=wait.total_seconds())
+            assert limit.wait("k") == NOW
+        limit.take("k")
+        gone.append(clock.now())
+        in_window = [moment for moment in gone if moment > clock.now() - WINDOW]
+        assert len(in_window) <= allowed
+
+
+@given(st.integers(1, 3), st.lists(st.integers(-90000, 90000), max_size=40))
+def test_a_clock_that_is_set_back_makes_nobody_wait_longer_than_a_window(
+    allowed: int, moves: list[int]
+) -> None:
+    clock = SetClock()
+    limit = RateLimit(clock, allowed, WINDOW)
+    for move in moves:
+        clock.move(seconds=move)
+        assert NOW <= limit.wait("k") <= WINDOW
+        limit.take("k")

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from butlers.domain.delivery import AttemptOutcome
+from butlers.routing.breaker import RULES
+from butlers.routing.traffic import Traffic
+from butlers.store.delivery_attempts import Attempt
+from support.clocks import SetClock
+
+A, B = "webhook:a", "webhook:b"
+
+
+def traffic(clock: SetClock, *, per_minute: int = 60, per_recipient: int = 10) -> Traffic:
+    return Traffic(clock, per_minute=per_minute, per_recipient_per_minute=per_recipient)
+
+
+def test_a_line_that_fails_is_shut_and_the_others_stay_open() -> None:
+    flow = traffic(SetClock())
+    for _ in range(RULES.failures):
+        flow.ended(A, AttemptOutcome.UNAVAILABLE)
+    hold = flow.hold(A, "anna")
+    assert hold is not None
+    assert "failed 5 times" in hold.why
+    assert flow.hold(B, "anna") is None
+
+
+def test_a_refusal_is_an_answer_so_the_line_works() -> None:
+    flow = traffic(SetClock())
+    for _ in range(RULES.failures - 1):
+        flow.ended(A, AttemptOutcome.FAILED)
+    flow.ended(A, AttemptOutcome.REFUSED)
+    flow.ended(A, AttemptOutcome.FAILED)
+    assert flow.hold(A, "anna") is None
+
+
+def test_one_recipient_waits_while_another_is_written_to() -> None:
+    clock = SetClock()
+    flow = traffic(clock, per_recipient=2)
+    for _ in range(2):
+        flow.went(A, "anna")
+    assert flow.hold(A, "anna") is not None
+    assert flow.hold(A, "ben") is None
+    clock.move(seconds=60)
+    assert flow.hold(A, "anna") is None
+
+
+def test_a_pause_that_the_platform_asked_for_is_kept() -> None:
+    clock = SetClock()
+    flow = traffic(clock)
+    flow.pause(A, clock.now() + timedelta(seconds=90))
+    hold = flow.hold(A, "anna")
+    assert hold is not None
+    assert hold.until == clock.now() + timedelta(seconds=90)
+    clock.move(seconds=90)
+    assert flow.hold(A, "anna") is None
+
+
+def test_after_a_restart_it_knows_what_was_tried_before() -> None:
+    clock = SetClock()
+
+    def tried(seconds_ago: float, outcome: AttemptOutcome | None, line: str = A) -> Attempt:
+        at = clock.now() - timedelta(seconds=seconds_ago)
+        return Attempt(line, "anna", at, at if outcome else None, outcome)
+
+    flow = traffic(clock, per_minute=3)
+    failed = [tried(100 + n, AttemptOutcome.FAILED) for n in range(5, 0, -1)]
+    flow.rebuild([*failed[:4], tried(50, AttemptOutcome.FAILED), tried(40, None, B)])
+    hold = flow.hold(A, "ben")  # its last failure is fifty seconds ago
+    assert hold is not None
+    assert hold.until == clock.now() + timedelta(seconds=10)
+    assert flow.hold(B, "ben") is None
+    described = flow.describe()
+    assert [(line["line"], line["breaker"]) for line in described["lines"]] == [
+        (A, "open"),
+        (B, "closed"),
+    ]
+    assert described["recipients_last_minute"] == {"anna": 2}
