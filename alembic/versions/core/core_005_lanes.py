@@ -22,3 +22,12 @@ def upgrade() -> None:
         until  timestamptz
     )
     """)
+    # Until now only the owner wrote, on the console; requests that are still under way say so from here on.
+    op.execute("""
+    UPDATE queue_items SET payload = jsonb_set(payload, '{request,sender_roles}', '["owner"]')
+    WHERE state <> 'done' AND payload #>> '{request,source_channel}' = 'console'
+    """)
+    op.execute("""
+    UPDATE scheduled_tasks SET request = jsonb_set(request, '{sender_roles}', '["owner"]')
+    WHERE request ->> 'source_channel' = 'console'
+    """)

@@ -1,4 +1,4 @@
-"""Who is who: people and what they are to us, and the addresses they write from. The Switchboard writes it."""
+"""Who is who: people, what they are to us, and the addresses they write from. The Switchboard writes it."""
 
 from alembic import op
 

@@ -25,7 +25,9 @@ def upgrade() -> None:
         "CREATE INDEX message_inbox_conversation ON message_inbox (conversation, received_at DESC)"
     )
     op.execute("CREATE INDEX message_inbox_event ON message_inbox (channel, endpoint, event_id)")
-    op.execute("CREATE INDEX message_inbox_held ON message_inbox (channel, sender) WHERE state = 'held'")
+    op.execute(
+        "CREATE INDEX message_inbox_held ON message_inbox (channel, sender) WHERE state = 'held'"
+    )
     op.execute(
         "CREATE INDEX message_inbox_content ON message_inbox (content_hash, received_at)"
         " WHERE event_id IS NULL"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import typer
 
+from butlers.config.settings import Settings
 from butlers.domain.errors import InvalidArguments, InvalidSkill
 from butlers.domain.session import Access
 from butlers.skills.answers import Answer
@@ -38,15 +38,16 @@ class Asked:
 
 def run_script(registry: SkillRegistry, asked: Asked) -> Answer:
     arguments = _parsed(sys.stdin.read() if asked.arguments == _STDIN else asked.arguments)
+    environ = Settings.from_environ().environ
     call = Call(
         asked.script,
         arguments,
         asked.work,
-        os.environ,
+        environ,
         asked.access,
         Limits(seconds=asked.timeout_s),
     )
-    runner = ScriptRunner(registry.home, os.environ.get("PATH") or PATH)
+    runner = ScriptRunner(registry.home, environ.get("PATH") or PATH)
     return asyncio.run(runner.run(_pack(registry, asked), call))
 
 

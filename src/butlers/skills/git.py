@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
+from butlers.config.settings import Settings
 from butlers.domain.errors import (
     InvalidArguments,
     SkillFetchFailed,
@@ -104,13 +105,13 @@ class _Blob:
     path: str
 
 
-def fetch(source: GitSource, scratch: Path, environ: Mapping[str, str] = os.environ) -> Path:
+def fetch(source: GitSource, scratch: Path, environ: Mapping[str, str] | None = None) -> Path:
     """The folder of the skill at that commit, written below ``scratch``."""
     repository, target = scratch / "repository", scratch / "skill" / source.name
     with telling(scratch):
         repository.mkdir()
         target.mkdir(parents=True)
-        git = _Git(repository, environ)
+        git = _Git(repository, Settings.from_environ().environ if environ is None else environ)
         _fetch_commit(git, source)
         _write(git, _list(git, source), target)
     return target

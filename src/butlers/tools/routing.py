@@ -40,11 +40,8 @@ async def notify(
     recipient: str | None = None,
     emoji: str | None = None,
 ) -> dict[str, Any]:
-    """Say something to the person.
-
-    intent "reply" answers the message this session was started for, where it came from.
-    intent "react" puts an emoji on that message, without text.
-    intent "send" starts a new message; channel and recipient default to the owner's console.
+    """Say something to the person. intent "reply": to the message this session was started for, where it
+    came from; "react": an emoji on that message; "send": a new one, to the owner unless a recipient is named.
     """
     ordinal = ctx.key.ordinal if ctx.key else 0
     if intent is Intent.SEND:

@@ -19,7 +19,6 @@ from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 
 Short = Annotated[str, Field(min_length=1, max_length=200)]
-Name = Annotated[str, Field(min_length=1, max_length=200, description="A short, unique name")]
 CronText = Annotated[
     str,
     Field(
@@ -28,17 +27,14 @@ CronText = Annotated[
         description="minute hour day month weekday, such as '30 8 * * 1-5', '*/15 * * * *', '@daily'",
     ),
 ]
-Zone = Annotated[
-    str, Field(min_length=1, max_length=64, description="IANA zone; the butler's own by default")
-]
-JobName = Annotated[str, Field(min_length=1, max_length=200, description="A job of this butler")]
+Zone = Annotated[str, Field(min_length=1, max_length=64, description="IANA; default: the butler's")]
 Check = Annotated[
     str,
-    Field(max_length=200, description="A job asked before the prompt; no session if it says no"),
+    Field(max_length=200, description="A job asked first; no session if it says no"),
 ]
 Within = Annotated[
     float,
-    Field(gt=0, le=31_622_400, description="Missed longer ago than this: not made up for"),
+    Field(gt=0, le=31_622_400, description="Longer ago than this: skipped"),
 ]
 
 
@@ -64,10 +60,10 @@ async def schedule_list(
 @tool(callers=SESSIONS)
 async def schedule_create(
     ctx: CallContext,
-    name: Name,
+    name: Short,
     cron: CronText,
     prompt: str | None = None,
-    job_name: JobName | None = None,
+    job_name: Short | None = None,
     job_args: dict[str, Any] | None = None,
     timezone: Zone | None = None,
     check: Check | None = None,
@@ -75,7 +71,7 @@ async def schedule_create(
     missed_within_s: Within | None = None,
     exact: bool | None = None,
 ) -> dict[str, Any]:
-    """Do something again and again: start a session with a prompt, or run a job. For once, use remind.
+    """Do something again and again: start a session with a prompt, or run a job of this butler.
 
     missed: a time that passed while the butler was off is skipped, made up for once, or the owner is
     asked. exact=true keeps "*/15" from being spread over some minutes.

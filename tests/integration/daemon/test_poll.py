@@ -120,7 +120,9 @@ async def test_a_message_that_is_refused_is_noted_and_blocks_nobody(switchboard:
         connector = PollingConnector(Shelf(["one", "bad\0", "three"]), client)
         await connector.beat()
         assert await connector.step(None) == {"uid": 3}
-    rows = await switchboard.rows("SELECT event_id, state, text FROM message_inbox ORDER BY request_id")
+    rows = await switchboard.rows(
+        "SELECT event_id, state, text FROM message_inbox ORDER BY request_id"
+    )
     assert [(row["event_id"], row["state"]) for row in rows] == [
         ("uid-0", "held"),
         ("uid-1", "noted"),

@@ -36,6 +36,7 @@ def from_phone() -> RequestContext:
         source_endpoint_identity="console:phone",
         source_sender_identity="owner",
         source_thread_identity="thread-7",
+        sender_roles=("owner",),
     )
 
 

@@ -18,13 +18,13 @@ from structlog.testing import capture_logs
 
 from butlers.domain.errors import ButlersError, DatabaseUnavailable, PeerUnavailable, RateLimited
 from butlers.store import queue, worker
-from butlers.store.database import Database, Login
+from butlers.store.database import Connection, Database, Login
 from butlers.store.embedded import EmbeddedPostgres
 from butlers.store.listener import Listener
 from butlers.store.migrations import butler_chains, migrate, shipped_versions
 from butlers.store.provision import Place, Provisioner
 from butlers.store.queue import Lease
-from butlers.store.worker import Handler, QueueWorker
+from butlers.store.worker import Finish, Handler, QueueWorker
 from butlers.wire.tokens import FleetKey
 from integration.store import witness
 from integration.store.witness import eventually
@@ -250,6 +250,58 @@ async def test_a_result_that_can_not_be_kept_is_the_items_failure(
     [dead] = await ended(witnessed, "k")
     assert (dead["state"], dead["attempts"]) == ("dead", 2)
     assert dead["error"]
+
+
+async def test_one_that_can_not_be_kept_spoils_none_that_end_with_it(
+    witnessed: Database, staff: Staff
+) -> None:
+    async def handler(lease: Lease) -> object:
+        return object() if lease.key == "odd" else "fine"
+
+    await put(witnessed, "a", "odd", "b", max_attempts=1)
+    await staff(handler, concurrency=3)
+    odd, *others = await ended(witnessed, "odd", "a", "b")
+    assert odd["state"] == "dead"
+    assert [(row["state"], row["result"]) for row in others] == [("done", "fine")] * 2
+    async with witnessed.transaction() as connection:
+        await witness.assert_history_is_sound(connection)
+
+
+async def test_what_is_written_with_the_end_is_there_with_it_and_only_then(
+    witnessed: Database, staff: Staff
+) -> None:
+    async def handler(lease: Lease) -> Finish:
+        async def write(connection: Connection) -> None:
+            await connection.execute("INSERT INTO effects VALUES ($1, 'worker')", lease.key)
+            if lease.attempt == 1:
+                raise LookupError("in the middle of it")
+
+        return Finish(f"attempt {lease.attempt}", write)
+
+    await put(witnessed, "k")
+    await staff(handler)
+    [done] = await ended(witnessed, "k")
+    assert done["result"] == "attempt 2"
+    async with witnessed.transaction() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM effects") == 1
+
+
+async def test_an_outage_of_the_database_costs_an_old_item_no_long_pause(
+    witnessed: Database, staff: Staff
+) -> None:
+    async def handler(lease: Lease) -> None:
+        if (await item(witnessed, lease.key))["error"] is None:
+            raise DatabaseUnavailable
+
+    await put(witnessed, "k")
+    async with witnessed.transaction() as connection:
+        await connection.execute("UPDATE queue_items SET created_at = now() - interval '20 hours'")
+    await staff(handler)
+    [done] = await ended(witnessed, "k")
+    async with witnessed.transaction() as connection:
+        claimed = await connection.fetchval("SELECT count(*) FROM history WHERE became = 'leased'")
+    assert (done["state"], claimed) == ("done", 2)
+    assert done["run_after"] - done["created_at"] < timedelta(hours=20, seconds=10)
 
 
 async def test_a_handler_whose_own_helper_was_cancelled_is_tried_again(

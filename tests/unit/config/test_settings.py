@@ -123,10 +123,12 @@ def _reads_environment(node: ast.AST) -> bool:
 
 
 def test_no_other_file_reads_the_environment() -> None:
+    """But the scripts of built-in skills, which are programs of their own: theirs is what they are given."""
     source = Path(__file__).parents[3] / "src"
     readers = {
         path.relative_to(source).as_posix()
         for path in source.rglob("*.py")
-        if any(_reads_environment(node) for node in ast.walk(ast.parse(path.read_bytes())))
+        if "built_in" not in path.parts
+        and any(_reads_environment(node) for node in ast.walk(ast.parse(path.read_bytes())))
     }
     assert readers == {"butlers/config/settings.py"}
