@@ -1,42 +1,60 @@
-"""The leased queue against the least that would do: a bare table and a SKIP LOCKED loop, same server."""
+"""The leased queue against the least that would do, against other people's, and against its own backlog.
+
+All on one server and in one run. "Bare" is a table that takes a key once and a SKIP LOCKED loop with the same
+steps: put in one by one, claim a batch, complete it, each step its own durable transaction; no lease, fence,
+lane, priority, result or wake-up. The sides of a ratio are taken in turn, and the middle of several rounds
+counts.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import secrets
+import statistics
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+from benchmarks import backlog
 from benchmarks.fleet import new_home
 from benchmarks.report import Measured, report
+from benchmarks.rivals.install import RIVALS, Rival, Setting
+from butlers.domain.ids import uuid7
 from butlers.store import queue
 from butlers.store.database import Connection, Database, Login
 from butlers.store.embedded import EmbeddedPostgres
+from butlers.store.listener import Listener
 from butlers.store.migrations import butler_chains, migrate, shipped_versions
 from butlers.store.provision import Place, Provisioner
+from butlers.store.worker import QueueWorker
 from butlers.wire.tokens import FleetKey
 
 QUEUE = "bench"
-WORKERS = (1, 4)
+CONNECTIONS, BATCH, ROUNDS = 4, 10, 5
 PAYLOAD = {"text": "weight 80.4 kg", "padding": "x" * 400}
 RAW_TABLE = """
 CREATE TABLE raw_items (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    key text NOT NULL UNIQUE,
     payload jsonb NOT NULL,
     state text NOT NULL DEFAULT 'ready'
 );
 CREATE INDEX raw_ready ON raw_items (id) WHERE state = 'ready'
 """
 
-Put = Callable[[Connection, int], Awaitable[object]]
-Take = Callable[[Database], Awaitable[bool]]
+Put = Callable[[Connection], Awaitable[object]]
+Take = Callable[[Database, int], Awaitable[bool]]
+Timed = Callable[[], Awaitable[float]]  # how many a second
 
 
 def run(options: argparse.Namespace) -> None:
     with new_home() as home, EmbeddedPostgres(home) as server:
         lines = asyncio.run(_measure(server, options.items))
-    note = f"{options.items} items, each step its own durable transaction; ratio = ours to bare"
+    note = (
+        f"{options.items} items a round, {ROUNDS} rounds, {CONNECTIONS} connections (and one that listens); "
+        f"workers take {BATCH} at once, have up to {2 * BATCH} and nothing to do; ratio = ours to the other"
+    )
     report("queue", lines, note)
 
 
@@ -45,84 +63,150 @@ async def _measure(server: EmbeddedPostgres, items: int) -> list[Measured]:
     provisioner = Provisioner(admin, FleetKey(secrets.token_bytes(32)))
     login = await provisioner.provision(Place("bench", "bench", None))
     await migrate(login, butler_chains("bench", shipped_versions()))
-    database = await Database.open(login, "bench")
+    database = await Database.open(login, "bench", size=CONNECTIONS)
     try:
         async with database.transaction() as connection:
             await connection.execute(RAW_TABLE)
-        return await _compare(database, items)
+        lines = await _against_bare(database, items)
+        for rival in RIVALS:
+            lines += await _against(rival, server, database, login, items)
+        return lines + await backlog.measure(database)
     finally:
         await database.close()
 
 
-async def _compare(database: Database, items: int) -> list[Measured]:
+async def _against_bare(database: Database, items: int) -> list[Measured]:
     lines = []
-    for workers in WORKERS:
-        put = await _put_all(database, items, workers, _enqueue)
-        bare_put = await _put_all(database, items, workers, _raw_put)
-        lines.append(Measured(f"enqueue, {workers} at once", put, "/s", bare_put))
-        taken = await _take_all(database, items, workers, _claim_and_complete)
-        bare_taken = await _take_all(database, items, workers, _raw_take)
-        lines.append(Measured(f"claim and complete, {workers} at once", taken, "/s", bare_taken))
-    await _put_all(database, items, 4, _enqueue)
-    batched = await _take_all(database, items, 1, _claim_ten)
-    lines.append(Measured("claim ten and complete each, 1 at once", batched, "/s"))
+    for workers in (1, CONNECTIONS):
+        ours, bare = await _in_turn(
+            lambda n=workers: _put_all(database, items, n, _enqueue),
+            lambda n=workers: _put_all(database, items, n, _raw_put),
+        )
+        lines.append(Measured(f"enqueue, {workers} at once (bare; bound 0.8)", ours, "/s", bare))
+    for batch, many in ((1, items), (BATCH, 4 * items)):  # long enough to be measured
+        ours, bare = await _in_turn(
+            lambda n=batch, m=many: _take_all(database, m, n, _claim_and_complete),
+            lambda n=batch, m=many: _take_all(database, m, n, _raw_take),
+        )
+        what = f"claim {batch} and complete, {CONNECTIONS} at once (bare; bound 0.8)"
+        lines.append(Measured(what, ours, "/s", bare))
     return lines
+
+
+async def _against(
+    rival: Rival, server: EmbeddedPostgres, database: Database, login: Login, items: int
+) -> list[Measured]:
+    if (python := rival.python()) is None:
+        print(f"skipped: {rival.name} can not be installed here")
+        return []
+    ours: list[tuple[float, float]] = []
+    theirs: list[tuple[float, float]] = []
+    for _ in range(ROUNDS):
+        ours.append(await _ours(database, login, items))
+        setting = Setting(server, items, CONNECTIONS, BATCH, PAYLOAD["padding"])
+        theirs.append(await rival.measure(python, setting))
+    return [
+        Measured(f"{what} ({rival}; bound 1)", _middle(ours, side), "/s", _middle(theirs, side))
+        for side, what in enumerate(("put in one by one", "worked off by a worker"))
+    ]
+
+
+def _middle(rounds: list[tuple[float, float]], side: int) -> float:
+    return statistics.median(found[side] for found in rounds)
+
+
+async def _ours(database: Database, login: Login, items: int) -> tuple[float, float]:
+    """What a rival does: put in, then worked off by the worker that our daemons have."""
+    put = await _put_all(database, items, CONNECTIONS, _enqueue)
+    left, empty = items, asyncio.Event()
+
+    async def handle(_lease: queue.Lease) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            empty.set()
+
+    listener = Listener(login, "bench")
+    listening = asyncio.create_task(listener.run(await listener.open()))
+    worker = QueueWorker(database, listener, QUEUE, handle, concurrency=2 * BATCH, batch=BATCH)
+    started = time.perf_counter()
+    worker.start()
+    await empty.wait()
+    await worker.stop(60)
+    took = time.perf_counter() - started
+    listening.cancel()
+    return put, items / took
+
+
+async def _in_turn(ours: Timed, bare: Timed) -> tuple[float, float]:
+    rounds = [(await ours(), await bare()) for _ in range(ROUNDS)]
+    return _middle(rounds, 0), _middle(rounds, 1)
 
 
 async def _put_all(database: Database, items: int, workers: int, put: Put) -> float:
     async def some(count: int) -> None:
-        for number in range(count):
+        for _ in range(count):
             async with database.transaction() as connection:
-                await put(connection, number)
+                await put(connection)
 
     started = time.perf_counter()
     await asyncio.gather(*(some(items // workers) for _ in range(workers)))
     return items / (time.perf_counter() - started)
 
 
-async def _take_all(database: Database, items: int, workers: int, take: Take) -> float:
+async def _take_all(database: Database, items: int, batch: int, take: Take) -> float:
+    put = _enqueue if take is _claim_and_complete else _raw_put
+    async with database.transaction() as connection:
+        for _ in range(items):
+            await put(connection)
+
     async def until_empty() -> None:
-        while await take(database):
+        while await take(database, batch):
             pass
 
     started = time.perf_counter()
-    await asyncio.gather(*(until_empty() for _ in range(workers)))
+    await asyncio.gather(*(until_empty() for _ in range(CONNECTIONS)))
     return items / (time.perf_counter() - started)
 
 
-async def _enqueue(connection: Connection, _number: int) -> None:
-    await queue.enqueue(connection, QUEUE, secrets.token_hex(16), PAYLOAD)
+async def _enqueue(connection: Connection) -> None:
+    await queue.enqueue(connection, QUEUE, str(uuid7()), PAYLOAD)  # as messages are named
 
 
-async def _raw_put(connection: Connection, _number: int) -> None:
-    await connection.execute("INSERT INTO raw_items (payload) VALUES ($1)", PAYLOAD)
+async def _raw_put(connection: Connection) -> None:
+    await connection.execute(
+        "INSERT INTO raw_items (key, payload) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+        str(uuid7()),
+        PAYLOAD,
+    )
 
 
-async def _claim_and_complete(database: Database, limit: int = 1) -> bool:
+async def _claim_and_complete(database: Database, batch: int) -> bool:
     async with database.transaction() as connection:
-        leases = await queue.claim(connection, QUEUE, 1, limit=limit)
-    for lease in leases:
-        async with database.transaction() as connection:
-            await queue.complete(connection, lease)
-    return bool(leases)
-
-
-async def _claim_ten(database: Database) -> bool:
-    return await _claim_and_complete(database, 10)
-
-
-async def _raw_take(database: Database) -> bool:
-    async with database.transaction() as connection:
-        taken = await connection.fetchval(
-            """
-            UPDATE raw_items SET state = 'taken' WHERE id = (
-                SELECT id FROM raw_items WHERE state = 'ready'
-                ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
-            ) RETURNING id
-            """
-        )
-    if taken is None:
+        leases = await queue.claim(connection, QUEUE, 1, limit=batch)
+    if not leases:
         return False
     async with database.transaction() as connection:
-        await connection.execute("UPDATE raw_items SET state = 'done' WHERE id = $1", taken)
+        await queue.complete_all(connection, [(lease, None) for lease in leases])
+    return True
+
+
+async def _raw_take(database: Database, batch: int) -> bool:
+    async with database.transaction() as connection:
+        rows: list[Any] = await connection.fetch(
+            """
+            UPDATE raw_items SET state = 'taken' WHERE id IN (
+                SELECT id FROM raw_items WHERE state = 'ready'
+                ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED
+            ) RETURNING id, payload
+            """,
+            batch,
+        )
+    if not rows:
+        return False
+    async with database.transaction() as connection:
+        ids = [row["id"] for row in rows]
+        await connection.execute(
+            "UPDATE raw_items SET state = 'done' WHERE id = ANY($1::bigint[])", ids
+        )
     return True

@@ -105,9 +105,7 @@ def _open(fleet: HookedFleet, *parked: UUID) -> list[dict[str, Any]]:
 def test_an_answer_to_our_own_message_goes_to_the_butler_that_wrote_it(fleet: HookedFleet) -> None:
     sent = fleet.reply("plain:anna", "your pulse is fine", uuid7())
     proof = fleet.wait_state(sent, "delivered")
-    fleet.call(
-        "switchboard", "contacts_allow", {"channel": "webhook", "identity": "plain:anna"}
-    )
+    fleet.call("switchboard", "contacts_allow", {"channel": "webhook", "identity": "plain:anna"})
     answer = fleet.call(
         "switchboard",
         "ingest",

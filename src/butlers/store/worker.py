@@ -146,7 +146,7 @@ class QueueWorker:
                 self._begin(await claiming)
             raise
         self._begin(leases)
-        return len(leases) == free
+        return len(leases) == min(free, self._batch)
 
     async def _claim(self, limit: int) -> list[Lease]:
         limit = min(limit, self._batch)

@@ -14,7 +14,7 @@ from butlers.daemon.butler import Butler
 from butlers.daemon.phases import PHASES, Phase
 from butlers.domain.errors import ConfigInvalid, PhaseFailed
 from butlers.store.database import Login
-from integration.daemon.house import House, MakeHouse
+from integration.daemon.house import House, MakeHouse, until
 
 NAMES = [phase.__name__ for phase in PHASES]
 AFTER_THE_PORT = NAMES[1:]  # before it there is nothing that could answer /health
@@ -124,13 +124,17 @@ async def test_a_failing_phase_is_named_and_everything_before_it_is_undone(
         assert said in state["error"]
         assert (await http.post(butler.url)).status_code == 503
     assert tasks_of(butler) == set()
-    assert await connections_of(admin, house) == 0
+    await until("the server to have seen its connections close", lambda: _unconnected(admin, house))
     assert not list((house.home / "run").glob("*.json"))
 
     await butler.stop()
     async with httpx.AsyncClient(trust_env=False) as http:
         with pytest.raises(httpx.ConnectError):
             await http.get(health_of(butler))
+
+
+async def _unconnected(admin: Login, house: House) -> bool:
+    return await connections_of(admin, house) == 0
 
 
 async def test_each_phase_logs_its_start_its_end_and_how_long_it_took(house: House) -> None:

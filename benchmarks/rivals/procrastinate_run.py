@@ -1,0 +1,48 @@
+"""procrastinate over psycopg (it has no asyncpg connector): jobs deferred one by one, then drained by its own
+worker. Prints what it measured; the arguments are those of ``pgqueuer_run``. It fetches one job at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+
+from procrastinate import App, PsycopgConnector
+
+
+async def measure(dsn: str, items: int, connections: int, batch: int, payload: str) -> list[float]:
+    # Its listener keeps one connection of the pool for itself.
+    app = App(
+        connector=PsycopgConnector(conninfo=dsn, min_size=connections + 1, max_size=connections + 1)
+    )
+    done = 0
+
+    @app.task(name="bench")
+    async def handle(payload: str) -> None:
+        nonlocal done
+        done += 1
+
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+
+        async def put() -> None:
+            for _ in range(items // connections):
+                await handle.defer_async(payload=payload)
+
+        started = time.perf_counter()
+        await asyncio.gather(*(put() for _ in range(connections)))
+        ingest = items / (time.perf_counter() - started)
+
+        started = time.perf_counter()
+        await app.run_worker_async(concurrency=2 * batch, wait=False, install_signal_handlers=False)
+        work = items / (time.perf_counter() - started)
+        if done != items:
+            raise RuntimeError(f"{done} of {items} jobs were done")
+        return [ingest, work]
+
+
+if __name__ == "__main__":
+    dsn, items, connections, batch, payload = sys.argv[1:]
+    print(json.dumps(asyncio.run(measure(dsn, int(items), int(connections), int(batch), payload))))

@@ -1,0 +1,98 @@
+"""SIGKILL of the Messenger around a delivery and around an approval: counted at the receiving end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from butlers.domain.errors import ButlersError
+from support.fleet import wait_for
+from support.hooked_fleet import HookedFleet, hooked_fleet
+
+BEFORE = ("deliver.before_commit", "deliver.committed", "deliveries.claimed")
+AFTER = ("deliveries.handled", "deliveries.completed")
+POINTS = (*BEFORE, "deliveries.sending", "deliveries.sent", *AFTER)
+
+
+@pytest.fixture(scope="module")
+def fleet(template_home: Path) -> Iterator[HookedFleet]:
+    with hooked_fleet(template_home) as running:
+        yield running
+
+
+def kill_there(fleet: HookedFleet, point: str) -> None:
+    fleet.stop("messenger")
+    fleet.start("messenger", BUTLERS_KILL_POINT=point)
+    fleet.wait_healthy("messenger")
+
+
+def restart(fleet: HookedFleet) -> None:
+    fleet.wait_killed("messenger")
+    fleet.start("messenger")
+    fleet.wait_healthy("messenger")
+
+
+def settled(fleet: HookedFleet) -> bool:
+    open_items = "SELECT 1 FROM {}.queue_items WHERE state IN ('ready', 'leased')"
+    return not any(fleet.rows(open_items.format(name)) for name in ("health", "messenger"))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_channel_that_might_double_gets_it_at_most_once(fleet: HookedFleet, point: str) -> None:
+    kill_there(fleet, point)
+    sent = fleet.notify("plain:anna", f"killed at {point}")
+    restart(fleet)
+
+    found = fleet.wait_state(sent, "delivered", "unknown")
+    wait_for("every queue to be empty", lambda: settled(fleet))
+    arrived = fleet.server.times.get(str(sent), 0)
+    expected = {"deliveries.sending": ("unknown", 0), "deliveries.sent": ("unknown", 1)}
+    assert (found["state"], arrived) == expected.get(point, ("delivered", 1))
+    if found["state"] == "unknown":
+        assert_told_and_not_sent_again(fleet, str(sent), arrived)
+
+
+def assert_told_and_not_sent_again(fleet: HookedFleet, sent: str, arrived: int) -> None:
+    told = "SELECT count(*) FROM messenger.console_mailbox WHERE message LIKE '%' || $1 || '%'"
+    wait_for("the owner to be told", lambda: fleet.rows(told, sent)[0][0])
+    fleet.stop("messenger")
+    fleet.start("messenger")
+    fleet.wait_healthy("messenger")
+    wait_for("every queue to be empty", lambda: settled(fleet))
+    assert fleet.rows(told, sent)[0][0] == 1
+    assert fleet.server.times.get(sent, 0) == arrived
+
+
+@pytest.mark.parametrize("point", ["deliveries.sending", "deliveries.sent"])
+def test_a_channel_that_takes_a_key_once_gets_it_for_certain(
+    fleet: HookedFleet, point: str
+) -> None:
+    kill_there(fleet, point)
+    sent = fleet.notify("sure:anna", f"killed at {point}")
+    restart(fleet)
+
+    found = fleet.wait_state(sent, "delivered")
+    assert found["provider_message_id"] == fleet.server.messages[str(sent)]
+    assert fleet.server.times[str(sent)] <= 2  # the same key, so one message there
+
+
+@pytest.mark.parametrize("point", ["before_commit", "committed"])
+def test_an_approval_that_was_cut_off_delivers_once(fleet: HookedFleet, point: str) -> None:
+    parked = fleet.notify(f"plain:new-{point}", "may I?")
+    action = fleet.question(parked)
+    kill_there(fleet, f"approvals_decide.{point}")
+    decide = {"id": action, "decision": "approve"}
+    with ThreadPoolExecutor(1) as pool:
+        cut_off = pool.submit(fleet.call, "messenger", "approvals_decide", decide)
+        restart(fleet)
+        assert isinstance(cut_off.exception(), ButlersError)
+    if point == "before_commit":
+        assert fleet.wait_state(parked, "parked")
+    fleet.call("messenger", "approvals_decide", decide)  # the person tries again
+
+    fleet.wait_state(parked, "delivered")
+    wait_for("every queue to be empty", lambda: settled(fleet))
+    assert fleet.server.times[str(parked)] == 1

@@ -1,0 +1,95 @@
+"""SIGKILL of the Switchboard at its other doors: the webhook, the owner's commands, letting a stranger in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from butlers.domain.errors import ButlersError
+from support.fleet import wait_for
+from support.talking_fleet import TalkingFleet, talking_fleet
+
+
+@pytest.fixture(scope="module")
+def fleet(template_home: Path) -> Iterator[TalkingFleet]:
+    with talking_fleet(template_home) as running:
+        yield running
+
+
+def killed_at(fleet: TalkingFleet, point: str, work: Callable[[], Any]) -> Any:
+    """What the work came to, or how it failed, when the Switchboard dies on the way and is started again."""
+    fleet.stop("switchboard")
+    fleet.start("switchboard", BUTLERS_KILL_POINT=point)
+    fleet.wait_healthy("switchboard")
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        fleet.wait_killed("switchboard")
+        fleet.start("switchboard")
+        fleet.wait_healthy("switchboard")
+        return working.exception() or working.result()
+
+
+def wait_settled(fleet: TalkingFleet) -> None:
+    open_items = "SELECT FROM {}.queue_items WHERE state IN ('ready', 'leased')"
+    road = ("switchboard", "health", "general", "messenger")
+    wait_for(
+        "every queue to be empty",
+        lambda: not any(fleet.rows(open_items.format(name)) for name in road),
+    )
+
+
+def answers_to(fleet: TalkingFleet, event: str) -> list[str]:
+    return [words for answered, words in fleet.answers() if answered == event]
+
+
+@pytest.mark.parametrize("point", ["door.before_commit", "door.committed"])
+def test_a_webhook_that_was_cut_off_is_posted_again_and_answered_once(
+    fleet: TalkingFleet, point: str
+) -> None:
+    taken = killed_at(fleet, point, lambda: fleet.say("sure", point, "pulse 60"))
+    assert taken["duplicate"] is (point == "door.committed")
+    wait_for("the answer", lambda: answers_to(fleet, point))
+    wait_settled(fleet)
+    assert answers_to(fleet, point) == ["Logged: pulse 60 bpm."]
+    stored = "SELECT count(*) FROM switchboard.message_inbox WHERE event_id = $1"
+    assert fleet.rows(stored, point)[0][0] == 1
+
+
+@pytest.mark.parametrize("point", ["commands.handled", "notify.handled"])
+def test_a_command_is_answered_once(fleet: TalkingFleet, point: str) -> None:
+    killed_at(fleet, point, lambda: fleet.say("sure", point, "/status"))
+    wait_for("the answer", lambda: answers_to(fleet, point))
+    wait_settled(fleet)
+    (status,) = answers_to(fleet, point)
+    assert "switchboard: healthy" in status
+
+
+@pytest.mark.parametrize("point", ["contacts_allow.before_commit", "contacts_allow.committed"])
+def test_whoever_was_let_in_as_it_died_is_answered_once(fleet: TalkingFleet, point: str) -> None:
+    stranger = f"{point}@example.com"
+    request_id = fleet.call("switchboard", "ingest", letter(stranger, "pulse 62"))["request_id"]
+    allow = {"channel": "email", "identity": stranger}
+    failed = killed_at(fleet, point, lambda: fleet.call("switchboard", "contacts_allow", allow))
+    assert isinstance(failed, ButlersError)
+    fleet.call("switchboard", "contacts_allow", allow)  # the owner tries again
+
+    replies = "SELECT FROM messenger.deliveries WHERE request_id = $1::text::uuid"
+    wait_for("the answer", lambda: fleet.rows(replies, request_id))
+    wait_settled(fleet)
+    assert len(fleet.rows(replies, request_id)) == 1
+    items = "SELECT FROM switchboard.queue_items WHERE queue = 'inbox' AND key = $1"
+    assert len(fleet.rows(items, request_id)) == 1
+
+
+def letter(sender: str, text: str) -> dict[str, Any]:
+    return {
+        "schema_version": "ingest.v1",
+        "source": {"channel": "email", "provider": "imap", "endpoint_identity": "me@example.com"},
+        "event": {"external_event_id": sender, "observed_at": "2026-01-01T00:00:00Z"},
+        "sender": {"identity": sender},
+        "payload": {"normalized_text": text, "raw": {"headers": {}}},
+    }

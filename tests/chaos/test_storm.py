@@ -1,0 +1,52 @@
+"""Whatever dies, freezes or stays away: N messages in, N answered, none twice, order kept in a thread.
+
+Messages come in and answers go out over signed webhooks; all counts are taken at the receiving end. The seed
+of what goes wrong and when is printed, and BUTLERS_STORM_SEED repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.fleet import wait_for
+from support.storm import ON_THE_ROAD, Storm
+from support.talking_fleet import TalkingFleet, talking_fleet
+
+SEED = int(os.environ.get("BUTLERS_STORM_SEED") or random.SystemRandom().getrandbits(32))
+MESSAGES = int(os.environ.get("BUTLERS_STORM_MESSAGES") or 1000)
+
+
+@pytest.fixture
+def fleet(template_home: Path) -> Iterator[TalkingFleet]:
+    with talking_fleet(template_home) as running:
+        yield running
+
+
+@pytest.mark.timeout(900)  # what it needs where others work too; a part that hangs ends sooner
+def test_in_a_storm_every_message_is_answered_once_and_in_order(fleet: TalkingFleet) -> None:
+    print(f"BUTLERS_STORM_SEED={SEED} BUTLERS_STORM_MESSAGES={MESSAGES}")
+    storm = Storm(fleet, SEED, MESSAGES)
+    try:
+        storm.rage()
+    finally:
+        print("\n".join(storm.happened))
+    wait_for("every queue to be empty", lambda: not left(fleet, "ready", "leased"))
+
+    answered = Counter(event for event, _ in fleet.answers())
+    assert [one for one in fleet.answers() if answered[one[0]] > 1] == []
+    assert sum(answered.values()) == MESSAGES
+    assert len(set(fleet.notices())) == len(fleet.notices())
+    for thread, numbers in storm.conversations.items():
+        assert fleet.answers(thread) == [storm.answer(number) for number in numbers]
+    assert left(fleet, "dead") == 0
+
+
+def left(fleet: TalkingFleet, *states: str) -> int:
+    counted = "SELECT count(*) FROM {}.queue_items WHERE state = ANY($1::text[])"
+    return sum(int(fleet.rows(counted.format(name), list(states))[0][0]) for name in ON_THE_ROAD)
