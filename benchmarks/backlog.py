@@ -11,7 +11,7 @@ from benchmarks.report import Measured, percentile
 from butlers.store import queue
 from butlers.store.database import Database
 
-MANY, LANES, BEHIND = 100_000, 10_000, 10_000
+MANY, LANES, BEHIND, BEHIND_RUNNING = 100_000, 10_000, 10_000, 1_000
 CLAIMS = 100
 AWAY = timedelta(hours=1)
 FILL = """
@@ -29,12 +29,16 @@ class Backlog:
     items: int
     lane: str | None = None
     lanes: int = 1
+    first: str | None = None  # what the first of the lane does
 
 
 BACKLOGS = (
     Backlog("many", f"{MANY:,} that wait", MANY),
     Backlog("lanes", f"{MANY:,} in {LANES:,} lanes", MANY, "lane ", LANES),
-    Backlog("behind", f"{BEHIND:,} behind one that waits", BEHIND, "lane ", 1),
+    Backlog("behind", f"{BEHIND:,} behind one that waits", BEHIND, "lane ", first="waits"),
+    Backlog(
+        "running", f"{BEHIND_RUNNING:,} behind one that runs", BEHIND_RUNNING, "lane ", first="runs"
+    ),
 )
 
 
@@ -63,18 +67,18 @@ def _names() -> Sequence[str]:
 
 async def _fill(database: Database, backlog: Backlog) -> None:
     async with database.transaction() as connection:
-        if backlog.queue == "behind":
-            # The first of them waits for somebody who is away, and the others can but wait for it.
+        if backlog.first:  # the others can but wait for it
             await queue.enqueue(connection, backlog.queue, "first", {}, lane="lane 0")
         await connection.execute(FILL, backlog.queue, backlog.items, backlog.lane, backlog.lanes)
-        if backlog.queue == "behind":
+        if backlog.first:
             (first,) = await queue.claim(connection, backlog.queue, 1)
-            await queue.wait(connection, first, "away", AWAY, AWAY)
+            if backlog.first == "waits":
+                await queue.wait(connection, first, "away", AWAY, AWAY)
     await database.pool.execute("VACUUM ANALYZE queue_items")
 
 
 async def _claim(database: Database, name: str) -> float:
-    """One claim and its end. The item is a new one, the most urgent but where a lane is to be passed by."""
+    """One claim and its end, of what was there before or else of a new item."""
     async with database.transaction() as connection:
         await queue.enqueue(connection, name, f"{time.perf_counter_ns()}", {}, priority=0)
     started = time.perf_counter()

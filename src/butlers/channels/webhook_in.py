@@ -33,9 +33,9 @@ from butlers.domain.strict import STRICT
 from butlers.wire.codec import decode
 
 TIMESTAMP, SIGNATURE = "butlers-timestamp", "butlers-signature"
-LATEST = timedelta(
-    minutes=5
-)  # how far a sender's clock may be off, and how long a copy may be played back
+# How far a sender's clock may be off. A copy played back meanwhile is known by its id or its words.
+LATEST = timedelta(minutes=2)
+LONGEST_TIME = 12  # digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ def check_signature(headers: Mapping[str, str], body: bytes, secret: str, clock:
     timestamp = headers.get(TIMESTAMP, "")
     expected = sign(secret, timestamp, body)
     signed = hmac.compare_digest(expected.encode(), headers.get(SIGNATURE, "").encode())
-    age = abs(clock.now().timestamp() - int(timestamp)) if timestamp.isdecimal() else None
+    known = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= LONGEST_TIME
+    age = abs(clock.now().timestamp() - int(timestamp)) if known else None
     if not signed or age is None or age > LATEST.total_seconds():
         raise NotAuthenticated(
             "the signature is missing, wrong or too old",
@@ -72,6 +73,10 @@ def parse(name: str, body: bytes, clock: Clock, *, owners: bool) -> InboundEnvel
             f"the body is not JSON: {error}", hint='for example {"text": "hello"}'
         ) from None
     post = decode(Post, data)
+    if not owners and post.sender.strip() == OWNER:
+        raise InvalidMessage(
+            "this webhook does not speak for the owner", hint="name another sender, or none"
+        )
     sender = OWNER if owners else post.sender.strip() or name
     address = f"{name}:{sender}"
     return InboundEnvelope(

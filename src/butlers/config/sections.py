@@ -145,7 +145,7 @@ class TriageConfig(Section):
     history_messages: Annotated[Integer, Field(ge=0, le=200)] = 30  # and at most so many
     affinity_days: Annotated[Integer, Field(ge=0)] = 30  # a mail thread stays where it was
     # A source that gives its messages no ids: the same words again within this are a repeat.
-    dedupe_window_s: Seconds = 120
+    dedupe_window_s: Seconds = 300
 
 
 class WebhookInConfig(Section):

@@ -19,7 +19,13 @@ import structlog
 
 from butlers.domain.clock import Clock, SystemClock
 from butlers.domain.connector import ConnectorState, Counters, Heartbeat
-from butlers.domain.errors import ButlersError, PeerFailed
+from butlers.domain.errors import (
+    ButlersError,
+    InternalError,
+    InvalidArguments,
+    InvalidMessage,
+    PeerFailed,
+)
 from butlers.domain.ids import uuid7
 from butlers.domain.message import Control, InboundEnvelope, IngestionTier, Payload
 from butlers.wire.client import McpClient
@@ -108,7 +114,7 @@ class PollingConnector:
         try:
             answer = await self.switchboard.call("ingest", encode(envelope))
         except ButlersError as error:
-            if error.retryable:
+            if error.retryable or not isinstance(error, (InvalidMessage, InvalidArguments)):
                 raise
             self._count(messages_failed=1)
             log.warning("a message was refused", source=self.source.kind, error=error.message)
@@ -148,7 +154,7 @@ class PollingConnector:
             try:
                 return await work()
             except ButlersError as error:
-                if not error.retryable:
+                if not error.retryable and not isinstance(error, InternalError):
                     raise
                 self.error = error.message
                 log.warning("trying again", source=self.source.kind, error=error.message)

@@ -223,8 +223,8 @@ class CallPipeline(Middleware):
     ) -> ToolResult:
         try:
             caller, session = self._tokens.current()
-            tool, arguments = context.message.name, context.message.arguments
-            butler = self._services.config.name
+            tool, butler = context.message.name, self._services.config.name
+            arguments = self._shown(context.message)
             with tool_span(tool, butler=butler, caller=caller, arguments=arguments) as span:
                 try:
                     call = self._prepare(context.message, caller, session)
@@ -271,7 +271,7 @@ class CallPipeline(Middleware):
         tried = CallRecord(
             caller,
             storable(message.name)[:200],
-            keepable(dict(message.arguments or {})),
+            self._shown(message),
             False,
             0,
             error=storable(redactor.scrub(str(error))),
@@ -279,6 +279,13 @@ class CallPipeline(Middleware):
         with suppress(ButlersError):
             async with self._services.database.transaction() as connection:
                 await record_call(connection, tried)
+
+    def _shown(self, message: mt.CallToolRequestParams) -> dict[str, Any]:
+        """A call's arguments for others to read: what its module declares sensitive is masked."""
+        spec = self._specs.get(message.name)
+        modules = self._services.modules
+        sensitive = modules.sensitive_arguments(spec.name) if spec else frozenset[str]()
+        return keepable(dict(message.arguments or {}), sensitive)
 
     def _nearest(self, message: mt.CallToolRequestParams, caller: Caller) -> str:
         offered = [name for name, spec in self._specs.items() if caller.kind in spec.callers]

@@ -139,11 +139,12 @@ async def keep_webhooks_known(butler: Butler) -> None:
         try:
             async with butler.database.transaction() as connection:
                 for name, config in hooks.items():
+                    address = f"{name}:{OWNER}"
                     if config.owner:
                         owner = await contacts.owner_id(connection)
-                        await contacts.add_address(
-                            connection, owner, Channel.WEBHOOK, f"{name}:{OWNER}"
-                        )
+                        await contacts.add_address(connection, owner, Channel.WEBHOOK, address)
+                    else:
+                        await contacts.remove_address(connection, Channel.WEBHOOK, address)
                     beat = Heartbeat(
                         Channel.WEBHOOK,
                         name,

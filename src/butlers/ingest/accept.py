@@ -111,6 +111,9 @@ class Desk:
         source, event = envelope.source, envelope.event
         trace = current_trace() or TraceContext.new()
         who = await contacts.find_contact(connection, source.channel, envelope.sender.identity)
+        if who is None:
+            await contacts.lock_sender(connection, source.channel, envelope.sender.identity)
+            who = await contacts.find_contact(connection, source.channel, envelope.sender.identity)
         return RequestContext(
             request_id=uuid7(),
             received_at=self.clock.now(),
@@ -128,6 +131,10 @@ class Desk:
     ) -> Verdict:
         if strangers.is_blocked(request):
             return Verdict(MessageState.SKIPPED, "the owner has blocked the sender")
+        if request.is_owners and command.parse_command(envelope.payload.normalized_text):
+            return Verdict(
+                MessageState.ACCEPTED, None
+            )  # no rule keeps the owner from stopping it all
         letter = Letter(
             request.source_channel,
             request.source_sender_identity,
@@ -140,6 +147,8 @@ class Desk:
         if envelope.control.ingestion_tier is IngestionTier.METADATA:
             return Verdict(MessageState.NOTED, "its connector sent no more than that it came")
         if not request.sender_roles:
+            if await strangers.are_too_many(connection, request):
+                return Verdict(MessageState.NOTED, "too much of strangers is held already")
             return Verdict(MessageState.HELD, "nobody knows the sender yet", rule)
         return Verdict(MessageState.ACCEPTED, None, rule)
 

@@ -62,9 +62,13 @@ class Classifier:
             conversation=conversation,
             attachments=item.attachments,
         )
+        complete = False
         try:
-            await self._spawner.run(session)
+            result = await self._spawner.run(session)
+            complete = result.ok
         except ButlersError as error:
             log.warning("classification failed", error=str(error))
         async with self._database.transaction() as connection:
+            if not complete:  # it may have spoken of one part and not of the others
+                await decisions.withdraw(connection, item.request.request_id)
             return await decisions.settle(connection, item.request.request_id)

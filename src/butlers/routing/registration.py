@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 
@@ -40,7 +41,7 @@ class Registrar:
             registration = self._describe()
             try:
                 answer = await self._peers.call(
-                    SWITCHBOARD, self._url, "register", {"registration": encode(registration)}
+                    SWITCHBOARD, self._url, "register", self._said(registration)
                 )
                 await self._obey(decode(Pause, answer["pause"]) if answer["pause"] else None)
             except Exception as error:  # noqa: BLE001  (a loop edge: else it is never found again)
@@ -51,6 +52,9 @@ class Registrar:
                 self._found()
                 delay = FIRST_RETRY_S
                 await asyncio.sleep(registration.liveness_ttl_s / 3)
+
+    def _said(self, registration: Registration) -> dict[str, Any]:
+        return {"registration": encode(registration), "back": not self.connected}
 
     def _found(self) -> None:
         if not self.connected:

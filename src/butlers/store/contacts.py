@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from butlers.domain.contact import Contact
+from butlers.domain.request import joined
 from butlers.store.database import Connection
 
 
@@ -57,6 +58,21 @@ async def add_address(
         channel,
         identity,
         contact_id,
+    )
+
+
+async def remove_address(connection: Connection, channel: str, identity: str) -> None:
+    await connection.execute(
+        "DELETE FROM shared.contact_channels WHERE channel = $1 AND identity = $2",
+        channel,
+        identity,
+    )
+
+
+async def lock_sender(connection: Connection, channel: str, identity: str) -> None:
+    """Until the transaction ends: nobody is let in while a message of theirs is being held."""
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", joined("sender", channel, identity)
     )
 
 

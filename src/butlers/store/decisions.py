@@ -61,6 +61,16 @@ async def propose(connection: Connection, request_id: UUID, decision: RouteDecis
     return bool(added)
 
 
+async def withdraw(connection: Connection, request_id: UUID) -> None:
+    """Forget what was proposed for a message that is not decided yet."""
+    await connection.execute(
+        "DELETE FROM route_decisions USING message_inbox AS message"
+        " WHERE route_decisions.request_id = $1 AND message.request_id = $1"
+        " AND message.decided_at IS NULL",
+        request_id,
+    )
+
+
 async def settle(
     connection: Connection, request_id: UUID, decisions: Sequence[RouteDecision] = ()
 ) -> list[Leg]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -18,6 +19,14 @@ class MessageState(StrEnum):
     HELD = "held"  # until the owner says who the sender is
     SKIPPED = "skipped"  # by a rule of the owner's; it is kept
     NOTED = "noted"  # that it came; its text is not kept
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How many messages are held."""
+
+    of_all: int
+    of_sender: int
 
 
 async def store_message(
@@ -86,13 +95,12 @@ async def _same_content(
         """
         SELECT request_id FROM message_inbox
         WHERE content_hash = $1 AND received_at > $2 AND event_id IS NULL
-          AND channel = $3 AND endpoint = $4 AND sender = $5 AND dedupe_key LIKE 'content:%'
+          AND conversation = $3 AND sender = $4 AND dedupe_key LIKE 'content:%'
         ORDER BY received_at DESC LIMIT 1
         """,
         envelope.content_hash,
         request.received_at - window,
-        request.source_channel,
-        request.source_endpoint_identity,
+        request.conversation,
         request.source_sender_identity,
     )
     return found
@@ -103,11 +111,18 @@ async def get_message(connection: Connection, request_id: UUID) -> dict[str, Any
     return dict(row) if row else None
 
 
-async def count_held(connection: Connection) -> int:
-    found: int = await connection.fetchval(
-        "SELECT count(*) FROM message_inbox WHERE state = 'held'"
+async def count_held(connection: Connection, channel: str, sender: str) -> Held:
+    row = await connection.fetchrow(
+        """
+        SELECT count(*) AS of_all,
+               count(*) FILTER (WHERE channel = $1 AND sender = $2) AS of_sender
+        FROM message_inbox WHERE state = 'held'
+        """,
+        channel,
+        sender,
     )
-    return found
+    assert row is not None
+    return Held(row["of_all"], row["of_sender"])
 
 
 async def list_held(connection: Connection) -> list[dict[str, Any]]:

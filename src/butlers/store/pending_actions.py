@@ -51,6 +51,7 @@ async def store_action(connection: Connection, action: PendingAction) -> None:
         """
         INSERT INTO pending_actions (id, kind, summary, payload, delivery_id, created_at, expires_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7)
+        ON CONFLICT (delivery_id) DO NOTHING
         """,
         action.id,
         action.kind,

@@ -36,6 +36,15 @@ LONGEST_WAIT = timedelta(days=1)
 SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=30)
 
 
+# Whose turn it is in a lane, or in the next one where it is empty. Asked for in the order of the index of
+# lanes, because a plan that looks anywhere else reads what was done long ago, for every item again.
+_FIRST = """(
+    SELECT first.id FROM queue_items AS first
+    WHERE first.queue = {queue} AND first.lane >= {lane} AND first.state IN ('ready', 'leased')
+      AND (first.state = 'leased' OR first.run_after <= statement_timestamp() OR NOT first.aside)
+    ORDER BY first.lane, first.id LIMIT 1
+)"""
+
 # One that waits and keeps its place takes along those of its lane that are behind it. They could not be
 # claimed before it anyway, and each claim would have to look at every one of them.
 _AND_LANE = """
@@ -143,24 +152,22 @@ async def claim(
     ``below`` looks only at what is less urgent than that priority, which would else never be its turn.
     """
     # The limit is part of the text: for one that it does not know, the server finds no plan good enough to
-    # keep, and planning takes longer than claiming.
+    # keep, and planning takes longer than claiming. And "<=" where "=" would do, because of an equality it
+    # thinks that it is rare, and reads and sorts everything that waits.
     rows = await connection.fetch(
         f"""
         UPDATE queue_items
         SET state = 'leased', holder = $2, lease_until = now() + $3,
             attempts = attempts + 1, fence = fence + 1, aside = false
         WHERE id = ANY(ARRAY(
-            SELECT id FROM queue_items AS item
-            WHERE queue = $1 AND state = 'ready' AND run_after <= statement_timestamp()
-              AND priority > $4 AND (lane IS NULL OR NOT EXISTS (
-                  SELECT FROM queue_items AS earlier
-                  WHERE earlier.queue = item.queue AND earlier.lane = item.lane
-                    AND earlier.id < item.id AND earlier.state IN ('ready', 'leased')
-                    AND (earlier.state = 'leased' OR earlier.run_after <= statement_timestamp()
-                         OR NOT earlier.aside)))
-            ORDER BY priority, run_after, id
+            SELECT item.id FROM queue_items AS item
+            LEFT JOIN LATERAL {_FIRST.format(queue="item.queue", lane="item.lane")} AS turn ON true
+            WHERE item.queue = $1 AND item.state = 'ready'
+              AND item.run_after <= statement_timestamp() AND item.priority > $4
+              AND (item.lane IS NULL OR item.id <= turn.id)
+            ORDER BY item.priority, item.run_after, item.id
             LIMIT {limit:d}
-            FOR UPDATE SKIP LOCKED
+            FOR UPDATE OF item SKIP LOCKED
         ))
         RETURNING id, queue, key, payload, attempts, max_attempts, fence, priority, run_after
         """,
@@ -176,12 +183,11 @@ async def claim(
 async def change_lane(connection: Connection, lease: Lease, lane: str) -> bool:
     """Go on in another lane. True when an earlier item of that one has to come first."""
     behind = await connection.fetchval(
-        """
+        f"""
         WITH moved AS (UPDATE queue_items SET lane = $3 WHERE id = $1)
         SELECT EXISTS (
-            SELECT FROM queue_items AS earlier
-            WHERE queue = $2 AND lane = $3 AND id < $1 AND state IN ('ready', 'leased')
-              AND (state = 'leased' OR run_after <= statement_timestamp() OR NOT aside)
+            SELECT FROM queue_items
+            WHERE id = {_FIRST.format(queue="$2", lane="$3")} AND lane = $3 AND id < $1
         )
         """,
         lease.item_id,

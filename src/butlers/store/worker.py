@@ -84,7 +84,9 @@ class QueueWorker:
         self._lease = lease
         self._batch = batch
         self._longest_streak = streak
-        self._streak, self._urgency = 0, -1
+        self._passed_over: dict[
+            int, int
+        ] = {}  # by urgency: so many in a row were as urgent or more
         self._completions = Completions(database)
         self._running: dict[asyncio.Task[None], Lease] = {}
         self._loops: list[asyncio.Task[None]] = []
@@ -153,8 +155,11 @@ class QueueWorker:
         claim = partial(queue.claim, queue=self.queue, holder=self._listener.holder)
         async with self._database.transaction() as connection:
             turn: list[Lease] = []
-            if self._streak >= self._longest_streak:
-                turn = await claim(connection, limit=1, lease=self._lease, below=self._urgency)
+            for urgency in self._favoured():
+                turn = await claim(connection, limit=1, lease=self._lease, below=urgency)
+                self._passed_over[urgency] = 0  # also where nothing less urgent waits
+                if turn:
+                    break
             rest = limit - len(turn)
             return turn + (await claim(connection, limit=rest, lease=self._lease) if rest else [])
 
@@ -165,9 +170,17 @@ class QueueWorker:
             self._running[task] = lease
             task.add_done_callback(self._ended)
 
+    def _favoured(self) -> list[int]:
+        """Urgencies beyond which nothing had its turn for too long, the least urgent first."""
+        favoured = (
+            urgency for urgency, items in self._passed_over.items() if items >= self._longest_streak
+        )
+        return sorted(favoured, reverse=True)
+
     def _count(self, urgency: int) -> None:
-        self._streak = self._streak + 1 if urgency == self._urgency else 1
-        self._urgency = urgency
+        self._passed_over.setdefault(urgency, 0)
+        for known, items in self._passed_over.items():
+            self._passed_over[known] = items + 1 if urgency <= known else 0
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         lease = self._running.pop(task)

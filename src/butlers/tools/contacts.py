@@ -37,6 +37,7 @@ async def contacts_allow(
 ) -> dict[str, Any]:
     """Let a sender in; what was held of them is dealt with now. The role owner: it is an address of yours."""
     check_storable("the contact", [channel, identity, name or ""])
+    await contacts.lock_sender(ctx.connection, channel, identity)
     await _not_the_owner(ctx, channel, identity)
     if role == OWNER:
         owner = await contacts.owner_id(ctx.connection)
@@ -55,6 +56,7 @@ async def contacts_allow(
 async def contacts_block(ctx: CallContext, channel: str, identity: str) -> dict[str, Any]:
     """Never let a sender in: what they wrote and will write is kept, and nothing is done with it."""
     check_storable("the contact", [channel, identity])
+    await contacts.lock_sender(ctx.connection, channel, identity)
     await _not_the_owner(ctx, channel, identity)
     await contacts.add_contact(ctx.connection, channel, identity, identity, (BLOCKED,))
     held = await inbox.release_held(

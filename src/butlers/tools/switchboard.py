@@ -58,12 +58,14 @@ def as_answer(accepted: Accepted) -> dict[str, Any]:
 
 
 @tool(callers=PEERS)
-async def register(ctx: CallContext, registration: Registration) -> dict[str, Any]:
-    """Make a butler known, or say that it is still there."""
+async def register(
+    ctx: CallContext, registration: Registration, back: bool = True
+) -> dict[str, Any]:
+    """Make a butler known, or say that it is still there. One that is back finds what waited for it."""
     if registration.name != ctx.caller.name:
         raise NotAllowed(f"{ctx.caller.name} can not register {registration.name}")
     await store_registration(ctx.connection, registration)
-    for waiting in (INBOX, DELIVERIES):
+    for waiting in (INBOX, DELIVERIES) if back else ():
         await queue.hurry(ctx.connection, waiting)
     paused = await read_pause(ctx.connection, ctx.clock.now())
     return {"status": "registered", "pause": encode(paused) if paused else None}

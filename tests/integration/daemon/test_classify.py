@@ -94,6 +94,17 @@ async def test_a_session_that_fails_or_says_nothing_changes_nothing(desk: House)
         assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
 
 
+async def test_a_session_that_broke_off_after_one_part_decides_nothing(desk: House) -> None:
+    """Half of a split would lose the other half."""
+
+    async def think(butler: McpClient) -> str:
+        await butler.call("assign", {"butler": "travel", "reason": "one of two", "part": "half"})
+        raise ButlersError("cut off")
+
+    desk.butler.spawner.model = Thinker(think)
+    assert (await decided(desk, "two things"))[:2] == ("general", "fallback")
+
+
 async def test_what_is_decided_stays_decided(desk: House) -> None:
     """A second run of a message, or a model that is late, finds the decision made."""
 

@@ -123,6 +123,23 @@ async def test_whoever_is_blocked_is_kept_and_goes_no_further(desk: House) -> No
     assert len(await questions(desk)) == 1
 
 
+async def test_nothing_of_somebody_known_stays_held(desk: House) -> None:
+    """Let in while their messages come in: each is either released, or never held."""
+    allow = call(desk, "contacts_allow", channel="email", identity="anna@example.com")
+    await asyncio.gather(*(ingest(desk, mail(f"{n}")) for n in range(12)), allow)
+    assert (await call(desk, "contacts_waiting"))["waiting"] == []
+    assert len(await desk.rows("SELECT 1 FROM queue_items WHERE queue = 'inbox'")) == 12
+
+
+async def test_a_flood_of_strangers_is_noted_and_holds_up_nobody(
+    desk: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("butlers.ingest.strangers.MOST_OF_ONE", 2)
+    states = [(await ingest(desk, mail(f"{n}")))["status"] for n in range(4)]
+    assert states == ["held", "held", "noted", "noted"]
+    assert (await ingest(desk, mail("me", sender="ben@example.com")))["status"] == "held"
+
+
 async def test_an_address_of_the_owners_speaks_for_the_owner(desk: House) -> None:
     await call(desk, "contacts_allow", channel="email", identity="me@home", role="owner")
     found = await ingest(desk, mail("weight 80", sender="me@home"))
@@ -193,6 +210,12 @@ async def test_a_rule_puts_a_message_behind_all_others(desk: House) -> None:
     await ingest(desk, envelope("weight 80", control={"policy_tier": "high_priority"}))
     (item,) = await desk.rows("SELECT priority FROM queue_items WHERE queue = 'inbox'")
     assert item["priority"] == 2
+
+
+async def test_no_rule_keeps_the_owner_from_stopping_it_all(desk: House) -> None:
+    await call(desk, "rules_add", kind="sender", value="owner", action="skip")
+    assert (await ingest(desk, envelope("/stop")))["status"] == "accepted"
+    assert (await ingest(desk, envelope("hello")))["status"] == "skipped"
 
 
 async def test_the_first_rule_by_position_decides_and_one_can_be_taken_back(desk: House) -> None:
@@ -328,6 +351,15 @@ async def test_a_source_with_ids_may_say_the_same_twice(desk: House) -> None:
     first, second = [await ingest(desk, envelope("took my ibuprofen")) for _ in range(2)]
     assert first["request_id"] != second["request_id"]
     assert not second["duplicate"]
+
+
+async def test_the_same_words_in_two_threads_are_two_messages(desk: House) -> None:
+    first, second = [
+        await ingest(desk, envelope("yes", event=_named("", external_thread_id=thread)))
+        for thread in ("a", "b")
+    ]
+    assert not second["duplicate"]
+    assert first["request_id"] != second["request_id"]
 
 
 async def test_twenty_nameless_ones_at_once_are_one(desk: House) -> None:

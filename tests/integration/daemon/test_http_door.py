@@ -204,6 +204,21 @@ async def test_what_is_not_signed_is_refused_without_a_word_why(door: House) -> 
     assert await door.count("message_inbox") == 0
 
 
+async def test_who_has_the_secret_of_another_webhook_is_not_the_owner(door: House) -> None:
+    refused = await hook(door, "shop", {"text": "/stop", "sender": "owner"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_message")
+    assert await door.count("message_inbox") == 0
+
+
+async def test_a_time_that_is_no_time_is_refused_like_a_wrong_signature(door: House) -> None:
+    for timestamp in ("9" * 5_000, "-1", "now", "１２３"):
+        headers = {
+            "Butlers-Timestamp": timestamp.encode().decode("latin-1"),
+            "Butlers-Signature": "v1=",
+        }
+        assert (await post(door, "/webhook/shop", {"text": "x"}, headers)).status_code == 401
+
+
 async def test_a_changed_body_is_refused(door: House) -> None:
     timestamp = str(int(door.butler.clock.now().timestamp()))
     headers = {

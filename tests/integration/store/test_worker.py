@@ -595,6 +595,26 @@ async def test_what_is_less_urgent_has_its_turn_after_a_streak(
     assert kinds == "hhhhlhhhhlhl"
 
 
+async def test_the_least_urgent_is_not_forgotten_behind_the_two_others(
+    witnessed: Database, staff: Staff
+) -> None:
+    seen: list[str] = []
+
+    async def handler(lease: Lease) -> Any:
+        seen.append(lease.key)
+
+    every = [
+        f"{name}-{n}" for name, items in (("l", 2), ("m", 12), ("h", 12)) for n in range(items)
+    ]
+    for name, priority in (("l", 2), ("m", 1), ("h", 0)):
+        await put(witnessed, *(key for key in every if key[0] == name), priority=priority)
+    await staff(handler, streak=4)
+    await ended(witnessed, *every)
+    kinds = "".join(key[0] for key in seen)
+    assert kinds.startswith("hhhhmhhhhl")
+    assert kinds.count("l") == 2
+
+
 async def test_a_batch_is_the_most_that_is_claimed_at_once(
     witnessed: Database, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
