@@ -13,6 +13,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+import structlog
 
 from butlers.domain.redaction import redactor
 from butlers.store.database import Database, Login
@@ -21,6 +22,14 @@ from butlers.store.migrations import butler_chains, migrate, shipped_versions
 from butlers.store.provision import Place, Provisioner
 from butlers.wire.tokens import FleetKey
 from support.fleet import Fleet, butlers_environment, command
+
+
+def pytest_configure() -> None:
+    # As the daemon does it. The pretty tracebacks, with all their locals, take a second each.
+    *others, _renderer = structlog.get_config()["processors"]
+    plain = structlog.dev.plain_traceback
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)
+    structlog.configure(processors=[*others, renderer])
 
 
 @pytest.fixture(scope="session")

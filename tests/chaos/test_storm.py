@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from support.storm import ON_THE_ROAD, Storm
 from support.talking_fleet import TalkingFleet, talking_fleet
 
 SEED = int(os.environ.get("BUTLERS_STORM_SEED") or random.SystemRandom().getrandbits(32))
+AWAY_S = 125
 MESSAGES = int(os.environ.get("BUTLERS_STORM_MESSAGES") or 1000)
 
 
@@ -42,6 +44,25 @@ def test_in_a_storm_every_message_is_answered_once_and_in_order(fleet: TalkingFl
     assert [one for one in fleet.answers() if answered[one[0]] > 1] == []
     assert sum(answered.values()) == MESSAGES
     assert len(set(fleet.notices())) == len(fleet.notices())
+    for thread, numbers in storm.conversations.items():
+        assert fleet.answers(thread) == [storm.answer(number) for number in numbers]
+    assert left(fleet, "dead") == 0
+
+
+@pytest.mark.timeout(600)
+def test_a_messenger_that_is_away_for_minutes_sends_all_of_it_once_and_in_order(
+    fleet: TalkingFleet,
+) -> None:
+    storm = Storm(fleet, SEED, 40)
+    fleet.kill("messenger")
+    gone = time.monotonic()
+    storm.speak()
+    wait_for("minutes to pass", lambda: time.monotonic() - gone >= AWAY_S, AWAY_S * 2)
+    assert fleet.answers() == []
+    fleet.start("messenger")
+    wait_for("all answers", lambda: len(fleet.answers()) >= storm.messages, AWAY_S * 2)
+    wait_for("every queue to be empty", lambda: not left(fleet, "ready", "leased"))
+    assert len(fleet.answers()) == storm.messages
     for thread, numbers in storm.conversations.items():
         assert fleet.answers(thread) == [storm.answer(number) for number in numbers]
     assert left(fleet, "dead") == 0

@@ -150,3 +150,28 @@ def _posted(fleet: Fleet, name: str) -> httpx.Response:
     assert state["name"] == name
     port = 40100 + BUTLER_PORTS[name] + fleet.slot.offset
     return httpx.post(f"http://127.0.0.1:{port}/ingest", json={}, trust_env=False)
+
+
+def test_the_messenger_is_the_one_way_out(fleet: Fleet) -> None:
+    """What is there without Telegram and mail: its port; the tools of the way out are its alone; all others
+    say what they have to say with notify, through the Switchboard; it does nothing by itself."""
+    config = load_butler_config(ROOT / "roster" / "messenger", Settings(fleet.home))
+    assert config.port == 40104
+    assert not config.schedules
+    assert not list((ROOT / "roster" / "messenger").glob("skills/*/SKILL.md"))
+
+    request_id = fleet.send("pulse 64")
+    assert len(fleet.replies(request_id)) == 1
+    for name in ("switchboard", "health", "messenger"):
+        kept = f"SELECT to_regclass('{name}.deliveries') IS NOT NULL AS it"
+        assert fleet.rows(kept)[0]["it"] is (name == "messenger")
+    (delivery,) = fleet.rows(
+        "SELECT origin, state FROM messenger.deliveries WHERE request_id = $1", request_id
+    )
+    assert tuple(delivery) == ("health", "delivered")
+    assert not fleet.rows("SELECT 1 FROM messenger.sessions")
+    assert not fleet.rows("SELECT 1 FROM messenger.scheduled_tasks")
+    for name in OTHERS:
+        own = {"deliveries_list", "approvals_list"} & tools_of(fleet, name)
+        assert bool(own) is (name == "messenger")
+    assert "notify" in tools_of(fleet, "health")

@@ -22,6 +22,7 @@ REPLACEABLE = ("health", "messenger")  # found by what they have registered, whe
 STAND_IN_PORT = 40108  # of the ten that a slot has
 CONVERSATIONS = 8
 REPEATS = 0.1  # of the senders, who did not hear that it was taken
+Held = list[tuple[UUID, int]]  # items, with the fence of their claim
 BREATH_S = 180.0  # without a single answer more, before a test is given up
 
 
@@ -57,6 +58,12 @@ class Storm:
             for talk in talks:
                 talk.result()
         self._wait_answered(self.messages)
+
+    def speak(self) -> None:
+        """All conversations at once, and nothing goes wrong by itself."""
+        with ThreadPoolExecutor(CONVERSATIONS) as pool:
+            for talk in [pool.submit(self._talk, *one) for one in self.conversations.items()]:
+                talk.result()
 
     # -- what comes in ---------------------------------------------------------------------------
 
@@ -109,30 +116,28 @@ class Storm:
 
     def _freeze(self) -> None:
         """One is frozen past its leases, another takes over, and then the first one goes on."""
-        name = self._random.choice(REPLACEABLE)
-        self.fleet.wait_healthy(name)
-        frozen = self.fleet.processes[name]
-        held = self._freeze_at_work(name)
+        names = self._random.sample(REPLACEABLE, len(REPLACEABLE))
+        for name in names:
+            self.fleet.wait_healthy(name)
+        name, held = wait_for("one to be at work", lambda: self._freeze_at_work(names), BREATH_S)
         self._note(f"froze {name} over {len(held)} items")
         with self._stand_in(name):
             wait_for("its items to be taken over", lambda: not self._still(name, held), BREATH_S)
-            frozen.send_signal(signal.SIGCONT)
+            self.fleet.processes[name].send_signal(signal.SIGCONT)
             self._wait_answered(min(self.messages, len(self.fleet.answers()) + CONVERSATIONS))
 
-    def _freeze_at_work(self, name: str) -> list[tuple[UUID, int]]:
-        process = self.fleet.processes[name]
-
-        def held() -> list[tuple[UUID, int]]:
+    def _freeze_at_work(self, names: list[str]) -> tuple[str, Held] | None:
+        """The first of them that holds something; whoever is idle goes on at once."""
+        for name in names:
+            process = self.fleet.processes[name]
             process.send_signal(signal.SIGSTOP)
             leased = f"SELECT id, fence FROM {name}.queue_items WHERE state = 'leased'"
-            found = [(row["id"], row["fence"]) for row in self.fleet.rows(leased)]
-            if not found:
-                process.send_signal(signal.SIGCONT)
-            return found
+            if found := [(row["id"], row["fence"]) for row in self.fleet.rows(leased)]:
+                return name, found
+            process.send_signal(signal.SIGCONT)
+        return None
 
-        return wait_for(f"{name} to be at work", held)
-
-    def _still(self, name: str, held: list[tuple[UUID, int]]) -> bool:
+    def _still(self, name: str, held: Held) -> bool:
         same = (
             f"SELECT FROM {name}.queue_items AS item"
             " JOIN unnest($1::uuid[], $2::bigint[]) AS held(id, fence) USING (id, fence)"

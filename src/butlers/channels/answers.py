@@ -1,4 +1,4 @@
-"""What an HTTP answer means for a delivery: refused, busy, failed, or nobody knows."""
+"""What an HTTP answer means for a delivery: refused, busy, away, or nobody knows whether it went out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import httpx
 from butlers.domain.errors import (
     ChannelBusy,
     ChannelError,
-    ChannelFailed,
     ChannelUnavailable,
     DeliveryRefused,
     DeliveryUncertain,
@@ -20,9 +19,7 @@ from butlers.domain.errors import (
 LONGEST_PAUSE_S = 3600.0
 SHORTEST_PAUSE_S = 1.0
 
-# Whoever answers so stands in between, and does not know what the one behind did.
-_IN_BETWEEN = frozenset({502, 504})
-# The request was not looked at, or another with its key is being worked on.
+# The request was not looked at.
 _NOT_NOW = frozenset({408, 425, 503})
 _CONFLICT = 409
 _TOO_MANY = 429
@@ -40,10 +37,9 @@ def error_for(answer: httpx.Response, text: str, now: datetime) -> ChannelError:
         return busy
     if status in _NOT_NOW:
         return ChannelUnavailable(said, response=text)
-    if status in _IN_BETWEEN:
-        return DeliveryUncertain(said, response=text)
     if status == _CONFLICT or status >= _SERVER_ERRORS:
-        return ChannelFailed(said, response=text)
+        # It broke in the middle of it, is at it already, or stands in between and does not know.
+        return DeliveryUncertain(said, response=text)
     if answer.has_redirect_location:
         return DeliveryRefused(
             said, hint="redirects are not followed; configure the new address", response=text

@@ -8,7 +8,7 @@ from typing import Any
 
 from butlers.config.settings import Settings
 from butlers.domain.caller import CallerKind
-from butlers.domain.errors import NotFound
+from butlers.domain.errors import ButlersError, NotFound
 from butlers.wire import directory
 from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
@@ -23,6 +23,20 @@ def running_butlers(settings: Settings) -> list[str]:
     if not names:
         raise NotFound("no butler runs here", hint="`make up` starts the fleet")
     return names
+
+
+async def known_butlers(settings: Settings) -> list[str]:
+    """Those that run, and those that the Switchboard knows and that do not: what they have on record is
+    missing from an answer, which must be seen."""
+    running = running_butlers(settings)
+    if SWITCHBOARD not in running:
+        return [SWITCHBOARD, *running]
+    try:
+        async with owner_client(settings, SWITCHBOARD) as client:
+            registered = (await client.call("registry_list"))["butlers"]
+    except ButlersError:
+        return running  # it is asked again with the others, and named then
+    return sorted({*running, *(butler["name"] for butler in registered)})
 
 
 def owner_client(settings: Settings, butler: str) -> McpClient:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from butlers.cli.clients import find_by_beginning, owner_client, running_butlers
+from butlers.cli.clients import find_by_beginning, known_butlers, owner_client
 from butlers.cli.everyone import Answers, ask_all, ask_who_knows, whole_id
 from butlers.cli.output import print_json, print_table
 from butlers.config.settings import Settings
@@ -61,7 +61,7 @@ async def _ask() -> Answers[list[dict[str, Any]]]:
         answer = await _call(name, "dead_letters_list", {"limit": 500})
         return [{"butler": name, **letter} for letter in answer["dead_letters"]]
 
-    return await ask_all(running_butlers(Settings.from_environ()), of)
+    return await ask_all(await known_butlers(Settings.from_environ()), of)
 
 
 def _newest_first(answers: Answers[list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def _newest_first(answers: Answers[list[dict[str, Any]]]) -> list[dict[str, Any]
 
 async def _act(named: str, tool: str) -> Any:
     """By its whole id it is found however old it is; by a beginning among the newest."""
-    names = running_butlers(Settings.from_environ())
+    names = await known_butlers(Settings.from_environ())
     item_id = whole_id(named)
     if item_id is None:
         owners = {letter["id"]: letter["butler"] for letter in _newest_first(await _ask())}

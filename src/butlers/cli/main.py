@@ -17,6 +17,7 @@ from butlers.cli import (
     init,
     inspect,
     module,
+    registry,
     rules,
     secrets,
     send,
@@ -53,6 +54,7 @@ app.command()(connectors.connectors)
 app.command()(triage.triage)
 app.add_typer(rules.app, name="rules")
 app.add_typer(contacts.app, name="contacts")
+app.add_typer(registry.app, name="registry")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(dead.app, name="dead")
 app.add_typer(deliveries.app, name="deliveries")

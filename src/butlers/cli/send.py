@@ -67,7 +67,7 @@ async def _send(settings: Settings, text: str, wait_s: float | None, as_json: bo
     ):
         console = ConsoleConnector(switchboard, messenger)
         request_id = await console.send(text)
-        replies = [] if wait_s is None else await console.receive(request_id, wait_s)
+        replies = [] if wait_s is None else await _wait_for_reply(console, request_id, wait_s)
         _show(request_id, replies, as_json=as_json, waited=wait_s is not None)
         if replies:
             await console.shown(replies)
@@ -76,6 +76,18 @@ async def _send(settings: Settings, text: str, wait_s: float | None, as_json: bo
             f"no reply within {wait_s:g} s; the message is kept as {request_id}",
             hint="`butlers status` shows what is waiting",
         )
+
+
+async def _wait_for_reply(
+    console: ConsoleConnector, request_id: UUID, wait_s: float
+) -> list[Reply]:
+    try:
+        return await console.receive(request_id, wait_s)
+    except ButlersError as error:
+        raise NoReply(
+            f"no reply: {error.message}; the message is kept as {request_id}",
+            hint=error.hint or "`butlers status` shows what is waiting",
+        ) from error
 
 
 def _show(request_id: UUID, replies: list[Reply], *, as_json: bool, waited: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from butlers.cli.clients import owner_client, running_butlers
+from butlers.cli.clients import known_butlers, owner_client
 from butlers.cli.everyone import Answers, ask_all, whole_id
 from butlers.cli.output import print_json, print_table
 from butlers.config.settings import Settings
@@ -53,7 +53,7 @@ async def _ask(request_id: str) -> Answers[list[Hop]]:
             answer = await client.call("request_path", {"request_id": request_id})
         return [{"butler": name, **hop} for hop in answer["hops"]]
 
-    return await ask_all(running_butlers(settings), of)
+    return await ask_all(await known_butlers(settings), of)
 
 
 def _in_order(answers: Answers[list[Hop]]) -> list[Hop]:

@@ -67,7 +67,8 @@ class ConsoleConnector:
                     raise
 
     async def receive(self, request_id: UUID | None, timeout_s: float) -> list[Reply]:
-        """Replies not shown yet, to one request or any; waits up to ``timeout_s`` for the first."""
+        """Replies not shown yet, to one request or any; waits up to ``timeout_s`` for the first. That there
+        are none is said only by a Messenger that answered."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while True:
@@ -75,12 +76,12 @@ class ConsoleConnector:
             try:
                 fresh = await self._receive(request_id, min(POLL_S, left))
             except ButlersError as error:
-                if not error.retryable:
+                if not error.retryable or loop.time() >= deadline:
                     raise
-                fresh = []
                 await asyncio.sleep(RETRY_S)
-            if fresh or loop.time() >= deadline:
-                return fresh
+            else:
+                if fresh or loop.time() >= deadline:
+                    return fresh
 
     async def shown(self, replies: Sequence[Reply]) -> None:
         """Say that these were shown. Before that they come again, so that none is lost on the way."""

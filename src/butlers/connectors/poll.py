@@ -17,6 +17,7 @@ from uuid import UUID
 
 import structlog
 
+from butlers.domain import tasks
 from butlers.domain.clock import Clock, SystemClock
 from butlers.domain.connector import ConnectorState, Counters, Heartbeat
 from butlers.domain.errors import (
@@ -77,8 +78,7 @@ class PollingConnector:
             while True:
                 cursor = await self._until_it_works(partial(self.step, cursor))
         finally:
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
+            await tasks.end(beating)
 
     async def checkpoint(self) -> dict[str, Any] | None:
         where = {"kind": self.source.kind, "endpoint": self.source.endpoint}

@@ -19,6 +19,7 @@ from butlers.daemon.calls import InFlight
 from butlers.daemon.endpoint import Endpoint
 from butlers.daemon.health import describe
 from butlers.daemon.phases import PHASES, Phase
+from butlers.domain import tasks
 from butlers.domain.clock import Clock, SystemClock
 from butlers.domain.errors import PhaseFailed
 from butlers.ingest.office import FrontOffice
@@ -176,9 +177,4 @@ class Butler:
     def background(self, work: Any, name: str) -> None:
         """Run something for as long as the butler lives; its end is registered here and now."""
         task = asyncio.create_task(work, name=f"{self.config.name}:{name}")
-
-        async def end() -> None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-        self.stack.push_async_callback(end)
+        self.stack.push_async_callback(tasks.end, task)

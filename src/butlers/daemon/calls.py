@@ -300,6 +300,9 @@ class CallPipeline(Middleware):
         except ButlersError as error:
             await self._audit_failure(call, error)
             raise
+        except asyncio.CancelledError:
+            await asyncio.shield(self._audit_alone(call, call.record(error="it was cancelled")))
+            raise
 
     async def _run_long(self, call: _Call) -> ToolResult:
         """No transaction spans it; the log of a session's calls still shows it."""
@@ -345,9 +348,10 @@ class CallPipeline(Middleware):
             # it is this one, and whether it may be called was decided above.
             return await self._tools[call.name].run(call.arguments)
         except ValidationError as error:
-            raise InvalidArguments(
-                f"{call.spec.name}: {_explain(error)}", hint=_usage(call.spec)
-            ) from error
+            why = f"{call.spec.name}: {_explain(error)}"
+            if call.spec.misused is not None:
+                call.spec.misused(current_call.get(), call.arguments, why)
+            raise InvalidArguments(why, hint=_usage(call.spec)) from error
         except Exception as error:
             raise _domain_error(call.spec, error) from error
         finally:

@@ -6,6 +6,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+import structlog
+
 from butlers.domain.errors import ButlersError
 from butlers.ingest.accept import INBOX, Desk
 from butlers.ingest.classify import Classifier
@@ -20,6 +22,8 @@ from butlers.store.blobs import BlobStore
 
 if TYPE_CHECKING:
     from butlers.daemon.butler import Butler
+
+log = structlog.get_logger()
 
 
 def open_office(butler: Butler) -> None:
@@ -69,7 +73,8 @@ async def _origin_of(butler: Butler, channel: str, message_id: str) -> str | Non
             "delivery_origin",
             {"channel": channel, "provider_message_id": message_id},
         )
-    except ButlersError:
+    except ButlersError as error:
+        log.warning("whose message is answered could not be asked", error=str(error))
         return None
     origin: str | None = answer["origin"]
     return origin

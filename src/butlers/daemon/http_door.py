@@ -96,7 +96,12 @@ class HttpDoor:
             raise InvalidMessage(
                 f"the body is not JSON: {error}", hint="send an ingest.v1 envelope"
             ) from None
-        return await self._accept(decode(InboundEnvelope, data))
+        try:
+            envelope = decode(InboundEnvelope, data)
+        except ButlersError as error:
+            self._front.refuse(data, error.message)
+            raise
+        return await self._accept(envelope)
 
     async def _webhook(self, request: Request) -> dict[str, Any]:
         name = request.path_params["name"]
@@ -109,7 +114,7 @@ class HttpDoor:
             webhook_in.check_signature(request.headers, body, secret, self.butler.clock)
             envelope = webhook_in.parse(name, body, self.butler.clock, owners=config.owner)
         except ButlersError as error:
-            self._front.tally.count(Channel.WEBHOOK, name, Seen.REFUSED, error.message)
+            self._front.tally.count(name, Seen.REFUSED, error.message)
             if isinstance(error, CredentialMissing):
                 log.warning("a webhook has no secret", webhook=name, error=error.message)
                 raise NotAuthenticated from None  # what is missing is the owner's to know

@@ -67,7 +67,7 @@ def work_at_the_doors(butler: Butler) -> list[Work]:
     workers = butler.config.buffer.worker_count
     if butler.dispatch is not None and butler.commands is not None:
         return [
-            (command.QUEUE, butler.commands.carry_out, 1),
+            (command.QUEUE, butler.commands.carry_out, 2),  # a stop beside the others
             (INBOX, butler.dispatch.route_message, workers),
             (DELIVERIES, butler.dispatch.forward_delivery, workers),
             (NOTIFY, butler.dispatch.forward_delivery, workers),  # what it has to say itself

@@ -22,6 +22,11 @@ class Command:
     word: Word
     rest: str = ""
 
+    @property
+    def lane(self) -> str:
+        """A stop waits for nothing; the others are carried out in the order in which they were said."""
+        return "stop" if self.word is Word.STOP else "others"
+
 
 def parse_command(text: str) -> Command | None:
     """None for everything that is not exactly one of these words behind a slash."""

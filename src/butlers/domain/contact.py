@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from butlers.domain.message import Channel
 from butlers.domain.request import BLOCKED
+
+
+def address(channel: str, identity: str) -> str:
+    """How an address is kept, so that one person is not two: mail programs write it as they like."""
+    plain = identity.strip()
+    return plain.casefold() if channel == Channel.EMAIL else plain
 
 
 @dataclass(frozen=True, slots=True)

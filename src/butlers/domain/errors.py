@@ -250,7 +250,6 @@ class OverBudget(ButlersError):
 
     code = "over_budget"
     default_hint = "raise [butler.budget] in butler.toml, or wait until tomorrow"
-    first_today: bool = False
     until: datetime | None = None  # when there is a new one
 
 

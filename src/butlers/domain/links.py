@@ -6,9 +6,13 @@ import re
 
 # With a scheme, or as chat programs recognise them without one.
 _LINK = re.compile(
-    r"(?:[a-z][a-z0-9+.-]*://|www\.)[^\s<>\"'`\\]+|(?:[\w-]+\.)+[a-z]{2,}(?:[/?#:][^\s<>\"'`\\]*)",
+    r"(?:[a-z][a-z0-9+.-]*://|www\.)[^\s<>\"'`\\]+"
+    r"|(?<![\w@.-])(?:[\w-]+\.)+[a-z]{2,}(?:[/?#:][^\s<>\"'`\\]*|(?![\w@]))",
     re.IGNORECASE,
 )
+# Ends of names that are files more often than hosts.
+_FILES = (".csv", ".doc", ".docx", ".gif", ".html", ".jpeg", ".jpg", ".json", ".md", ".mp3", ".mp4",
+          ".pdf", ".png", ".pptx", ".py", ".txt", ".xlsx", ".xml", ".zip")  # fmt: skip
 _HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@\s]*@)?([^/?#:\s]+)", re.IGNORECASE)
 _TAIL = ".,;:!?)]}…"
 
@@ -16,7 +20,7 @@ _TAIL = ".,;:!?)]}…"
 def links(text: str) -> tuple[str, ...]:
     """Each once, in their order."""
     found = (match.rstrip(_TAIL) for match in _LINK.findall(text))
-    return tuple(dict.fromkeys(link for link in found if link))
+    return tuple(dict.fromkeys(link for link in found if link and not _is_file(link)))
 
 
 def links_from(text: str, outside: str) -> tuple[str, ...]:
@@ -24,6 +28,10 @@ def links_from(text: str, outside: str) -> tuple[str, ...]:
     would carry out stands exactly there."""
     named = outside.casefold()
     return tuple(link for link in links(text) if (host := _host(link)) and host in named)
+
+
+def _is_file(link: str) -> bool:
+    return not set("/?#:") & set(link) and link.casefold().endswith(_FILES)
 
 
 def _host(link: str) -> str | None:

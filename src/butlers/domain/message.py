@@ -234,3 +234,4 @@ class InboxItem:
     tier: PolicyTier
     reply_to: str | None = None
     attachments: tuple[Attachment, ...] = ()
+    part: str | None = None  # the butler whose part of a split message this is

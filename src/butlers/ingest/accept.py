@@ -14,11 +14,13 @@ from uuid import UUID
 
 from butlers.domain import command
 from butlers.domain.clock import Clock
+from butlers.domain.contact import address
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import QueueFull
 from butlers.domain.ids import uuid7
 from butlers.domain.message import (
     Attachment,
+    Control,
     InboundEnvelope,
     InboxItem,
     IngestionTier,
@@ -65,19 +67,27 @@ class Desk:
     async def accept(self, connection: Connection, envelope: InboundEnvelope) -> Accepted:
         """Keep a new message, or say that it is known. Beyond the capacity a new one is sent away."""
         envelope.check()
-        kept = await keep_all(envelope.payload.attachments, self.blobs)
-        payload = replace(envelope.payload, attachments=kept)
-        envelope = replace(envelope, payload=payload)
         request = await self._request(connection, envelope)
-        verdict = await self._judge(connection, envelope, request)
+        verdict = await self._judge(
+            connection, request, _letter(request, envelope), envelope.control
+        )
+        envelope = await self._kept(envelope, verdict)
         known = await inbox.store_message(
-            connection, request, verdict.kept(envelope), verdict.state, verdict.reason,
-            verdict.rule.rule_id if verdict.rule else None, self.dedupe_window,
+            connection, request, envelope, verdict.state, verdict.reason, verdict.rule_id,
+            self.dedupe_window,
         )  # fmt: skip
         if known is not None:
             return Accepted(known, duplicate=True)
         if verdict.state is MessageState.ACCEPTED:
-            await self._enqueue(connection, envelope, request, verdict)
+            tier = verdict.tier(envelope.control.policy_tier)
+            item = InboxItem(
+                request,
+                envelope.payload.normalized_text,
+                tier,
+                envelope.event.external_reply_to,
+                envelope.payload.attachments,
+            )
+            await self._enqueue(connection, item, verdict)
         elif verdict.state is MessageState.HELD:
             await strangers.hold(connection, request, self.post)
         target = verdict.route.target if verdict.route else None
@@ -97,29 +107,39 @@ class Desk:
             trace_id=row["trace_id"],
         )
         letter = Letter(row["channel"], row["sender"], row["text"], headers_of(row["raw"]))
-        verdict = Verdict(
-            MessageState.ACCEPTED, None, first_match(await rules.read_rules(connection), letter)
-        )
+        control = Control(policy_tier=PolicyTier(row["policy_tier"]))
+        verdict = await self._judge(connection, request, letter, control)
+        if verdict.state is not MessageState.ACCEPTED:
+            await inbox.end_message(
+                connection, request.request_id, verdict.state, verdict.reason, verdict.rule_id
+            )
+            return
         files = tuple(decode(Attachment, file) for file in row["attachments"])
-        tier = verdict.tier(PolicyTier(row["policy_tier"]))
+        tier = verdict.tier(control.policy_tier)
         item = InboxItem(request, row["text"], tier, row["reply_to"], files)
-        if verdict.route is not None:
-            await decisions.settle(connection, request.request_id, [verdict.route])
-        await enqueue_item(connection, item)
+        await self._enqueue(connection, item, verdict, bounded=False)
+
+    async def _kept(self, envelope: InboundEnvelope, verdict: Verdict) -> InboundEnvelope:
+        """What is kept of it. Of one that is only noted, nothing but that it came."""
+        if verdict.state is MessageState.NOTED:
+            return replace(envelope, payload=Payload(normalized_text=""))
+        files = await keep_all(envelope.payload.attachments, self.blobs)
+        return replace(envelope, payload=replace(envelope.payload, attachments=files))
 
     async def _request(self, connection: Connection, envelope: InboundEnvelope) -> RequestContext:
         source, event = envelope.source, envelope.event
         trace = current_trace() or TraceContext.new()
-        who = await contacts.find_contact(connection, source.channel, envelope.sender.identity)
+        sender = address(source.channel, envelope.sender.identity)
+        who = await contacts.find_contact(connection, source.channel, sender)
         if who is None:
-            await contacts.lock_sender(connection, source.channel, envelope.sender.identity)
-            who = await contacts.find_contact(connection, source.channel, envelope.sender.identity)
+            await contacts.lock_sender(connection, source.channel, sender)
+            who = await contacts.find_contact(connection, source.channel, sender)
         return RequestContext(
             request_id=uuid7(),
             received_at=self.clock.now(),
             source_channel=source.channel,
             source_endpoint_identity=source.endpoint_identity,
-            source_sender_identity=envelope.sender.identity,
+            source_sender_identity=sender,
             source_thread_identity=event.external_thread_id,
             source_event_identity=event.external_event_id.strip() or None,
             sender_roles=who.roles or (strangers.KNOWN,) if who else (),
@@ -127,24 +147,17 @@ class Desk:
         )
 
     async def _judge(
-        self, connection: Connection, envelope: InboundEnvelope, request: RequestContext
+        self, connection: Connection, request: RequestContext, letter: Letter, control: Control
     ) -> Verdict:
         if strangers.is_blocked(request):
             return Verdict(MessageState.SKIPPED, "the owner has blocked the sender")
-        if request.is_owners and command.parse_command(envelope.payload.normalized_text):
-            return Verdict(
-                MessageState.ACCEPTED, None
-            )  # no rule keeps the owner from stopping it all
-        letter = Letter(
-            request.source_channel,
-            request.source_sender_identity,
-            envelope.payload.normalized_text,
-            envelope.headers,
-        )
+        if request.is_owners and command.parse_command(letter.text):
+            # No rule keeps the owner from stopping it all.
+            return Verdict(MessageState.ACCEPTED, None)
         rule = first_match(await rules.read_rules(connection), letter)
         if rule is not None and rule.action in _ENDS:
             return Verdict(_ENDS[rule.action], str(rule), rule)
-        if envelope.control.ingestion_tier is IngestionTier.METADATA:
+        if control.ingestion_tier is IngestionTier.METADATA:
             return Verdict(MessageState.NOTED, "its connector sent no more than that it came")
         if not request.sender_roles:
             if await strangers.are_too_many(connection, request):
@@ -153,29 +166,29 @@ class Desk:
         return Verdict(MessageState.ACCEPTED, None, rule)
 
     async def _enqueue(
-        self,
-        connection: Connection,
-        envelope: InboundEnvelope,
-        request: RequestContext,
-        verdict: Verdict,
+        self, connection: Connection, item: InboxItem, verdict: Verdict, *, bounded: bool = True
     ) -> None:
-        text = envelope.payload.normalized_text
-        item = InboxItem(
-            request,
-            text,
-            verdict.tier(envelope.control.policy_tier),
-            envelope.event.external_reply_to,
-            envelope.payload.attachments,
-        )
-        if request.is_owners and command.parse_command(text):
+        request = item.request
+        told = command.parse_command(item.text) if request.is_owners else None
+        if told is not None:
             # Beside the queue and its lanes: it must get through when nothing else does.
-            await queue.enqueue(connection, command.QUEUE, str(request.request_id), encode(item))
+            key = str(request.request_id)
+            await queue.enqueue(connection, command.QUEUE, key, encode(item), lane=told.lane)
             return
-        if await queue.is_full(connection, INBOX, self.capacity):
+        if bounded and await queue.is_full(connection, INBOX, self.capacity):
             raise QueueFull(f"{self.capacity} messages wait to be routed already")
         if verdict.route is not None:
             await decisions.settle(connection, request.request_id, [verdict.route])
         await enqueue_item(connection, item)
+
+
+def _letter(request: RequestContext, envelope: InboundEnvelope) -> Letter:
+    return Letter(
+        request.source_channel,
+        request.source_sender_identity,
+        envelope.payload.normalized_text,
+        envelope.headers,
+    )
 
 
 async def enqueue_item(connection: Connection, item: InboxItem) -> None:
@@ -204,6 +217,10 @@ class Verdict:
     rule: TriageRule | None = None
 
     @property
+    def rule_id(self) -> UUID | None:
+        return self.rule.rule_id if self.rule else None
+
+    @property
     def route(self) -> RouteDecision | None:
         if self.rule is None or self.rule.target is None:
             return None
@@ -212,9 +229,3 @@ class Verdict:
     def tier(self, asked: PolicyTier) -> PolicyTier:
         lowered = self.rule is not None and self.rule.action is RuleAction.LOW_PRIORITY
         return PolicyTier.DEFAULT if lowered else asked
-
-    def kept(self, envelope: InboundEnvelope) -> InboundEnvelope:
-        """Of one that is only noted, nothing but that it came."""
-        if self.state is not MessageState.NOTED:
-            return envelope
-        return replace(envelope, payload=Payload(normalized_text=""))

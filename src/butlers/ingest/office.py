@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from butlers.domain.errors import ButlersError
 from butlers.domain.message import InboundEnvelope
@@ -22,14 +23,20 @@ class FrontOffice:
         self, connection: Connection, envelope: InboundEnvelope, *, counted_as: str | None = None
     ) -> Accepted:
         """Take a message in, and count what became of it, under its endpoint if no other name is given."""
-        channel = envelope.source.channel
         endpoint = counted_as or envelope.source.endpoint_identity
         try:
             accepted = await self.desk.accept(connection, envelope)
         except ButlersError as error:
             if not error.retryable:
-                self.tally.count(channel, endpoint, Seen.REFUSED, error.message)
+                self.tally.count(endpoint, Seen.REFUSED, error.message)
             raise
         seen = Seen.DUPLICATE if accepted.duplicate else Seen.NEW
-        self.tally.count(channel, endpoint, seen)
+        self.tally.count(endpoint, seen)
         return accepted
+
+    def refuse(self, told: Any, why: str) -> None:
+        """Count what is no envelope at all, as far as it says where it comes from."""
+        source = told.get("source") if isinstance(told, dict) else None
+        endpoint = source.get("endpoint_identity") if isinstance(source, dict) else None
+        if isinstance(endpoint, str):
+            self.tally.count(endpoint, Seen.REFUSED, why)

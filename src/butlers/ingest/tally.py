@@ -36,19 +36,19 @@ class _Source:
 class Tally:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._sources: dict[tuple[str, str], _Source] = {}
+        # By endpoint alone: what a connector is called and which channel it serves need not be the same.
+        self._sources: dict[str, _Source] = {}
 
-    def count(self, channel: str, endpoint: str, seen: Seen, why: str | None = None) -> None:
-        key = (channel, endpoint)
-        if key not in self._sources and len(self._sources) >= MOST_SOURCES:
+    def count(self, endpoint: str, seen: Seen, why: str | None = None) -> None:
+        if endpoint not in self._sources and len(self._sources) >= MOST_SOURCES:
             return  # somebody makes up names; the known ones are still counted
-        source = self._sources.setdefault(key, _Source())
+        source = self._sources.setdefault(endpoint, _Source())
         source.events.append((self._clock.monotonic(), seen))
         source.last_refusal = why or source.last_refusal
 
-    def counts(self, channel: str, endpoint: str) -> Counts:
+    def counts(self, endpoint: str) -> Counts:
         """Of the last minute."""
-        source = self._sources.get((channel, endpoint))
+        source = self._sources.get(endpoint)
         if source is None:
             return Counts()
         since = self._clock.monotonic() - WINDOW_S

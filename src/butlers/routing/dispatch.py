@@ -7,14 +7,14 @@ it acknowledges, so asking it twice is the same as asking once.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from butlers.domain.clock import Clock
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import (
-    ButlersError,
     EarlierMessageWaits,
     PeerUnavailable,
     PreviousPartFailed,
@@ -28,10 +28,11 @@ from butlers.domain.route import FALLBACK_RULE, RouteDecision, RouteRequest, Tur
 from butlers.routing.notify import SWITCHBOARD, queue_reply
 from butlers.routing.peers import Peers
 from butlers.store import conversation, decisions, queue, registry
-from butlers.store.database import Database
+from butlers.store.database import Connection, Database
 from butlers.store.decisions import Leg
 from butlers.store.pause import mind_pause
 from butlers.store.queue import Lease
+from butlers.store.worker import Finish
 from butlers.wire.codec import decode, encode
 from butlers.wire.telemetry import route_span
 
@@ -71,37 +72,31 @@ class Dispatch:
         self._history = history
 
     async def route_message(self, lease: Lease) -> Any:
-        """Decide where a message goes, once, and hand it over: each part to the butler it is for."""
+        """Decide where a message goes, once, and hand it over; one for several goes on in its parts."""
         item = decode(InboxItem, lease.payload)
         turns = await self._recent(item)
         legs = await self._decide(item, turns)
         kill_point("inbox.decided")
-        await self._stay_in_order(lease, item, legs)
-        failed: ButlersError | None = None
-        before: Leg | None = None
-        for leg in legs:
-            try:
-                await self._send(item, leg, before, turns, report=len(legs) > 1)
-            except PeerUnavailable as error:
-                await self._tell_of_waiting(item)
-                failed = failed or error
-            except PreviousPartOpen as error:
-                failed = failed or error
-            before = leg
-        if failed is not None:
-            raise failed
-        return {"targets": [leg.decision.target for leg in legs]}
+        if len(legs) > 1 and item.part is None:
+            return _split(lease, item, legs)
+        index = next(n for n, leg in enumerate(legs) if item.part in (None, leg.decision.target))
+        target = legs[index].decision.target
+        if item.part is None:
+            await self._stay_in_order(lease, item, target)
+        try:
+            await self._send(item, legs, index, turns)
+        except PeerUnavailable:
+            await self._tell_of_waiting(item)
+            raise
+        return {"targets": [target]}
 
-    async def _stay_in_order(self, lease: Lease, item: InboxItem, legs: Sequence[Leg]) -> None:
+    async def _stay_in_order(self, lease: Lease, item: InboxItem, target: str) -> None:
         """From here on a message stands behind those of its conversation that go the same way only: it
         does not wait for a butler that is away and has nothing to do with it."""
-        if len(legs) != 1:
-            return
-        lane = joined(item.request.conversation, legs[0].decision.target)
         async with self._database.transaction() as connection:
-            behind = await queue.change_lane(connection, lease, lane)
+            behind = await queue.change_lane(connection, lease, _lane(item, target))
         if behind:
-            raise EarlierMessageWaits(f"an earlier one for {legs[0].decision.target} waits")
+            raise EarlierMessageWaits(f"an earlier one for {target} waits")
 
     async def forward_delivery(self, lease: Lease) -> Any:
         """Hand a delivery to the Messenger, the only way out."""
@@ -112,19 +107,13 @@ class Dispatch:
         )
 
     async def _send(
-        self,
-        item: InboxItem,
-        leg: Leg,
-        before: Leg | None,
-        turns: tuple[Turn, ...],
-        *,
-        report: bool,
+        self, item: InboxItem, legs: Sequence[Leg], index: int, turns: tuple[Turn, ...]
     ) -> None:
-        decision, request = leg.decision, item.request
-        if leg.routed_at is not None:
+        decision, request = legs[index].decision, item.request
+        if legs[index].routed_at is not None:
             return
-        if decision.after_previous and before is not None:
-            _check_previous(before)
+        if decision.after_previous and index:
+            _check_previous(legs[index - 1])
         route = RouteRequest(
             request,
             decision.target,
@@ -132,7 +121,7 @@ class Dispatch:
             decision,
             turns,
             item.attachments,
-            report,
+            report=len(legs) > 1,
         )
         with route_span(request.request_id, decision.target, decision.rule):
             target = await self._find(decision.target)
@@ -184,6 +173,29 @@ class Dispatch:
         if found is None:
             raise PeerUnavailable(f"{name} has not registered with the Switchboard")
         return found
+
+
+def _lane(item: InboxItem, target: str) -> str:
+    return joined(item.request.conversation, target)
+
+
+def _split(lease: Lease, item: InboxItem, legs: Sequence[Leg]) -> Finish:
+    """Each part goes its own way, in the place that the whole had: before whatever was said later."""
+
+    async def write(connection: Connection) -> None:
+        for number, leg in enumerate(legs, start=1):
+            target = leg.decision.target
+            await queue.enqueue(
+                connection,
+                lease.queue,
+                joined(lease.key, target),
+                encode(replace(item, part=target)),
+                priority=lease.priority,
+                lane=_lane(item, target),
+                item_id=UUID(int=lease.item_id.int + number),
+            )
+
+    return Finish({"targets": [leg.decision.target for leg in legs]}, write)
 
 
 def _check_previous(before: Leg) -> None:

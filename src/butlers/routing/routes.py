@@ -12,7 +12,7 @@ from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.routing.notify import queue_reply
 from butlers.routing.reports import queue_report
 from butlers.sessions.spawner import Spawner
-from butlers.store import queue
+from butlers.store import queue, told
 from butlers.store.database import Connection, Database
 from butlers.store.pause import mind_pause
 from butlers.store.queue import Lease
@@ -80,23 +80,23 @@ class RouteInbox:
             raise _unavailable(result)
         spoken = _answered(result) or await self._was_answered(route)
         outcome = str(result.outcome)
-        told = {"session_id": str(session.session_id), "outcome": outcome, "well": result.ok}
-        return told, None if spoken else _words(result)
+        ended = {"session_id": str(session.session_id), "outcome": outcome, "well": result.ok}
+        return ended, None if spoken else _words(result)
 
     async def _over_budget(
         self, route: RouteRequest, error: OverBudget
     ) -> tuple[dict[str, Any], str]:
-        """Wait until there is a new budget, and say so once a day; or refuse each message."""
+        """Wait until there is a new budget, and say so once a day and conversation; or refuse each."""
         if not self._waits_for_budget or error.until is None:
-            told = {"outcome": str(Outcome.OVER_BUDGET), "well": False}
-            return told, f"I can not think about that today: {error}."
-        if error.first_today:
-            when = f"{error.until:%d %B, %H:%M %Z}"
-            why = str(error)
-            await self._reply(
-                route,
-                f"{why[:1].upper()}{why[1:]}. Your message is kept, and answered after {when}.",
-            )
+            ended = {"outcome": str(Outcome.OVER_BUDGET), "well": False}
+            return ended, f"I can not think about that today: {error}."
+        why, when = str(error), f"{error.until:%d %B, %H:%M %Z}"
+        words = f"{why[:1].upper()}{why[1:]}. Your message is kept, and answered after {when}."
+        async with self._database.transaction() as connection:
+            if await told.is_first(
+                connection, told.OVER_BUDGET, route.request.conversation, error.until.date()
+            ):
+                await queue_reply(connection, self._butler, route.request, words)
         raise Postponed(str(error), error.until)
 
     async def _tell_of_waiting(self, route: RouteRequest) -> None:

@@ -10,17 +10,22 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID, uuid5
 
 import structlog
 
+from butlers.channels.console import ENDPOINT
+from butlers.domain.delivery import DeliveryRequest, Intent
 from butlers.domain.errors import DatabaseUnavailable
 from butlers.domain.message import Channel, InboxItem
 from butlers.domain.request import RequestContext
 from butlers.domain.route import RouteRequest
-from butlers.routing.notify import queue_reply
+from butlers.routing.deliver import DELIVERIES
+from butlers.routing.dispatch import MESSENGER
+from butlers.routing.notify import NOTIFY, queue_delivery, queue_reply
 from butlers.routing.reports import queue_report
 from butlers.store import dead_letters
-from butlers.store.database import Database
+from butlers.store.database import Connection, Database
 from butlers.store.dead_letters import DeadLetter
 from butlers.store.listener import Listener
 from butlers.store.queue import DEAD
@@ -33,6 +38,10 @@ SHOWN = 300  # characters of an error
 
 # What a queue's items are, for those that somebody waits for an answer to.
 SENDERS: Mapping[str, Any] = {"inbox": InboxItem, "routes": RouteRequest}
+# What goes out. The Messenger keeps books of its own, and tells of it itself.
+OUTGOING = (NOTIFY, DELIVERIES)
+LOST = "A message could not be handed on to the Messenger"
+_TOLD = UUID("0d4b8a6e-7d0e-4b55-9a55-0c2a5f1d7c11")  # the name space of what is told so
 
 
 class Undertaker:
@@ -68,13 +77,38 @@ class Undertaker:
                     item=str(letter.item_id),
                     error=letter.error,
                 )
-                if letter.queue in SENDERS and (item := _item(letter)) is not None:
+                if letter.queue in OUTGOING and self._butler != MESSENGER:
+                    await self._tell_owner(connection, letter)
+                elif letter.queue in SENDERS and (item := _item(letter)) is not None:
                     words = _words(letter, item.request)
                     # Tried again and dead again is another failure, and told again.
                     await queue_reply(connection, self._butler, item.request, words, letter.fence)
                     if isinstance(item, RouteRequest) and item.report:
                         await queue_report(connection, item.request.request_id, well=False)
         return len(found)
+
+    async def _tell_owner(self, connection: Connection, letter: DeadLetter) -> None:
+        """That something never left the house; but not that this word itself did not."""
+        try:
+            lost = decode(DeliveryRequest, letter.payload)
+        except Exception:  # as in _item
+            log.exception("a dead letter can not be read", item=str(letter.item_id))
+            return
+        if lost.message.startswith(LOST):
+            return
+        why = " ".join(letter.error.split())[:SHOWN]
+        told = DeliveryRequest(
+            delivery_id=uuid5(_TOLD, f"{letter.item_id}:{letter.fence}"),
+            origin=self._butler,
+            intent=Intent.SEND,
+            channel=Channel.CONSOLE,
+            target=ENDPOINT,
+            message=(
+                f"{LOST}: {lost.intent} to {lost.target} on {lost.channel}, from {self._butler}: {why}."
+                " It is kept; `butlers dead list` shows it, and it can be tried again."
+            ),
+        )
+        await queue_delivery(connection, told)
 
 
 def _item(letter: DeadLetter) -> InboxItem | RouteRequest | None:

@@ -18,13 +18,14 @@ import structlog
 from butlers.domain.clock import Clock
 from butlers.domain.errors import ButlersError, OverBudget, Postponed, SessionFailed
 from butlers.domain.ids import uuid7
+from butlers.domain.request import joined
 from butlers.domain.schedule import DispatchMode, Run, RunOutcome, Task
 from butlers.domain.session import SessionRequest, SessionResult
 from butlers.scheduling.jobs import JobContext, Jobs, find_job
 from butlers.scheduling.plan import Verdict, judge_late
 from butlers.scheduling.post import OWNER, Deliver, delivery, question
 from butlers.sessions.spawner import Spawner
-from butlers.store import schedules
+from butlers.store import schedules, told
 from butlers.store.database import Connection, Database
 from butlers.store.pause import mind_pause
 from butlers.store.queue import Lease
@@ -167,9 +168,10 @@ class Runner:
         until = error.until if self._waits_for_budget else None
         when = f"it runs after {until:%d %B, %H:%M %Z}" if until else "this run is given up"
         async with self._database.transaction() as connection:
-            if error.first_today:
+            address = due.task.address or OWNER
+            whom, day = joined(address.channel, address.target), error.until or self._clock.now()
+            if await told.is_first(connection, told.OVER_BUDGET, whom, day.date()):
                 words = f"{due.task.name}: {error}; {when}."
-                address = due.task.address or OWNER
                 await self._deliver(connection, delivery(self._butler, address, due.run, words))
             if until is None:
                 await self._end(connection, due.run, RunOutcome.FAILED, str(error))

@@ -14,6 +14,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from butlers.domain import tasks
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Access, SessionRequest, SessionResult
 from butlers.runtimes.base import Blank, Grants, Limits, McpServer, Runtime, Terms, Workspace
@@ -103,8 +104,7 @@ async def blank_pool(
     try:
         yield pool
     finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
+        await tasks.end(keeping)
         workspaces.release()
 
 

@@ -49,11 +49,7 @@ class Budget:
             self.limit.check(spent, claim, now)
         if self.fleet is not None:
             self.fleet.reserve(session.session_id, claim, now)
-        try:
-            await log_store.open_session(connection, session, opening)
-        except BaseException:
-            self._settle(session.session_id, Claim(0, None))
-            raise
+        await log_store.open_session(connection, session, opening)
 
     @property
     def limit(self) -> Limit:
@@ -86,23 +82,17 @@ class Budget:
             hint="add the model to prices.toml",
         )
 
+    def give_back(self, session_id: UUID) -> None:
+        """It was never written down, so it does not begin and takes nothing."""
+        self._settle(session_id, Claim(0, None))
+
     async def refuse(
-        self,
-        connection: Connection,
-        session: SessionRequest,
-        opening: Opening,
-        why: str,
-        now: datetime,
-    ) -> bool:
-        """Keep the refusal on record; True when it is the first of the day."""
-        await log_store.lock_budget(connection)  # two at once are not both the first
-        told = await log_store.was_refused_since(
-            connection, session.trigger_source, self.limit.day_of(now)
-        )
+        self, connection: Connection, session: SessionRequest, opening: Opening, why: str
+    ) -> None:
+        """Keep the refusal on record."""
         await log_store.open_session(connection, session, opening)
         refused = SessionResult(Outcome.OVER_BUDGET, "", error=why)
         await log_store.close_session(connection, session.session_id, refused, 0)
-        return not told
 
     def settle(self, session_id: UUID, result: SessionResult, cost: Decimal | None) -> None:
         """Tell the fleet's ledger what it took; the butler's own is the session log."""

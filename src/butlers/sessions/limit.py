@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from butlers.domain.errors import OverBudget
 from butlers.store.sessions import Spent
 
+N = TypeVar("N", int, Decimal)
 TOKENS_OF_A_DOLLAR = 50_000  # the dearest of the first price table: $0.45 for 22,000
 
 
@@ -43,11 +45,14 @@ class Limit:
         return int(self.usd * TOKENS_OF_A_DOLLAR)
 
     def check(self, spent: Spent, claim: Claim, now: datetime) -> None:
-        """Raise that nothing is left for it, and until when."""
+        """Raise that nothing is left for it, and until when.
+
+        Of a limit smaller than what is reserved for one session, the first of the day takes all.
+        """
         tokens, usd = self.tokens_for(claim), self.usd
-        if tokens is not None and spent.tokens + claim.tokens > tokens:
+        if tokens is not None and spent.tokens + _within(claim.tokens, tokens) > tokens:
             why = f"{self.whose} of {tokens:,} tokens is used up ({spent.tokens:,} so far)"
-        elif usd is not None and spent.usd + (claim.usd or Decimal(0)) > usd:
+        elif usd is not None and spent.usd + _within(claim.usd or Decimal(0), usd) > usd:
             why = f"{self.whose} of ${usd} is used up (${spent.usd:.2f} so far)"
         else:
             return
@@ -61,3 +66,8 @@ class Limit:
     def next_day(self, now: datetime) -> datetime:
         noon = self.day_of(now).replace(hour=12) + timedelta(days=1)  # past any clock change
         return noon.replace(hour=0)
+
+
+def _within(claimed: N, limit: N) -> N:
+    """But of nothing at all, nothing can be taken."""
+    return min(claimed, limit) if limit else claimed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -21,6 +21,7 @@ class Running:
     def __init__(self) -> None:
         self._work: dict[UUID, asyncio.Future[Any]] = {}
         self._ending: set[asyncio.Future[Any]] = set()  # what goes on when its session is cut off
+        self._over = asyncio.Event()
 
     def stop(self, session_id: UUID) -> bool:
         """End a session at once, one that waits for its turn too; False when there is none."""
@@ -32,8 +33,15 @@ class Running:
 
     async def settle(self) -> None:
         """Wait for what sessions that were cut off still have to do: end a process, write a log."""
+        self._over.set()
         while self._ending:
             await asyncio.wait(set(self._ending))
+
+    async def is_ending(self, within_s: float) -> bool:
+        """Whether the butler stops, now or so soon: then nothing more is waited for."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), within_s)
+        return self._over.is_set()
 
     def see_to_its_end(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         """In a task of its own: a caller that is cancelled for good could wait for nothing any more."""

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from uuid import UUID
 
 import asyncpg
@@ -20,7 +21,7 @@ import structlog
 
 from butlers.config.butler import ButlerConfig
 from butlers.domain.clock import Clock
-from butlers.domain.errors import ButlersError, OverBudget, QueueFull
+from butlers.domain.errors import ButlersError, DatabaseUnavailable, OverBudget, QueueFull
 from butlers.domain.faults import kill_point
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult, Usage
 from butlers.runtimes.base import Limits, McpServer, NotWarm, Runtime, Terms
@@ -49,6 +50,7 @@ REFUSED = (Outcome.RATE_LIMITED, Outcome.NO_CREDENTIAL, Outcome.MCP_UNAVAILABLE)
 NOTHING = Usage(0, 0, 0)
 CANCELLED = SessionResult(Outcome.CANCELLED, STOPPED, error=STOPPED)
 BYTES_OF_A_TOKEN = 4  # roughly, in any language model
+CLOSE_AGAIN_S = 1.0
 TOKEN_GRACE_S = 5.0  # a token outlives the session's time limit by this, and then opens nothing
 
 
@@ -198,9 +200,10 @@ class Spawner:
                     await log_store.open_session(connection, session, plan.opening)
         except OverBudget as error:
             async with means.database.transaction() as connection:
-                error.first_today = await means.budget.refuse(
-                    connection, session, plan.opening, str(error), now
-                )
+                await means.budget.refuse(connection, session, plan.opening, str(error))
+            raise
+        except BaseException:
+            means.budget.give_back(session.session_id)
             raise
         kill_point("session.opened")
         return done
@@ -297,11 +300,14 @@ class Spawner:
         duration_ms = round(seconds * 1000)
         if plan.thinks:
             self._means.budget.settle(session.session_id, result, cost)
+        close = partial(self._means.log.close, session.session_id, result, duration_ms, cost)
         try:
-            await self._means.log.close(session.session_id, result, duration_ms, cost)
+            await close()
         except (ButlersError, asyncpg.PostgresError) as error:
             # The session's own outcome matters more than its log.
             log.warning("session log not closed", session=str(session.session_id), error=str(error))
+            if isinstance(error, DatabaseUnavailable):
+                self._running.see_to_its_end(self._close_later(session.session_id, close))
             return
         log.info(
             "session ended",
@@ -311,6 +317,21 @@ class Spawner:
             outcome=str(result.outcome),
             duration_ms=duration_ms,
         )
+
+    async def _close_later(self, session_id: UUID, close: Callable[[], Awaitable[None]]) -> None:
+        """When the database is back; if it is not while we live, the next start finds it open."""
+        while not await self._running.is_ending(CLOSE_AGAIN_S):
+            try:
+                await close()
+            except (ButlersError, asyncpg.PostgresError) as error:
+                if not isinstance(error, DatabaseUnavailable):
+                    log.warning(
+                        "session log never closed", session=str(session_id), error=str(error)
+                    )
+                    return
+            else:
+                log.info("session log closed at last", session=str(session_id))
+                return
 
     def _cost(self, plan: _Plan, result: SessionResult) -> Decimal | None:
         if not plan.thinks:

@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from butlers.domain import tasks
 from butlers.domain.errors import DatabaseUnavailable
 from butlers.store import queue
 from butlers.store.database import Database
@@ -42,8 +43,7 @@ class Completions:
 
     async def close(self) -> None:
         if self._writing is not None:
-            self._writing.cancel()
-            await asyncio.gather(self._writing, return_exceptions=True)
+            await tasks.end(self._writing)
 
     async def _write(self) -> None:
         while self._waiting:

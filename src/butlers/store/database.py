@@ -155,6 +155,8 @@ class Database:
     @asynccontextmanager
     async def transaction(self, *, readonly: bool = False) -> AsyncIterator[Connection]:
         foreign: OSError | None = None
+        task = asyncio.current_task()
+        cancelled = task.cancelling() if task else 0
         try:
             async with (
                 self.pool.acquire(timeout=PATIENCE_S) as connection,
@@ -169,4 +171,6 @@ class Database:
         except GONE as error:
             if error is foreign:
                 raise
+            if task and task.cancelling() > cancelled:  # it broke while it was given up
+                raise asyncio.CancelledError from error
             raise _unavailable(error) from error

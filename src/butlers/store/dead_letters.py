@@ -62,7 +62,7 @@ async def replay(connection: Connection, item_id: UUID) -> bool:
         """
         UPDATE queue_items
         SET state = 'ready', attempts = 0, error = NULL, finished_at = NULL, told = false,
-            run_after = now(), created_at = now()
+            run_after = now(), created_at = now(), waits_since = NULL
         WHERE id = $1 AND state = 'dead' RETURNING queue
         """,
         item_id,

@@ -71,6 +71,26 @@ async def withdraw(connection: Connection, request_id: UUID) -> None:
     )
 
 
+async def reopen(connection: Connection, target: str) -> int:
+    """Have those decided again that wait for one butler alone, and were not handed over yet."""
+    rows = await connection.fetch(
+        """
+        WITH alone AS (
+            SELECT request_id FROM route_decisions AS this
+            WHERE target = $1 AND routed_at IS NULL AND NOT EXISTS (
+                SELECT FROM route_decisions AS other
+                WHERE other.request_id = this.request_id AND other.target <> $1
+            )
+        ),
+        gone AS (DELETE FROM route_decisions WHERE request_id IN (SELECT request_id FROM alone))
+        UPDATE message_inbox SET decided_at = NULL
+        WHERE request_id IN (SELECT request_id FROM alone) RETURNING 1
+        """,
+        target,
+    )
+    return len(rows)
+
+
 async def settle(
     connection: Connection, request_id: UUID, decisions: Sequence[RouteDecision] = ()
 ) -> list[Leg]:

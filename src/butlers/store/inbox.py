@@ -137,6 +137,30 @@ async def list_held(connection: Connection) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
+async def end_message(
+    connection: Connection,
+    request_id: UUID,
+    state: MessageState,
+    reason: str | None,
+    rule_id: UUID | None,
+) -> None:
+    """Say that a message goes no further; of one that is only noted, nothing else is kept."""
+    await connection.execute(
+        """
+        UPDATE message_inbox
+        SET state = $2, state_reason = $3, rule_id = $4,
+            text = CASE WHEN $2 = 'noted' THEN '' ELSE text END,
+            raw = CASE WHEN $2 = 'noted' THEN NULL ELSE raw END,
+            attachments = CASE WHEN $2 = 'noted' THEN '[]' ELSE attachments END
+        WHERE request_id = $1
+        """,
+        request_id,
+        state,
+        reason,
+        rule_id,
+    )
+
+
 async def release_held(
     connection: Connection, channel: str, sender: str, state: MessageState, roles: tuple[str, ...]
 ) -> list[dict[str, Any]]:

@@ -105,8 +105,10 @@ async def enqueue(
     delay: timedelta = timedelta(0),
     max_attempts: int = MAX_ATTEMPTS,
     lane: str | None = None,
+    item_id: UUID | None = None,
 ) -> bool:
-    """Put an item in, once per key. Workers wake when the caller's transaction commits.
+    """Put an item in, once per key. Workers wake when the caller's transaction commits. Its id says where
+    in its lane it stands: behind all others, if none is given.
 
     Due from the statement's time, not the transaction's: items of one transaction keep their order.
     """
@@ -121,7 +123,7 @@ async def enqueue(
         )
         SELECT true, pg_notify('butlers:' || current_schema(), queue) FROM item
         """,
-        uuid7(),
+        item_id or uuid7(),
         queue,
         key,
         payload,
@@ -235,7 +237,7 @@ async def retry(connection: Connection, lease: Lease, error: str, delay: timedel
         connection,
         lease,
         "UPDATE queue_items SET state = 'ready', run_after = now() + $3, error = $4, aside = true,"
-        " holder = NULL, lease_until = NULL",
+        " waits_since = NULL, holder = NULL, lease_until = NULL",
         delay,
         error,
     )
@@ -250,17 +252,18 @@ async def wait(
 ) -> None:
     """Give an item back because somebody else is away: that is no attempt of the item's.
 
-    The pauses grow with the item's age, up to the longest; after a day it goes to the dead letter.
+    The pauses grow with the time that it waits, up to the longest; after a day of that it goes to the
+    dead letter.
     """
     await _settle(
         connection,
         lease,
         "UPDATE queue_items SET error = $3, holder = NULL, lease_until = NULL,"
-        " attempts = attempts - 1,"
-        " state = CASE WHEN created_at < now() - $4::interval THEN 'dead' ELSE 'ready' END,"
-        " finished_at = CASE WHEN created_at < now() - $4::interval THEN now() END,"
+        " attempts = attempts - 1, waits_since = coalesce(waits_since, now()),"
+        " state = CASE WHEN waits_since < now() - $4::interval THEN 'dead' ELSE 'ready' END,"
+        " finished_at = CASE WHEN waits_since < now() - $4::interval THEN now() END,"
         " run_after = now() + (0.75 + random() / 2)"
-        "   * least($5::interval, greatest($6::interval, (now() - created_at) / 4))",
+        "   * least($5::interval, greatest($6::interval, (now() - waits_since) / 4))",
         error,
         LONGEST_WAIT,
         max(longest, shortest),
@@ -278,7 +281,7 @@ async def postpone(
         connection,
         lease,
         "UPDATE queue_items SET state = 'ready', run_after = $3, error = $4, aside = $5,"
-        " attempts = attempts - 1, holder = NULL, lease_until = NULL",
+        " waits_since = NULL, attempts = attempts - 1, holder = NULL, lease_until = NULL",
         until,
         why,
         aside,

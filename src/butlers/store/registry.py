@@ -51,6 +51,14 @@ async def register(connection: Connection, registration: Registration) -> None:
     )
 
 
+async def forget(connection: Connection, name: str) -> bool:
+    """A butler that is gone for good; one that still lives registers again."""
+    gone = await connection.fetchval(
+        "DELETE FROM butler_registry WHERE name = $1 RETURNING true", name
+    )
+    return bool(gone)
+
+
 async def list_registrations(connection: Connection) -> list[Registration]:
     rows = await connection.fetch("SELECT * FROM butler_registry ORDER BY name")
     return [_from_row(row) for row in rows]

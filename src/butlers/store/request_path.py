@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from butlers.domain.request import joined
 from butlers.store.database import Connection
 
 Hop = dict[str, Any]
 
 QUEUES = """
 SELECT created_at AS at, queue, state, attempts, error, run_after, finished_at FROM queue_items
-WHERE queue IN ('inbox', 'routes') AND key = $1
+WHERE queue IN ('inbox', 'routes') AND key = ANY($1)
+"""
+HANDED_ON = """
+SELECT created_at AS at, queue, state, attempts, error, run_after, finished_at FROM queue_items
+WHERE queue IN ('notify', 'deliveries') AND payload ->> 'request_id' = $1
 """
 SESSIONS = """
 SELECT started_at AS at, id, runtime, model, outcome, error, duration_ms, input_tokens, output_tokens,
@@ -44,14 +49,19 @@ FROM delivery_attempts JOIN deliveries USING (delivery_id) WHERE request_id = $1
 
 
 async def read_path(connection: Connection, request_id: UUID, *, role: str) -> list[Hop]:
+    named = str(request_id)
+    keys = [named]
+    if role == "switchboard":
+        decided = await _read(connection, "decided", DECISIONS, request_id)
+        keys += [joined(named, hop["target"]) for hop in decided]
     hops = [
-        *await _read(connection, "queued", QUEUES, str(request_id)),
+        *await _read(connection, "queued", QUEUES, keys),
+        *await _read(connection, "queued", HANDED_ON, named),
         *await _read(connection, "session", SESSIONS, request_id),
         *await _read(connection, "call", CALLS, request_id),
     ]
     if role == "switchboard":
-        hops += await _read(connection, "received", INBOX, request_id)
-        hops += await _read(connection, "decided", DECISIONS, request_id)
+        hops += [*await _read(connection, "received", INBOX, request_id), *decided]
     if role == "messenger":
         hops += await _read(connection, "delivery", DELIVERIES, request_id)
         hops += await _read(connection, "attempt", ATTEMPTS, request_id)

@@ -165,21 +165,6 @@ async def lock_budget(connection: Connection) -> None:
     )
 
 
-async def was_refused_since(connection: Connection, trigger_source: str, since: datetime) -> bool:
-    """Whether a session of such a trigger was refused for want of budget, before it was ever started.
-
-    All schedules are one kind of trigger: whoever is told of one is not told of each.
-    """
-    found = await connection.fetchval(
-        "SELECT EXISTS (SELECT FROM sessions WHERE started_at >= $1 AND outcome = $2"
-        " AND split_part(trigger_source, ':', 1) = split_part($3, ':', 1) AND duration_ms = 0)",
-        since,
-        Outcome.OVER_BUDGET,
-        trigger_source,
-    )
-    return bool(found)
-
-
 async def list_sessions(
     connection: Connection, limit: int, offset: int, *, running: bool = False
 ) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from butlers.domain import tasks
 from butlers.domain.errors import (
     ButlersError,
     DatabaseUnavailable,
@@ -112,10 +113,7 @@ class QueueWorker:
                 log.warning(
                     "items did not end in time; given back", queue=self.queue, items=len(late)
                 )
-        claiming.cancel()
-        for loop in others:
-            loop.cancel()
-        await asyncio.gather(claiming, *others, return_exceptions=True)
+        await tasks.end(claiming, *others)
         await self._give_back()
         await self._completions.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 from butlers.domain.caller import CallerKind
 
 ToolFunction = Callable[..., Awaitable[Any]]
+Misused = Callable[
+    [Any, dict[str, Any], str], None
+]  # is told of arguments that do not fit, and why
 F = TypeVar("F", bound=ToolFunction)
 
 
@@ -28,6 +31,11 @@ class ToolSpec:
     callers: frozenset[CallerKind]
     effect: Effect
     aliases: tuple[str, ...] = ()
+    misused: Misused | None = None
+    about: str | None = (
+        None  # in the place of the docstring, where what it says depends on the butler
+    )
+    parameters: Mapping[str, Any] | None = None  # of a tool that is somebody else's: its schema
 
     @property
     def is_read_only(self) -> bool:
@@ -35,7 +43,7 @@ class ToolSpec:
 
     @property
     def description(self) -> str:
-        return inspect.cleandoc(self.function.__doc__ or "")
+        return inspect.cleandoc(self.about or self.function.__doc__ or "")
 
 
 def tool(
@@ -44,11 +52,12 @@ def tool(
     effect: Effect = Effect.WRITE,
     name: str | None = None,
     aliases: tuple[str, ...] = (),
+    misused: Misused | None = None,
 ) -> Callable[[F], F]:
     """Declare a function a tool. It stays an ordinary function; the declaration rides on it."""
 
     def declare(function: F) -> F:
-        spec = ToolSpec(name or function.__name__, function, callers, effect, aliases)
+        spec = ToolSpec(name or function.__name__, function, callers, effect, aliases, misused)
         function.__tool__ = spec  # type: ignore[attr-defined]
         return function
 

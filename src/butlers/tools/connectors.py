@@ -61,7 +61,7 @@ async def connectors_list(ctx: CallContext) -> dict[str, Any]:
 
 
 def _with_condition(ctx: CallContext, row: dict[str, Any]) -> dict[str, Any]:
-    seen = ctx.front.tally.counts(row["kind"], row["endpoint"])
+    seen = ctx.front.tally.counts(row["endpoint"])
     health, why = condition(row["state"], row["error"], row["silent_s"], seen)
     return {
         **row,

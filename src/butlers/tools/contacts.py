@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from butlers.domain.caller import OWNER_ONLY
+from butlers.domain.contact import address
 from butlers.domain.errors import InvalidArguments
 from butlers.domain.message import check_storable
 from butlers.domain.request import BLOCKED, OWNER
@@ -37,6 +38,7 @@ async def contacts_allow(
 ) -> dict[str, Any]:
     """Let a sender in; what was held of them is dealt with now. The role owner: it is an address of yours."""
     check_storable("the contact", [channel, identity, name or ""])
+    identity = address(channel, identity)
     await contacts.lock_sender(ctx.connection, channel, identity)
     await _not_the_owner(ctx, channel, identity)
     if role == OWNER:
@@ -56,6 +58,7 @@ async def contacts_allow(
 async def contacts_block(ctx: CallContext, channel: str, identity: str) -> dict[str, Any]:
     """Never let a sender in: what they wrote and will write is kept, and nothing is done with it."""
     check_storable("the contact", [channel, identity])
+    identity = address(channel, identity)
     await contacts.lock_sender(ctx.connection, channel, identity)
     await _not_the_owner(ctx, channel, identity)
     await contacts.add_contact(ctx.connection, channel, identity, identity, (BLOCKED,))

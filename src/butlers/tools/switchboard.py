@@ -24,7 +24,7 @@ from butlers.ingest.triage import candidates
 from butlers.routing.deliver import DELIVERIES
 from butlers.store import conversation, decisions, queue
 from butlers.store.pause import read_pause
-from butlers.store.registry import list_registrations, list_states
+from butlers.store.registry import forget, list_registrations, list_states
 from butlers.store.registry import register as store_registration
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
@@ -33,7 +33,11 @@ from butlers.wire.codec import encode
 LONGEST_REASON = 300
 
 
-@tool(callers=frozenset({CallerKind.OWNER}))
+def _count_misuse(ctx: CallContext, arguments: dict[str, Any], why: str) -> None:
+    ctx.front.refuse(arguments, why)
+
+
+@tool(callers=frozenset({CallerKind.OWNER}), misused=_count_misuse)
 async def ingest(
     ctx: CallContext,
     schema_version: Literal["ingest.v1"],
@@ -114,6 +118,17 @@ async def registry_list(ctx: CallContext) -> dict[str, Any]:
     return {"butlers": await list_states(ctx.connection)}
 
 
+@tool(callers=OWNER_ONLY)
+async def registry_forget(ctx: CallContext, name: str) -> dict[str, Any]:
+    """Forget a butler that is gone for good. What waits for it alone is decided again."""
+    if not await forget(ctx.connection, name):
+        known = [one.name for one in await list_registrations(ctx.connection)]
+        raise NotFound(f"no butler {name!r} has registered", hint=f"butlers: {', '.join(known)}")
+    reopened = await decisions.reopen(ctx.connection, name)
+    await queue.hurry(ctx.connection, INBOX)
+    return {"butler": name, "reopened": reopened}
+
+
 @tool(callers=PEERS)
 async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]:
     """Take a delivery for the Messenger. It is stored before this answers."""
@@ -128,4 +143,4 @@ async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]
     return {"status": "accepted", "duplicate": not created}
 
 
-TOOLS = (ingest, register, assign, route_ended, registry_list, deliver)
+TOOLS = (ingest, register, assign, route_ended, registry_list, registry_forget, deliver)

@@ -88,10 +88,40 @@ async def test_dollars_are_counted_by_the_price_table(make_house: MakeHouse) -> 
 async def test_a_model_that_is_not_known_yet_reserves_what_the_dearest_takes(
     make_house: MakeHouse,
 ) -> None:
-    house = await open_house(make_house, "daily_usd = 0.10")
-    house.butler.spawner.model = Thinker()
-    with pytest.raises(OverBudget, match=r"\$0\.00 so far"):
+    house = await open_house(make_house, "daily_usd = 0.60")
+    gate = asyncio.Event()
+
+    async def wait(_butler: McpClient) -> str:
+        await gate.wait()
+        return ""
+
+    house.butler.spawner._slots = asyncio.Semaphore(2)
+    house.butler.spawner.model = Thinker(wait)
+    first = asyncio.create_task(house.butler.spawner.run(asked()))
+    await until("the first to be open", lambda: house.rows("SELECT 1 FROM sessions"))
+    with pytest.raises(OverBudget, match=r"\$0\.45 so far"):
         await house.butler.spawner.run(asked())
+    gate.set()
+    await first
+
+
+async def test_of_a_budget_smaller_than_a_reservation_the_first_of_the_day_takes_all(
+    make_house: MakeHouse,
+) -> None:
+    house = await open_house(make_house, f"daily_tokens = {EACH // 2}\ndaily_usd = 0.05")
+    house.butler.spawner.model = Thinker(usage=Usage(900, 100, 0))
+    assert (await house.butler.spawner.run(asked())).ok
+    with pytest.raises(OverBudget, match="1,000 so far"):
+        await house.butler.spawner.run(asked())
+
+
+async def test_each_conversation_is_told_once(make_house: MakeHouse) -> None:
+    house = await open_house(make_house, "daily_tokens = 0")
+    house.butler.spawner.model = Thinker()
+    made = [await route(house, text, thread) for thread in "ab" for text in ("first", "second")]
+    await until("all to wait", lambda: _count(waiting(house), 4))
+    told = {reply["request_id"] for reply in await replies(house)}
+    assert told == {str(made[n].request.request_id) for n in (0, 2)}
 
 
 async def test_a_refused_trigger_does_not_count_as_having_told_a_sender(
@@ -142,9 +172,15 @@ async def test_reflexes_cost_nothing(make_house: MakeHouse) -> None:
 # -- messages --------------------------------------------------------------------------------------
 
 
-async def route(house: House, text: str) -> RouteRequest:
+async def route(house: House, text: str, thread: str | None = None) -> RouteRequest:
     request = RequestContext(
-        uuid7(), datetime.now(UTC), "console", "console:owner", "owner", sender_roles=("owner",)
+        uuid7(),
+        datetime.now(UTC),
+        "console",
+        "console:owner",
+        "owner",
+        thread,
+        sender_roles=("owner",),
     )
     decision = RouteDecision("tester", "fallback", "test")
     made = RouteRequest(request, "tester", text, decision)

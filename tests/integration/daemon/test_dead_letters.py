@@ -13,8 +13,9 @@ import pytest
 from butlers.domain.errors import NotFound
 from butlers.domain.ids import uuid7
 from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.routing.notify import queue_reply
 from butlers.routing.routes import accept_route
-from butlers.store import worker
+from butlers.store import queue, worker
 from butlers.wire.client import McpClient
 from integration.daemon.house import House, request_context, until
 from integration.daemon.thinker import Thinker
@@ -130,8 +131,54 @@ async def test_the_path_of_a_request(house: House) -> None:
     await until("an answer", lambda: replies(house, request_id))
     async with house.owner() as owner:
         hops = (await owner.call("request_path", {"request_id": str(request_id)}))["hops"]
-        assert [hop["hop"] for hop in hops] == ["queued", "session", "call", "call"]
-        assert [hop["tool"] for hop in hops[2:]] == ["write", "notify"]
+        assert [hop["hop"] for hop in hops] == [
+            "queued",
+            "session",
+            "call",
+            "queued",
+            "call",
+        ]
+        assert [hop["tool"] for hop in hops if hop["hop"] == "call"] == ["write", "notify"]
         assert hops[1]["outcome"] in ("ok", None)
         nothing = await owner.call("request_path", {"request_id": str(uuid7())})
         assert nothing == {"hops": []}
+
+
+async def test_the_owner_is_told_once_of_what_never_left_the_house(house: House) -> None:
+    async def words() -> list[str]:
+        rows = await house.rows(
+            "SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id"
+        )
+        return [json.loads(row["payload"])["message"] for row in rows]
+
+    async def bury(message: str) -> None:
+        async with house.butler.database.transaction() as connection:
+            await connection.execute(
+                "UPDATE queue_items SET state = 'dead', error = 'nobody for a day', told = false"
+                " WHERE queue = 'notify' AND payload ->> 'message' = $1",
+                message,
+            )
+            await queue.notify(connection, queue.DEAD)
+
+    async with house.butler.database.transaction() as connection:
+        await queue_reply(connection, "tester", request_context(), "your train leaves at nine")
+    await bury("your train leaves at nine")
+
+    async def told() -> str | None:
+        return next((text for text in await words() if "handed on" in text), None)
+
+    message = await until("the owner to be told", told)
+    assert "reply to console:owner on console, from tester: nobody for a day" in message
+    await bury(message)
+    async with house.butler.database.transaction() as connection:
+        await connection.execute("UPDATE queue_items SET told = false WHERE queue = 'notify'")
+        await queue.notify(connection, queue.DEAD)
+
+    async def all_seen() -> bool | None:
+        return (
+            not await house.rows("SELECT 1 FROM queue_items WHERE state = 'dead' AND NOT told")
+            or None
+        )
+
+    await until("both to be looked at", all_seen)
+    assert len(await words()) == 2, "the same is told once, and the word of it is not told of"

@@ -16,9 +16,11 @@ from structlog.testing import capture_logs
 
 from butlers.domain.errors import DatabaseUnavailable
 from butlers.domain.ids import uuid7
+from butlers.domain.session import SessionRequest
 from butlers.store.database import Login
 from butlers.store.embedded import EmbeddedPostgres
 from butlers.store.provision import Provisioner
+from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
 from integration.daemon import clients
 from integration.daemon.house import (
@@ -30,6 +32,7 @@ from integration.daemon.house import (
     write_tester,
     write_versions,
 )
+from integration.daemon.thinker import Thinker
 from integration.scheduling.conftest import HandClock
 
 BROKEN = r"""
@@ -226,6 +229,32 @@ async def test_a_call_in_whose_midst_the_database_dies_may_be_repeated(
         assert await until("the repeat to succeed", repeated) == {"label": "once"}
         assert await house.count("entries") == 1
         assert await house.count("call_journal") == 1
+    finally:
+        await house.close()
+
+
+async def test_a_session_that_ended_without_the_database_is_closed_when_it_is_back(
+    server: EmbeddedPostgres, tmp_path: Path, home: Path
+) -> None:
+    house = make(None, server, tmp_path, home)
+    butler = await house.start()
+
+    async def think(_butler: McpClient) -> str:
+        kill(server)
+        await until("the server to be gone", lambda: server.pid is None)
+        return "done all the same"
+
+    butler.spawner.model = Thinker(think)
+    try:
+        result = await butler.spawner.run(SessionRequest(uuid7(), "think", "trigger"))
+        assert result.text == "done all the same"
+        await asyncio.to_thread(server.ensure_running)
+
+        async def closed() -> list[dict[str, Any]] | None:
+            return await house.rows("SELECT output FROM sessions WHERE outcome = 'ok'") or None
+
+        (row,) = await until("its row to be closed", closed)
+        assert row["output"] == "done all the same"
     finally:
         await house.close()
 

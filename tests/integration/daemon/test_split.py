@@ -8,7 +8,9 @@ from uuid import UUID
 
 import pytest
 
+from butlers.domain.errors import NotFound
 from butlers.domain.ids import uuid7
+from butlers.domain.request import joined
 from butlers.wire.client import McpClient
 from integration.daemon.house import House, MakeHouse, envelope, until
 from integration.daemon.thinker import Thinker
@@ -53,10 +55,16 @@ async def routed(house: House, request_id: UUID, target: str) -> dict[str, Any]:
     return payload
 
 
-async def state_of(house: House, request_id: UUID) -> dict[str, Any]:
-    (row,) = await house.rows(
-        "SELECT state, error FROM queue_items WHERE queue = 'inbox' AND key = $1", str(request_id)
-    )
+async def state_of(house: House, request_id: UUID, part: str | None = None) -> dict[str, Any]:
+    """Of the message, or of one butler's part of it."""
+    key = f"{request_id}:{part}" if part else str(request_id)
+
+    async def look() -> list[dict[str, Any]]:
+        return await house.rows(
+            "SELECT state, error, fence FROM queue_items WHERE queue = 'inbox' AND key = $1", key
+        )
+
+    (row,) = await until(f"{key} to be there", look)
     return row
 
 
@@ -167,14 +175,15 @@ async def test_a_part_that_depends_on_another_waits_for_its_end(desk: House) -> 
     await routed(desk, request_id, "tester")
 
     async def waits() -> bool | None:
-        return "still busy" in ((await state_of(desk, request_id))["error"] or "") or None
+        found = await state_of(desk, request_id, "health")
+        return "still busy" in (found["error"] or "") or None
 
     await until("the second part to wait", waits)
     assert await desk.rows('SELECT 1 FROM "health".queue_items') == []
     async with desk.peer("tester") as tester:
         await tester.call("route_ended", {"request_id": str(request_id), "well": True})
     assert (await routed(desk, request_id, "health"))["text"] == "second"
-    await until("all of it is handed over", lambda: _is(desk, request_id, "done"))
+    await until("all of it is handed over", lambda: _is(desk, request_id, "health", "done"))
 
 
 async def test_a_part_whose_predecessor_failed_goes_nowhere_and_the_sender_is_told(
@@ -188,7 +197,7 @@ async def test_a_part_whose_predecessor_failed_goes_nowhere_and_the_sender_is_to
     await routed(desk, request_id, "tester")
     async with desk.peer("tester") as tester:
         await tester.call("route_ended", {"request_id": str(request_id), "well": False})
-    await until("it is a dead letter", lambda: _is(desk, request_id, "dead"))
+    await until("it is a dead letter", lambda: _is(desk, request_id, "health", "dead"))
     assert await desk.rows('SELECT 1 FROM "health".queue_items') == []
 
     async def told() -> list[str]:
@@ -205,15 +214,53 @@ async def test_a_split_message_goes_once_to_each_even_if_one_is_away(desk: House
     await routed(desk, request_id, "health")
 
     async def tried_again() -> bool | None:
-        rows = await desk.rows(
-            "SELECT fence FROM queue_items WHERE queue = 'inbox' AND key = $1", str(request_id)
-        )
-        return rows[0]["fence"] > 1 or None
+        return (await state_of(desk, request_id, "gone"))["fence"] > 1 or None
 
     await until("another attempt", tried_again)
     rows = await desk.rows('SELECT 1 FROM "health".tool_calls WHERE tool = $1', "route.execute")
     assert len(rows) == 1
 
 
-async def _is(house: House, request_id: UUID, state: str) -> bool | None:
-    return (await state_of(house, request_id))["state"] == state or None
+async def test_a_part_for_one_who_is_away_holds_up_nobody_but_what_follows_it_there(
+    desk: House,
+) -> None:
+    desk.butler.spawner.model = parts({"butler": "gone"}, {"butler": "health"})
+    first = await ingest(desk, "@gone first")
+    split = await ingest(desk, "both of you")
+    last = await ingest(desk, "@gone last")
+    passing = await ingest(desk, "@health passing")
+    await routed(desk, split, "health")
+    await routed(desk, passing, "health")
+    lane = f"{(await desk.rows('SELECT conversation FROM message_inbox'))[0]['conversation']}"
+
+    async def in_line() -> list[str] | None:
+        rows = await desk.rows(
+            "SELECT key FROM queue_items WHERE lane = $1 ORDER BY id", joined(lane, "gone")
+        )
+        return [row["key"] for row in rows] if len(rows) == 3 else None
+
+    assert await until("all for it in one line", in_line) == [
+        str(first),
+        f"{split}:gone",
+        str(last),
+    ]
+
+
+async def test_what_waits_for_a_butler_that_is_forgotten_is_decided_again(desk: House) -> None:
+    request_id = await ingest(desk, "@gone and @health")
+
+    async def waits() -> bool | None:
+        return "does not listen" in ((await state_of(desk, request_id))["error"] or "") or None
+
+    await until("it to wait", waits)
+    async with desk.owner() as owner:
+        done = await owner.call("registry_forget", {"name": "gone"})
+        assert done == {"butler": "gone", "reopened": 1}
+        await routed(desk, request_id, "health")
+        with pytest.raises(NotFound, match="no butler 'gone'") as refused:
+            await owner.call("registry_forget", {"name": "gone"})
+    assert "health" in (refused.value.hint or "")
+
+
+async def _is(house: House, request_id: UUID, part: str, state: str) -> bool | None:
+    return (await state_of(house, request_id, part))["state"] == state or None

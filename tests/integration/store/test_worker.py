@@ -8,7 +8,7 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,13 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from butlers.domain.errors import ButlersError, DatabaseUnavailable, PeerUnavailable, RateLimited
+from butlers.domain.errors import (
+    ButlersError,
+    DatabaseUnavailable,
+    PeerUnavailable,
+    Postponed,
+    RateLimited,
+)
 from butlers.store import queue, worker
 from butlers.store.database import Connection, Database, Login
 from butlers.store.embedded import EmbeddedPostgres
@@ -135,10 +141,32 @@ async def test_after_a_day_nobody_is_waited_for(witnessed: Database, staff: Staf
 
     await put(witnessed, "k")
     async with witnessed.transaction() as connection:
-        await connection.execute("UPDATE queue_items SET created_at = now() - interval '25 hours'")
+        await connection.execute("UPDATE queue_items SET waits_since = now() - interval '25 hours'")
     await staff(handler)
     [done] = await ended(witnessed, "k")
     assert (done["state"], done["error"]) == ("dead", "nobody there")
+
+
+async def test_a_day_is_counted_from_the_first_wait_and_not_through_a_pause(
+    witnessed: Database, staff: Staff
+) -> None:
+    tried: list[datetime | None] = []
+
+    async def handler(lease: Lease) -> str:
+        tried.append((await item(witnessed, lease.key))["waits_since"])
+        if len(tried) == 2:
+            raise Postponed("paused", datetime.now(UTC))
+        if len(tried) < 4:
+            raise PeerUnavailable("nobody there")
+        return "at last"
+
+    await put(witnessed, "k")
+    async with witnessed.transaction() as connection:
+        await connection.execute("UPDATE queue_items SET created_at = now() - interval '25 hours'")
+    await staff(handler)
+    [done] = await ended(witnessed, "k")
+    assert (done["state"], done["result"]) == ("done", "at last")
+    assert [since is not None for since in tried] == [False, True, False, True]
 
 
 def limited(after_s: float | None) -> RateLimited:
@@ -165,7 +193,7 @@ async def test_a_model_that_takes_no_more_is_asked_again_with_long_pauses(
 
     await put(witnessed, "k")
     async with witnessed.transaction() as connection:
-        await connection.execute("UPDATE queue_items SET created_at = now() - interval '12 hours'")
+        await connection.execute("UPDATE queue_items SET waits_since = now() - interval '12 hours'")
     await staff(handler)
 
     async def waits() -> float | None:
@@ -295,13 +323,13 @@ async def test_an_outage_of_the_database_costs_an_old_item_no_long_pause(
 
     await put(witnessed, "k")
     async with witnessed.transaction() as connection:
-        await connection.execute("UPDATE queue_items SET created_at = now() - interval '20 hours'")
+        await connection.execute("UPDATE queue_items SET waits_since = now() - interval '20 hours'")
     await staff(handler)
     [done] = await ended(witnessed, "k")
     async with witnessed.transaction() as connection:
         claimed = await connection.fetchval("SELECT count(*) FROM history WHERE became = 'leased'")
     assert (done["state"], claimed) == ("done", 2)
-    assert done["run_after"] - done["created_at"] < timedelta(hours=20, seconds=10)
+    assert done["run_after"] - done["waits_since"] < timedelta(hours=20, seconds=10)
 
 
 async def test_a_handler_whose_own_helper_was_cancelled_is_tried_again(

@@ -13,6 +13,8 @@ OUTSIDE = "Dear sir, confirm at https://Evil.example/confirm?id=1 or reply."
         ("see https://a.example/x.", ("https://a.example/x",)),
         ("(http://a.example)", ("http://a.example",)),
         ("www.a.example and a.example/path", ("www.a.example", "a.example/path")),
+        ("ask a.example, or b.example.", ("a.example", "b.example")),
+        ("me@a.example wrote report.pdf", ()),
         ("twice https://a.example https://a.example", ("https://a.example",)),
         ("tel 3.14/day, e.g. this. No link", ()),
         ("", ()),
@@ -30,6 +32,7 @@ def test_links_are_found_as_chat_programs_find_them(text: str, found: tuple[str,
         "https://user@EVIL.example",
         "www.evil.example/x",
         "evil.example/x",
+        "evil.example",
     ],
 )
 def test_a_link_to_a_host_that_came_from_outside_is_one_of_theirs(carried: str) -> None:

@@ -48,20 +48,20 @@ def test_a_dead_one_is_seen_within_a_minute() -> None:
 def test_the_tally_is_of_the_last_minute() -> None:
     clock = HandClock()
     tally = Tally(clock)
-    tally.count("email", "a", Seen.NEW)
-    tally.count("email", "a", Seen.REFUSED, "bad")
+    tally.count("a", Seen.NEW)
+    tally.count("a", Seen.REFUSED, "bad")
     clock.seconds = WINDOW_S / 2
-    tally.count("email", "a", Seen.DUPLICATE)
-    assert tally.counts("email", "a") == Counts(1, 1, 1, "bad")
-    assert tally.counts("email", "b") == Counts()
+    tally.count("a", Seen.DUPLICATE)
+    assert tally.counts("a") == Counts(1, 1, 1, "bad")
+    assert tally.counts("b") == Counts()
     clock.seconds = WINDOW_S + 1
-    assert tally.counts("email", "a") == Counts(0, 1, 0, "bad")
+    assert tally.counts("a") == Counts(0, 1, 0, "bad")
 
 
 def test_made_up_names_do_not_fill_the_memory() -> None:
     tally = Tally(HandClock())
     for number in range(MOST_SOURCES + 5):
-        tally.count("email", str(number), Seen.REFUSED)
-    tally.count("email", "0", Seen.REFUSED)
-    assert tally.counts("email", "0").refused == 2
-    assert tally.counts("email", str(MOST_SOURCES + 1)) == Counts()
+        tally.count(str(number), Seen.REFUSED)
+    tally.count("0", Seen.REFUSED)
+    assert tally.counts("0").refused == 2
+    assert tally.counts(str(MOST_SOURCES + 1)) == Counts()
