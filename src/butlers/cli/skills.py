@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from butlers.cli import skills_state
 from butlers.cli.output import print_json, print_table
 from butlers.cli.skills_home import PERSON, config_of, new_skill, open_registry, split_label
 from butlers.domain.errors import InvalidArguments
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from butlers.skills.install import Offer
 
 app = typer.Typer(help="Skills: check, register, resolve and install them.", no_args_is_help=True)
+
+app.command()(skills_state.approve)
+app.command()(skills_state.assign)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A skill's folder.")]
@@ -36,12 +40,13 @@ def list_skills(as_json: AsJson = False) -> None:
         print_json(found)
         return
     print_table(
-        ("id", "latest", "versions", "owner", "used by"),
+        ("id", "latest", "versions", "drafts", "owner", "used by"),
         [
             [
                 entry["id"],
                 entry["latestVersion"],
                 " ".join(entry["versions"]),
+                " ".join(_drafts(entry)),
                 entry["owner"],
                 " ".join(entry["usedBy"]),
             ]
@@ -226,6 +231,12 @@ def install(
     found = git_source(source, commit) or Path(source)
     installed = Installer(open_registry(), owner, version).install(found, agrees)
     typer.echo(f"installed {installed.id}: {', '.join(installed.versions)}")
+
+
+def _drafts(entry: dict[str, Any]) -> list[str]:
+    """The versions that a person has not approved yet."""
+    releases = entry["releases"].items()
+    return [version for version, release in releases if release["state"] == "draft"]
 
 
 def _say_registered(added: Registered) -> None:

@@ -33,6 +33,7 @@ from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.blank import BlankPool, BlankShare
 from butlers.sessions.fleet_budget import FleetBudget
 from butlers.sessions.guard import SessionGuard
+from butlers.sessions.skills import ButlerSkills
 from butlers.sessions.spawner import Spawner
 from butlers.sessions.warm import WarmPool
 from butlers.skills.reflexes import ReflexBook
@@ -70,6 +71,7 @@ class Butler:
     mcp: FastMCP
     tool_bytes: Mapping[str, int] = MappingProxyType({})  # of each tool that sessions may call
     credentials: CredentialStore
+    skills: ButlerSkills
     scheduler: Scheduler
     dispatch: Dispatch | None = None  # these three are the Switchboard's
     front: FrontOffice | None = None

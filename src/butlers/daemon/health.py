@@ -35,6 +35,7 @@ async def describe(butler: Butler) -> dict[str, Any]:
         "modules": [module.name for module in modules or ()],
         "module_states": [_public(state) for state in modules.states()] if modules else [],
         "stripped_tools": list(modules.stripped_tools) if modules else [],
+        "skills": butler.skills.states() if hasattr(butler, "skills") else [],
         "runtime": butler.spawner.runtime.name if hasattr(butler, "spawner") else None,
         "queues": queues,
         "switchboard": _switchboard(butler),
@@ -47,7 +48,8 @@ def _health(butler: Butler, *, connected: bool) -> str:
         return "failed"
     if not butler.is_ready:
         return "stopping" if butler.is_stopping else "starting"
-    well = connected and butler.modules.healthy and not butler.reflexes.diagnostics
+    parts = butler.modules.healthy and butler.skills.healthy
+    well = connected and parts and not butler.reflexes.diagnostics
     return "healthy" if well else "degraded"
 
 

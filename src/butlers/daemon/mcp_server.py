@@ -10,14 +10,15 @@ from typing import Any, get_type_hints
 import mcp_types as mt
 from fastmcp import FastMCP
 from fastmcp.tools import FunctionTool
-from fastmcp.tools.base import ToolResult
+from fastmcp.tools.base import Tool, ToolResult
 from fastmcp.utilities.json_schema import dereference_refs
+from pydantic import PrivateAttr
 
 from butlers import __version__
 from butlers.daemon.auth import ButlerTokens
 from butlers.daemon.calls import bound_error, current_call
 from butlers.domain.errors import ConfigInvalid
-from butlers.tools.base import ToolSpec
+from butlers.tools.base import ToolFunction, ToolSpec
 
 UNTOLD = frozenset({"minLength", "maxLength", "minimum", "exclusiveMinimum", "maximum", "title"})
 
@@ -51,11 +52,34 @@ def name_tools(specs: Iterable[tuple[str, ToolSpec]]) -> dict[str, ToolSpec]:
     return named
 
 
-def build_tools(named: Mapping[str, ToolSpec]) -> dict[str, FunctionTool]:
+def build_tools(named: Mapping[str, ToolSpec]) -> dict[str, Tool]:
     return {name: _build_tool(name, spec) for name, spec in named.items()}
 
 
-def _build_tool(name: str, spec: ToolSpec) -> FunctionTool:
+class ForwardedTool(Tool):
+    """A tool whose schema somebody else wrote; its function takes all arguments as they are."""
+
+    _function: ToolFunction = PrivateAttr()
+
+    async def run(self, arguments: dict[str, Any]) -> ToolResult:
+        try:
+            result: ToolResult = await self._function(current_call.get(), arguments)
+        except Exception as error:  # the pipeline judges it, and logs a crash
+            raise bound_error(error) from error
+        return result
+
+
+def _forwarded(name: str, spec: ToolSpec) -> ForwardedTool:
+    tool = ForwardedTool(
+        name=name, description=spec.description, parameters=dict(spec.parameters or {})
+    )
+    tool._function = spec.function
+    return tool
+
+
+def _build_tool(name: str, spec: ToolSpec) -> Tool:
+    if spec.parameters is not None:
+        return _forwarded(name, spec)
     tool = FunctionTool.from_function(
         _without_context(spec, name),
         name=name,
@@ -66,7 +90,7 @@ def _build_tool(name: str, spec: ToolSpec) -> FunctionTool:
     return tool.model_copy(update={"parameters": _slim(dereference_refs(tool.parameters))})
 
 
-def register(mcp: FastMCP, tools: Mapping[str, FunctionTool]) -> dict[str, int]:
+def register(mcp: FastMCP, tools: Mapping[str, Tool]) -> dict[str, int]:
     """Put them on the server; says how many bytes of a tool list each takes."""
     sizes, schemas = {}, {}
     for name, tool in tools.items():

@@ -23,6 +23,7 @@ from butlers.daemon.endpoint import Endpoint
 from butlers.daemon.heartbeat import Heartbeat
 from butlers.daemon.http_door import HttpDoor, keep_webhooks_known
 from butlers.daemon.runtime import choose_runtime, require_credential
+from butlers.daemon.skills import open_skills, with_skill_tools
 from butlers.daemon.transport import DualTransport
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import ConfigInvalid
@@ -44,6 +45,7 @@ from butlers.sessions.slots import FleetSlots
 from butlers.sessions.spawner import Means, Spawner
 from butlers.sessions.warm import WarmPool
 from butlers.sessions.workspace import Workspaces
+from butlers.skills.builtin import MAIL_TOOLS
 from butlers.skills.reflexes import ReflexMatch, load_reflexes
 from butlers.store import migrations
 from butlers.store.credentials import CredentialStore
@@ -155,6 +157,11 @@ async def start_modules(butler: Butler) -> None:
     await butler.modules.start(butler.database, butler.credentials)
 
 
+async def load_skills(butler: Butler) -> None:
+    """A pack that fails is told in the log and in ``status``; the butler starts without it."""
+    butler.skills = await open_skills(butler)
+
+
 async def open_listener(butler: Butler) -> None:
     listener = Listener(
         butler.database.login,
@@ -181,7 +188,7 @@ async def create_spawner(butler: Butler) -> None:
     workspaces.take()
     butler.stack.callback(workspaces.release)
     await butler.session_log.close_crashed()
-    butler.guard = SessionGuard(config.name)
+    butler.guard = SessionGuard(config.name, hidden=MAIL_TOOLS)
     environment = SessionEnvironment(
         config, butler.credentials, butler.settings.environ, work.credentials_of(butler)
     )
@@ -219,6 +226,7 @@ async def create_spawner(butler: Butler) -> None:
         slots=slots,
         warm=butler.warm,
         blank=butler.blank,
+        skills=butler.skills,
         context=butler.modules.session_context,
         offered_bytes=partial(work.offered_bytes, butler),
     )
@@ -264,7 +272,7 @@ async def register_tools(butler: Butler) -> None:
     tokens = ButlerTokens(butler.config.name, butler.key, butler.guard)
     declared = [("the core", spec) for spec in core_tools(butler.config.role)]
     declared += await butler.modules.collect_tools(butler.database)
-    named = mcp_server.name_tools(declared)
+    named = mcp_server.name_tools(with_skill_tools(butler, declared))
     services = Services(
         butler.config,
         butler.database,
@@ -276,12 +284,15 @@ async def register_tools(butler: Butler) -> None:
         butler.modules,
         butler.front,
         butler.counter.traffic if butler.counter else None,
+        butler.skills,
     )
     butler.mcp = mcp_server.build_server(butler.config.name, butler.config.description, tokens)
     tools = mcp_server.build_tools(named)
     sizes = mcp_server.register(butler.mcp, tools)
     butler.tool_bytes = {
-        name: size for name, size in sizes.items() if CallerKind.SESSION in named[name].callers
+        name: size
+        for name, size in sizes.items()
+        if CallerKind.SESSION in named[name].callers and name not in MAIL_TOOLS
     }
     butler.mcp.add_middleware(CallPipeline(services, tokens, named, tools, butler.in_flight))
     if butler.front is not None:
@@ -323,6 +334,10 @@ async def start_scheduler(butler: Butler) -> None:
     butler.background(butler.scheduler.run(), "scheduler")
 
 
+async def watch_skills(butler: Butler) -> None:
+    butler.background(butler.skills.maker.run(), "skills")
+
+
 async def start_liveness_reporter(butler: Butler) -> None:
     if butler.registrar is not None:
         butler.background(butler.registrar.run(), "registrar")
@@ -352,6 +367,7 @@ PHASES: tuple[Phase, ...] = (
     set_up_credentials,
     validate_core_credentials,
     start_modules,
+    load_skills,
     open_listener,
     create_spawner,
     wire_pipeline,
@@ -364,6 +380,7 @@ PHASES: tuple[Phase, ...] = (
     recover_route_inbox,
     start_heartbeat,
     start_scheduler,
+    watch_skills,
     start_liveness_reporter,
     accept_calls_until_stopped,
 )

@@ -9,9 +9,10 @@ from pathlib import Path
 from butlers.config.butler import ButlerConfig
 from butlers.domain.session import Access, SessionRequest
 from butlers.runtimes.base import Grants
+from butlers.skills.shelf import CUSTOM
+from butlers.skills.shelf import FOLDER as SKILLS
 
 NOTES = "AGENTS.md"
-SKILLS = "skills"
 _RUNNERS = {".py": ("python", "python3"), ".sh": ("bash", "sh")}
 
 
@@ -25,12 +26,13 @@ def level_of(session: SessionRequest, config: ButlerConfig) -> Access:
     return Access(runtime.schedule_access) if source.startswith("schedule:") else Access.SEALED
 
 
-def grants_for(access: Access, directory: Path) -> Grants:
+def grants_for(access: Access, directory: Path, skills: tuple[Path, ...] = ()) -> Grants:
+    """``skills``: the folders where they were mounted for this session."""
     if access is not Access.WORKSPACE:
         return Grants(access)
     return Grants(
         access,
-        readable=(directory,),
+        readable=(directory, *skills),
         writable=(directory / NOTES,),
         commands=tuple(_commands(directory)),
     )
@@ -40,7 +42,8 @@ def _commands(directory: Path) -> Iterator[str]:
     yield from (f"ls {SKILLS}", f"ls {SKILLS}/")
     skills = directory / SKILLS
     for skill in sorted(skills.iterdir()) if skills.is_dir() else ():
-        if skill.is_dir() and not skill.is_symlink():
+        # What sessions make is a draft until a person approves it, and is run by the butler alone.
+        if skill.is_dir() and not skill.is_symlink() and skill.name != CUSTOM:
             yield f"ls {SKILLS}/{skill.name}"
             for file in sorted(skill.rglob("*")):
                 yield from _ways_to_run(file, directory)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from butlers.domain.caller import Caller, CallerKind
+from butlers.domain.ids import uuid7
 from butlers.domain.request import RequestContext
 from butlers.domain.session import SessionRequest
 from butlers.store.journal import CallCounter
@@ -35,6 +36,7 @@ class LiveSession:
     expires: float = math.inf  # monotonic
     connected: bool = False  # whether it ever reached us
     begun: bool = False  # one that only waits for its prompt may look, and call nothing
+    hidden: frozenset[str] = frozenset()  # tools that only a lent token opens
 
     def begin(self, session: SessionRequest, lifetime_s: float) -> None:
         self.caller = replace(
@@ -47,12 +49,13 @@ class LiveSession:
         self.begun = True
 
     def may_call(self, tool: str) -> bool:
-        return self.tools is None or tool in self.tools
+        return tool not in self.hidden if self.tools is None else tool in self.tools
 
 
 class SessionGuard:
-    def __init__(self, butler: str) -> None:
+    def __init__(self, butler: str, hidden: frozenset[str] = frozenset()) -> None:
         self._butler = butler
+        self._hidden = hidden
         self._live: dict[str, LiveSession] = {}
 
     @contextmanager
@@ -66,12 +69,37 @@ class SessionGuard:
     def reserve(self, address: UUID) -> Iterator[tuple[str, LiveSession]]:
         """A token for a session that is not known yet: its CLI connects, and waits for the prompt."""
         token = f"{PREFIX}.{secrets.token_urlsafe(32)}"
-        live = LiveSession(address, Caller(CallerKind.SESSION, self._butler, address))
+        caller = Caller(CallerKind.SESSION, self._butler, address)
+        live = LiveSession(address, caller, hidden=self._hidden)
         self._live[_digest(token)] = live
         try:
             yield token, live
         finally:
             del self._live[_digest(token)]
+
+    @contextmanager
+    def lend(
+        self,
+        caller: Caller,
+        request: RequestContext | None,
+        tools: frozenset[str],
+        lifetime_s: float,
+    ) -> Iterator[str]:
+        """A second token of a caller who is at work, for a script of ours: it opens these tools alone, and
+        its calls are journaled as the session's own."""
+        session = self._session(caller)
+        with self.reserve(uuid7()) as (token, live):
+            live.caller, live.request, live.tools = caller, request, tools
+            live.calls = session.calls if session else None
+            live.expires = time.monotonic() + lifetime_s
+            live.begun = True
+            yield token
+
+    def _session(self, caller: Caller) -> LiveSession | None:
+        if caller.session_id is None:
+            return None
+        own = (one for one in self._live.values() if one.caller.session_id == caller.session_id)
+        return next(own, None)
 
     def find(self, token: str) -> LiveSession | None:
         live = self._live.get(_digest(token))

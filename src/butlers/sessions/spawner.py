@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -34,6 +34,7 @@ from butlers.sessions.grants import grants_for, level_of
 from butlers.sessions.guard import QUERY, SessionGuard
 from butlers.sessions.prompt import compose_prompt
 from butlers.sessions.running import Running, Stopped
+from butlers.sessions.skills import ButlerSkills
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.system_prompt import read_system_prompt
 from butlers.sessions.warm import Ready, WarmPool
@@ -70,6 +71,7 @@ class Means:
     slots: FleetSlots
     warm: WarmPool
     blank: BlankShare
+    skills: ButlerSkills
     # What modules add to the system prompt, and the bytes of the tools that a session is offered.
     context: Callable[[SessionRequest], Awaitable[Sequence[str]]]
     offered_bytes: Callable[[SessionRequest], int]
@@ -162,7 +164,8 @@ class Spawner:
             else f"{runtime.name} can not hold {wanted}"
         )
         context = await self._means.context(session)
-        system_prompt = read_system_prompt(config.directory, config.name, *context)
+        skills = await self._means.skills.prompt_text()
+        system_prompt = read_system_prompt(config.directory, config.name, *context, skills=skills)
         offered = self._means.offered_bytes(session)
         size = len(system_prompt.encode()) + offered + runtime.own_bytes(access)
         opening = Opening(
@@ -227,12 +230,18 @@ class Spawner:
         total_s = self._means.config.runtime.timeout_s
         try:
             # The runtime keeps its own limits; this one is for a runtime that does not.
-            async with asyncio.timeout(total_s + TOKEN_GRACE_S):
+            async with asyncio.timeout(total_s + TOKEN_GRACE_S), self._attended(session, plan):
                 result = await self._ask_warm(session, plan, prompt)
                 return result or await self._ask_cold(session, plan, prompt)
         except TimeoutError:
             text = f"The session took longer than {total_s:g} s and was ended."
             return SessionResult(Outcome.TIMED_OUT, text, error=text)
+
+    def _attended(self, session: SessionRequest, plan: _Plan) -> AbstractAsyncContextManager[None]:
+        """A reflex is over before a pack's server would have started."""
+        if not plan.thinks:
+            return nullcontext()
+        return self._means.skills.attending(session, plan.access)
 
     async def _ask_warm(
         self, session: SessionRequest, plan: _Plan, prompt: str
@@ -267,9 +276,12 @@ class Spawner:
             )
             workspace = stack.enter_context(means.workspaces.open(session.session_id))
             servers = {self._butler: McpServer(f"{means.url}?{QUERY}={session.session_id}", token)}
+            # A sealed session reads no files: it opens and runs skills through its butler.
+            sealed = plan.access is Access.SEALED
+            mounted = () if sealed else await means.skills.mount(workspace.home)
             terms = Terms(
                 workspace,
-                grants_for(plan.access, config.directory),
+                grants_for(plan.access, config.directory, mounted),
                 limits_of(total_s),
                 config.runtime.model,
                 config.runtime.args,

@@ -1,4 +1,7 @@
-"""The system prompt of a butler's sessions: its CLAUDE.md, with the files that it refers to put in place.
+"""The system prompt of a butler's sessions: its soul, with the files that it refers to put in place.
+
+The soul is soul.md where that says anything, else CLAUDE.md. Without packs and without what modules
+remember, it is the whole prompt, to the byte.
 
 Two kinds of reference, and one expansion for both: ``<!-- @include path -->`` is ours; a line that is just
 ``@path`` is the CLIs' own, which they do not resolve in a prompt that is handed to them. A path is relative
@@ -14,9 +17,12 @@ from pathlib import Path
 
 import structlog
 
+from butlers.sessions.skill_prompt import with_skills
+
 log = structlog.get_logger()
 
 FILE = "CLAUDE.md"
+SOUL = "soul.md"
 SHARED = "shared"
 LONGEST = 1_000_000  # characters of one file; a prompt of megabytes is a mistake
 
@@ -26,13 +32,24 @@ _INCLUDE = re.compile(r"<!--[ \t]*@include[ \t]+(?P<path>[^\s>]+)[ \t]*-->")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
-def read_system_prompt(directory: Path, name: str, *context: str) -> str:
-    """The prompt of the butler in this folder; what modules remember is added after a blank line."""
-    text = _read(directory / FILE)
-    expanded = "" if text is None else _Expansion(directory).expand(directory / FILE, text)
-    if not _COMMENT.sub("", expanded).strip():
-        expanded = f"You are the {name} butler."
-    return "\n\n".join([expanded, *context])
+def read_system_prompt(directory: Path, name: str, *context: str, skills: str = "") -> str:
+    """The prompt of the butler in this folder: its soul, what its packs say, and after a blank line each what
+    modules remember."""
+    return "\n\n".join([with_skills(read_soul(directory, name), skills), *context])
+
+
+def read_soul(directory: Path, name: str) -> str:
+    for file in (directory / SOUL, directory / FILE):
+        text = _read(file)
+        expanded = "" if text is None else _Expansion(directory).expand(file, text)
+        if has_words(expanded):
+            return expanded
+    return f"You are the {name} butler."
+
+
+def has_words(text: str) -> bool:
+    """Whether it says anything beside comments."""
+    return bool(_COMMENT.sub("", text).strip())
 
 
 class _Expansion:

@@ -35,6 +35,7 @@ from butlers.skills.tree import walk
 
 PATH = "/usr/local/bin:/usr/bin:/bin"  # where the host has none
 ACCESS = "BUTLERS_ACCESS"  # the variable that tells a script what its caller may touch
+DOOR_URL, DOOR_TOKEN = "BUTLERS_URL", "BUTLERS_TOKEN"
 _LANG = "C.UTF-8"
 _MAX_ARGUMENTS = 1024 * 1024
 _MAX_WORD = 100_000  # the kernel takes a little more in one word
@@ -62,6 +63,14 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
+class Door:
+    """The butler's own address, and a token that opens some of its tools while the script runs."""
+
+    url: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One run. ``variables`` may hold more than the skill declares; it gets what it declares.
 
@@ -74,6 +83,7 @@ class Call:
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     access: Access = Access.SEALED
     limits: Limits = field(default_factory=Limits)
+    door: Door | None = None  # for packs of ours that work on what the butler keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,28 +97,35 @@ class ScriptRunner:
         """The script's answer, also when it failed. What kept it from answering is raised."""
         script = find_script(pack, call.script)
         words, stdin = _handed_over(call.arguments)
-        variables, missing = _declared(pack.skill, call.variables)
-        mask = Mask.of(_secrets(pack.skill, variables))
+        variables, missing = declared_variables(pack.skill, call.variables)
+        hidden = (call.door.token,) if call.door else ()
+        mask = Mask.of((*secrets_of(pack.skill, variables), *hidden))
         starts = await asyncio.to_thread(interpreter, script, pack.skill, self.search_path)
-        with _scratch() as scratch:
-            copy = await asyncio.to_thread(_verified_copy, pack, scratch, script)
+        with scratch_folder() as scratch:
+            copy = await asyncio.to_thread(_script_copy, pack, scratch, script)
             argv = (*starts, str(copy / script), *words)
-            env = self._environment(scratch, call.access) | variables
+            env = environment(self.search_path, scratch, call.access) | variables | _door(call.door)
             work = call.work.resolve()
             walled = await asyncio.to_thread(walls.around, argv, work, scratch, self.home.resolve())
             ended = await _run(Command(walled, env, work, stdin), call.limits, script)
         _refuse_unless_left(ended, script, call.limits, mask)
         return answer(ended.code, ended.stdout, ended.stderr, mask, missing)
 
-    def _environment(self, scratch: Path, access: Access) -> dict[str, str]:
-        return {
-            "PATH": self.search_path,
-            "LANG": _LANG,
-            "HOME": str(scratch / "home"),
-            "TMPDIR": str(scratch / "tmp"),
-            ACCESS: str(access),
-            **traceparent_environment(),
-        }
+
+def environment(search_path: str, scratch: Path, access: Access) -> dict[str, str]:
+    """What everything that a skill runs has, whatever it declares."""
+    return {
+        "PATH": search_path,
+        "LANG": _LANG,
+        "HOME": str(scratch / "home"),
+        "TMPDIR": str(scratch / "tmp"),
+        ACCESS: str(access),
+        **traceparent_environment(),
+    }
+
+
+def _door(door: Door | None) -> dict[str, str]:
+    return {DOOR_URL: door.url, DOOR_TOKEN: door.token} if door else {}
 
 
 def find_script(pack: Pack, wanted: str) -> str:
@@ -165,7 +182,10 @@ def _handed_over(arguments: Arguments) -> tuple[tuple[str, ...], bytes]:
     return tuple(arguments), b""
 
 
-def _declared(skill: Skill, variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+def declared_variables(
+    skill: Skill, variables: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Those that the skill declares and that have a value, and the names of those without."""
     for name in skill.env_vars:
         if name in _RUNNERS or name.startswith((*_OURS, *_LOADERS)):
             raise SkillScriptError(
@@ -176,13 +196,13 @@ def _declared(skill: Skill, variables: Mapping[str, str]) -> tuple[dict[str, str
     return given, tuple(name for name in skill.env_vars if name not in given)
 
 
-def _secrets(skill: Skill, variables: Mapping[str, str]) -> Iterator[str]:
+def secrets_of(skill: Skill, variables: Mapping[str, str]) -> Iterator[str]:
     told = SETTINGS if skill.owner == BUILT_IN else frozenset[str]()
     return (value for name, value in variables.items() if name not in told)
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
+def scratch_folder() -> Iterator[Path]:
     with (
         telling(Path(tempfile.gettempdir())),
         tempfile.TemporaryDirectory(prefix="butlers-script-", ignore_cleanup_errors=True) as made,
@@ -193,10 +213,15 @@ def _scratch() -> Iterator[Path]:
         yield scratch
 
 
-def _verified_copy(pack: Pack, scratch: Path, script: str) -> Path:
+def verified_copy(pack: Pack, scratch: Path) -> Path:
     copy = scratch / "pack" / pack.folder.name
     copy.mkdir()
     packs.copy_verified(pack.folder, copy, pack.digest, shared=pack.shared)
+    return copy
+
+
+def _script_copy(pack: Pack, scratch: Path, script: str) -> Path:
+    copy = verified_copy(pack, scratch)
     if not (copy / script).is_file():
         raise SkillScriptNotFound(f"{pack.skill.label} declares {script}, and has no such file")
     return copy

@@ -16,6 +16,7 @@ from butlers.domain.request import RequestContext
 from butlers.ingest.office import FrontOffice
 from butlers.routing.traffic import Traffic
 from butlers.scheduling.scheduler import Scheduler
+from butlers.sessions.skills import ButlerSkills
 from butlers.sessions.spawner import Spawner
 from butlers.store.database import Connection, Database
 from butlers.store.journal import CallKey
@@ -36,6 +37,7 @@ class Services:
     modules: ModuleControl
     front: FrontOffice | None = None  # the Switchboard's
     traffic: Traffic | None = None  # the Messenger's
+    skills: ButlerSkills | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,11 @@ class CallContext:
     def front(self) -> FrontOffice:
         assert self.services.front is not None  # only the Switchboard has the tools that ask for it
         return self.services.front
+
+    @property
+    def skills(self) -> ButlerSkills:
+        assert self.services.skills is not None  # only tools of a butler that has them ask for it
+        return self.services.skills
 
     @property
     def clock(self) -> Clock:

@@ -69,7 +69,7 @@ async def test_basic_tools_has_its_five_tools_and_each_works(tools: Tools) -> No
 
 def test_every_built_in_pack_is_without_fault() -> None:
     for folder in built_in_packs():
-        assert check(folder).diagnostics == ()
+        assert check(folder, shared=folder.parent / "_shared").diagnostics == ()
 
 
 def test_built_in_packs_are_registered_once_and_mended(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_built_in_packs_are_registered_once_and_mended(tmp_path: Path) -> None:
     file = tools.pack.folder / "manifest.json"
     file.chmod(0o644)
     file.write_text("{}")
-    [again] = register_built_in(tools.scripts.registry)
+    [again, *_others] = register_built_in(tools.scripts.registry)
     assert again.versions == ("1.0.0",)
     assert tools.scripts.registry.path("basic-tools", "1.0.0") == tools.pack.folder
 

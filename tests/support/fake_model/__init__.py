@@ -10,7 +10,7 @@ JSON forms that ``script`` describes. The model keeps no conversation: which ste
 tool results that a request carries, so that parallel sessions and repeated requests do not disturb it.
 """
 
-from support.fake_model.script import Call, Fail, Hang, Say, Script, Step, Use, in_prompt
+from support.fake_model.script import Call, Fail, Hang, Quote, Say, Script, Step, Use, in_prompt
 from support.fake_model.server import Asked, FakeModel, fake_model
 from support.fake_model.thread import ModelThread
 from support.fake_model.turn import Turn
@@ -22,6 +22,7 @@ __all__ = [
     "FakeModel",
     "Hang",
     "ModelThread",
+    "Quote",
     "Say",
     "Script",
     "Step",

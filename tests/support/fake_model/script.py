@@ -7,6 +7,7 @@ As JSON, inside a prompt:
     {"tool": "Bash", "args": {..}, "anyway": true}      call it though it is not on offer
     {"tools": [{"tool": .., "args": ..}, ..]}           several at once
     {"status": 529, "body": {..}, "times": 1}           fail; with ``times`` only so often
+    {"quote": "[A-Z]{8}"}                               say what of the tools' results matches
     {"hang": true}                                      do not answer until the test releases it
     "sleep": seconds                                    may be added to any of them
 """
@@ -55,11 +56,23 @@ class Fail:
 
 
 @dataclass(frozen=True)
+class Quote:
+    """Say what it was told: the first match in the results of its calls, the last result first."""
+
+    quote: str
+    sleep: float = 0.0
+
+    def text(self, results: Sequence[str]) -> str:
+        found = (re.search(self.quote, result) for result in reversed(results))
+        return next((match[0] for match in found if match), "nothing like it")
+
+
+@dataclass(frozen=True)
 class Hang:
     sleep: float = 0.0
 
 
-Step = Say | Use | Fail | Hang
+Step = Say | Use | Fail | Quote | Hang
 Script = Sequence[Step]
 
 
@@ -104,6 +117,8 @@ def from_json(step: Mapping[str, Any]) -> Step:
         )
     if "status" in step:
         return Fail(step["status"], step.get("body", FAILED), step.get("times"), sleep=sleep)
+    if "quote" in step:
+        return Quote(step["quote"], sleep)
     return Hang(sleep) if step.get("hang") else Say(step["text"], sleep)
 
 

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from support.fake_model.anthropic import Messages
 from support.fake_model.gemini import Generate
 from support.fake_model.openai import Chat, Responses
-from support.fake_model.script import Call, Fail, Hang, Say, Script, Use, found_in, next_step
+from support.fake_model.script import Call, Fail, Hang, Quote, Say, Script, Use, found_in, next_step
 from support.fake_model.turn import Answer, Dialect, Turn
 
 NOT_OFFERED = "TOOL_NOT_OFFERED"
@@ -127,6 +127,8 @@ class FakeModel:
             return JSONResponse(step.body, step.status, step.headers)
         elif isinstance(step, Use):
             return dialect.answer(turn, _use(turn, step))
+        elif isinstance(step, Quote):
+            return dialect.answer(turn, Answer(step.text(turn.results)))
         return dialect.answer(turn, Answer(step.text if isinstance(step, Say) else "Released."))
 
     async def _hang(self) -> None:

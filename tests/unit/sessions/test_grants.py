@@ -26,6 +26,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_what_sessions_made_is_not_run_by_hand(folder: Path) -> None:
+    draft = folder / "skills" / "custom" / "weekly" / "scripts" / "run.py"
+    draft.parent.mkdir(parents=True)
+    draft.write_text("")
+    assert not [one for one in grants_for(Access.WORKSPACE, folder).commands if "custom" in one]
+
+
+def test_the_folders_of_mounted_skills_are_readable(folder: Path, tmp_path: Path) -> None:
+    mounted = (tmp_path / "home" / ".claude" / "skills",)
+    assert grants_for(Access.WORKSPACE, folder, mounted).readable == (folder, *mounted)
+    assert grants_for(Access.SEALED, folder, mounted).readable == ()
+
+
 def test_sealed_and_full_name_nothing(folder: Path) -> None:
     for access in (Access.SEALED, Access.FULL):
         grants = grants_for(access, folder)

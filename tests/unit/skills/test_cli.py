@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from butlers.skills.catalogue import State
+from butlers.skills.registry import NewSkill, SkillRegistry
 from support.skills import write_files, write_pack, write_skill_md
 from support.skills_cli import Run
 
@@ -172,3 +174,20 @@ def test_install_shows_capabilities_and_needs_a_yes(run: Run, tmp_path: Path) ->
     assert run("list", "--json").json == []
     assert run("install", file, "--yes").out == "installed social-media: 1.0.0\n"
     assert run("list", "--json").json[0]["owner"] == "me"
+
+
+def test_a_draft_is_approved_and_given_to_a_butler(run: Run, tmp_path: Path, home: Path) -> None:
+    registry = SkillRegistry(home)
+    draft = NewSkill(pack(tmp_path), by="me", state=State.DRAFT)
+    registry.register(draft)
+    own_butler(tmp_path)
+    refused = run("assign", "social-media", "mine")
+    assert (refused.code, "is a draft of me" in refused.err) == (1, True)
+    assert "1.0.0     1.0.0   me" in run("list").out
+    assert run("approve", "social-media").out == "approved social-media@1.0.0\n"
+    assert "now names social-media@1.0.0" in run("assign", "social-media", "mine").out
+    assert "names already" in run("assign", "social-media@1.0.0", "mine").out
+    [listed] = run("list", "--json").json
+    assert listed["usedBy"] == ["mine"]
+    assert run("approve", "gone").code == 1
+    assert run("assign", "social-media", "nobody").code == 1

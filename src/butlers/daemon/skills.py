@@ -1,0 +1,85 @@
+"""How a butler comes by its skills, and which tools they give it."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from butlers.config.packs import packs_named
+from butlers.domain.delivery import DeliveryRequest, Intent
+from butlers.domain.ids import uuid7
+from butlers.routing.notify import queue_delivery
+from butlers.scheduling.post import OWNER
+from butlers.sessions.skill_maker import CREATED, SkillMaker
+from butlers.sessions.skills import ButlerSkills
+from butlers.skills.builtin import tools_of
+from butlers.skills.registry import SkillRegistry
+from butlers.skills.scripts import PATH, ScriptRunner
+from butlers.skills.shelf import Shelf
+from butlers.tools import mail
+from butlers.tools.base import ToolSpec, spec_of
+from butlers.tools.skills import pack_tools, skill_specs
+from butlers.tools.soul import soul_specs
+
+if TYPE_CHECKING:
+    from butlers.daemon.butler import Butler
+
+log = structlog.get_logger()
+
+Declared = list[tuple[str, ToolSpec]]
+
+
+async def open_skills(butler: Butler) -> ButlerSkills:
+    config = butler.config
+    registry = SkillRegistry(butler.home, partial(packs_named, config, butler.settings))
+    shelf = await asyncio.to_thread(
+        Shelf.open, registry, config.name, config.directory, config.skills.packs
+    )
+    skills = ButlerSkills(
+        config,
+        shelf,
+        SkillMaker(shelf, partial(_announce, butler)),
+        butler.credentials,
+        ScriptRunner(butler.home, butler.settings.environ.get("PATH") or PATH),
+        lambda *lent: butler.guard.lend(*lent),  # there is a guard once there are sessions
+        lambda: butler.url,
+    )
+    butler.stack.push_async_callback(skills.close)
+    await skills.open()
+    return skills
+
+
+def _mail(butler: Butler) -> list[ToolSpec]:
+    """What scripts of packs that come with us ask for, where the butler has such a pack."""
+    asked = {name for pack in butler.skills.shelf.packs() for name in tools_of(pack.skill)}
+    specs = [spec_of(function) for function in mail.TOOLS]
+    return [spec for spec in specs if spec.name in asked]
+
+
+async def _announce(butler: Butler, event: str, told: dict[str, Any]) -> None:
+    """Into the log; and to the owner, who decides what becomes of a new skill."""
+    log.info(event, **told)
+    if event != CREATED or butler.config.switchboard is None:
+        return
+    label = f"{told['skill']['id']}@{told['skill']['version']}"
+    message = (
+        f"{butler.config.name} has made the skill {label}: {told['skill']['description']}\n"
+        f"It is a draft. `butlers skills approve {label}` lets its scripts run, and others use it."
+    )
+    delivery = DeliveryRequest(
+        uuid7(), butler.config.name, Intent.SEND, OWNER.channel, OWNER.target, message
+    )
+    async with butler.database.transaction() as connection:
+        await queue_delivery(connection, delivery)
+
+
+def with_skill_tools(butler: Butler, declared: Declared) -> Declared:
+    """The butler's tools and those of its skills. One of a pack never takes another one's name."""
+    souls = soul_specs(by_sessions=butler.config.skills.allow_soul_edit)
+    own = (("the skills", spec) for spec in (*skill_specs(butler.skills), *souls, *_mail(butler)))
+    known = [*declared, *own]
+    taken = frozenset(name for _, spec in known for name in (spec.name, *spec.aliases))
+    return [*known, *(("a pack", spec) for spec in pack_tools(butler.skills, taken))]

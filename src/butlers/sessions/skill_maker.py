@@ -1,0 +1,146 @@
+"""Skills that sessions make: a folder that appears below skills/custom, or what ``skill_create`` is told.
+
+A valid one is registered at once as a draft of its butler. One that is not valid is told to its maker with
+all that is wrong with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from butlers.domain.errors import ButlersError, InvalidSkill
+from butlers.skills import packs
+from butlers.skills.catalogue import Registered, State
+from butlers.skills.faults import telling
+from butlers.skills.making import Draft, is_in_the_making, made, manifest_of
+from butlers.skills.registry import NewSkill
+from butlers.skills.rules import check
+from butlers.skills.shelf import Shelf
+
+log = structlog.get_logger()
+
+CREATED, INVALID = "skill:created", "skill:invalid"
+QUIET_MS = 500  # nothing has changed for so long: whoever writes it has finished
+LONGEST_MS = 15_000  # somebody who never stops is not waited for
+LOOKS_UP_MS = 60_000  # the watching thread, when nothing happens: more often would cost something
+
+# Tells whoever wants to know: the event's name, and what happened.
+Announce = Callable[[str, dict[str, Any]], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class SkillMaker:
+    shelf: Shelf
+    announce: Announce
+    invalid: dict[str, str] = field(default_factory=dict)  # what is wrong, by folder
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def create(self, draft: Draft) -> Registered:
+        """InvalidSkill tells all that is wrong; nothing is left of it then."""
+        async with self._turn:
+            registered, created = await asyncio.to_thread(self._create, draft)
+        if created:
+            await self._tell_created(registered, draft.version)
+        return registered
+
+    async def run(self) -> None:
+        """Take what is there, and then whatever appears. Without a folder for skills there is nothing."""
+        from watchfiles import awatch
+
+        folder = self.shelf.custom.parent
+        if not folder.is_dir():
+            return
+        await self.take_all()
+        watching = awatch(
+            folder,
+            watch_filter=self._concerns,
+            step=QUIET_MS,
+            debounce=LONGEST_MS,
+            rust_timeout=LOOKS_UP_MS,
+        )
+        try:
+            async for changes in watching:
+                for name in sorted({self._folder_of(path) for _change, path in changes}):
+                    await self.take(name)
+        except OSError as error:
+            log.error("skills are not watched", error=str(error))
+
+    async def take_all(self) -> None:
+        custom = self.shelf.custom
+        for path in sorted(custom.iterdir()) if custom.is_dir() else ():
+            if path.is_dir() and not is_in_the_making(path.name):
+                await self.take(path.name)
+
+    async def take(self, name: str) -> None:
+        """Register the folder of this name, or say what is wrong with it, once."""
+        folder = self.shelf.custom / name
+        if not folder.is_dir():
+            self.invalid.pop(name, None)
+            return
+        try:
+            async with self._turn:
+                registered, created, version = await asyncio.to_thread(self._take, folder)
+        except ButlersError as error:
+            await self._tell_invalid(name, error)
+            return
+        self.invalid.pop(name, None)
+        if created:
+            await self._tell_created(registered, version)
+
+    def _concerns(self, _change: Any, path: str) -> bool:
+        name = self._folder_of(path)
+        return bool(name) and not is_in_the_making(name)
+
+    def _folder_of(self, path: str) -> str:
+        try:
+            parts = Path(path).relative_to(self.shelf.custom).parts
+        except ValueError:
+            return ""
+        return parts[0] if parts else ""
+
+    def _create(self, draft: Draft) -> tuple[Registered, bool]:
+        custom = self.shelf.custom
+        with made(draft, self.shelf.butler, custom) as folder:
+            registered, created = self._register(folder, draft.id, draft.version)
+            with telling(custom):
+                packs.remove(custom / draft.id)
+                folder.rename(custom / draft.id)
+        return registered, created
+
+    def _take(self, folder: Path) -> tuple[Registered, bool, str]:
+        checked = check(folder)
+        skill = checked.skill
+        if skill is None or not checked.valid or skill.version is None:
+            raise InvalidSkill(
+                f"{folder.name} is not valid:", diagnostics=checked.errors_in(Path(folder.name))
+            )
+        return *self._register(folder, skill.name, skill.version), skill.version
+
+    def _register(self, folder: Path, name: str, version: str) -> tuple[Registered, bool]:
+        """What is registered now, and whether this version is new."""
+        registry = self.shelf.registry
+        before = registry.catalogue().skills.get(name)
+        new = NewSkill(folder, by=self.shelf.butler, state=State.DRAFT)
+        known = before is not None
+        registered = registry.update(new) if known else registry.register(new)
+        return registered, before is None or version not in before.releases
+
+    async def _tell_created(self, registered: Registered, version: str) -> None:
+        folder = packs.pack_path(self.shelf.registry.home, registered.id, version, registered.owner)
+        manifest = await asyncio.to_thread(manifest_of, folder)
+        told = {"skill": manifest, "createdBy": registered.owner, "state": str(State.DRAFT)}
+        await self.announce(CREATED, told)
+
+    async def _tell_invalid(self, name: str, error: ButlersError) -> None:
+        if self.invalid.get(name) == error.message:
+            return
+        self.invalid[name] = error.message
+        await self.announce(
+            INVALID, {"folder": name, "createdBy": self.shelf.butler, "errors": error.message}
+        )

@@ -1,0 +1,89 @@
+"""How a script of ours is asked, how it answers, and how it calls a tool of its butler."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+PROTOCOL = "2026-07-28"
+META = "io.modelcontextprotocol"
+TIMEOUT_S = 60
+URL, TOKEN = "BUTLERS_URL", "BUTLERS_TOKEN"  # what the runner tells packs of ours alone
+
+
+class Refused(Exception):
+    """What the answer's error says."""
+
+
+def main(tool: Callable[[dict[str, Any]], Any]) -> None:
+    try:
+        outcome = {"success": True, "result": tool(_arguments())}
+    except Refused as error:
+        outcome = {"success": False, "error": str(error)}
+    sys.stdout.write(json.dumps(outcome))
+    sys.exit(0 if outcome["success"] else 1)
+
+
+def _arguments() -> dict[str, Any]:
+    word = sys.argv[1] if len(sys.argv) > 1 else "-"
+    try:
+        arguments = json.loads(sys.stdin.read() if word == "-" else word)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"the arguments are no JSON: {error}") from error
+    if not isinstance(arguments, dict):
+        raise Refused("the arguments are no object")
+    return arguments
+
+
+def call(tool: str, arguments: dict[str, Any]) -> Any:
+    """The tool's result; Refused with what the butler says, where it says no."""
+    url, token = os.environ.get(URL), os.environ.get(TOKEN)
+    if not url or not token:
+        raise Refused(
+            "this script works on what a butler keeps: run it with the butler's skill_run"
+        )
+    meta = {
+        f"{META}/protocolVersion": PROTOCOL,
+        f"{META}/clientInfo": {"name": "butlers-script", "version": "1"},
+        f"{META}/clientCapabilities": {},
+    }
+    params = {"name": tool, "arguments": arguments, "_meta": meta}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": PROTOCOL,
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": tool,
+    }
+    return _result(_post(urllib.request.Request(url, json.dumps(body).encode(), headers)))
+
+
+def _post(request: urllib.request.Request) -> dict[str, Any]:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(request, timeout=TIMEOUT_S) as answer:
+            said = answer.read().decode()
+    except urllib.error.HTTPError as error:
+        raise Refused(f"the butler answered {error.code}") from error
+    except OSError as error:
+        raise Refused(f"the butler did not answer: {error}") from error
+    events = [line[5:] for line in said.splitlines() if line.startswith("data:")]
+    found: dict[str, Any] = json.loads(events[-1] if events else said)
+    return found
+
+
+def _result(answer: dict[str, Any]) -> Any:
+    if "error" in answer:
+        raise Refused(str(answer["error"].get("message", "the butler refused")))
+    result = answer["result"]
+    if result.get("isError"):
+        texts = [str(part.get("text", "")) for part in result.get("content", [])]
+        raise Refused(" ".join(texts) or "the butler refused")
+    return result.get("structuredContent")

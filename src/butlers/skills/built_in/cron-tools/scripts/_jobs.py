@@ -1,0 +1,27 @@
+"""Which cron job is meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _butler import Refused, call
+
+MOST = 500
+
+
+def find_job(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The schedule of this id or name."""
+    wanted = arguments.get("job") or arguments.get("id") or arguments.get("name")
+    if not isinstance(wanted, str):
+        raise Refused("job must be the id or the name of a cron job")
+    listed = call("schedule_list", {"include_ended": True, "runs": 0, "limit": MOST})["schedules"]
+    for schedule in listed:
+        if wanted in (schedule["id"], schedule["name"]):
+            found: dict[str, Any] = schedule
+            return found
+    raise Refused(f"there is no cron job {wanted!r}")
+
+
+def changes(arguments: dict[str, Any]) -> dict[str, Any]:
+    """All but what names the job."""
+    return {key: value for key, value in arguments.items() if key not in ("job", "id", "name")}

@@ -1,0 +1,16 @@
+#!/usr/bin/env python3
+"""Do something again and again: start a session with a prompt, or run a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _butler import call, main
+
+
+def create_job(arguments: dict[str, Any]) -> Any:
+    return call("schedule_create", arguments)
+
+
+if __name__ == "__main__":
+    main(create_job)

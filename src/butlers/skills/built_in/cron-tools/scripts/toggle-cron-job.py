@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+"""Switch a cron job on or off; without enabled, the other way round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _butler import call, main
+from _jobs import find_job
+
+
+def toggle_job(arguments: dict[str, Any]) -> Any:
+    job = find_job(arguments)
+    enabled = bool(arguments.get("enabled", not job["enabled"]))
+    return {**call("schedule_update", {"id": job["id"], "enabled": enabled}), "enabled": enabled}
+
+
+if __name__ == "__main__":
+    main(toggle_job)

@@ -1,0 +1,16 @@
+#!/usr/bin/env python3
+"""List the messages that are not dealt with yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _butler import call, main
+
+
+def list_inbox(arguments: dict[str, Any]) -> Any:
+    return call("mail_inbox", arguments)
+
+
+if __name__ == "__main__":
+    main(list_inbox)

@@ -1,0 +1,125 @@
+"""A skill in the making: what a model says of it becomes a folder, or an error with all that is wrong."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from butlers.domain.errors import InvalidSkill, SkillTooLarge
+from butlers.skills import packs
+from butlers.skills.faults import telling
+from butlers.skills.names import inner_path, is_id
+from butlers.skills.rules import ENV_EXAMPLE, check
+
+MAX_FILES = 50
+MAX_CHARACTERS = 256 * 1024
+INSTRUCTIONS = "context/instructions.md"
+_MAKING = ".making-"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """``files`` by path: those below context/ are read with the instructions, in their order."""
+
+    id: str
+    description: str
+    instructions: str
+    version: str = "1.0.0"
+    title: str | None = None
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    env_vars: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()
+
+    def contents(self, owner: str) -> dict[str, str]:
+        scripts = {
+            f"scripts/{name.removeprefix('scripts/')}": text for name, text in self.scripts.items()
+        }
+        context = [
+            path for path in self.files if path.startswith("context/") and path != INSTRUCTIONS
+        ]
+        manifest = {
+            "id": self.id,
+            "name": self.title or self.id,
+            "version": self.version,
+            "description": self.description,
+            "owner": owner,
+            "context": [INSTRUCTIONS, *context],
+            "scripts": list(scripts),
+            "envVars": list(self.env_vars),
+            "dependencies": list(self.dependencies),
+        }
+        kept = {key: value for key, value in manifest.items() if value or isinstance(value, str)}
+        examples = (
+            {ENV_EXAMPLE: "".join(f"{name}=\n" for name in self.env_vars)} if self.env_vars else {}
+        )
+        return {
+            **examples,
+            **self.files,
+            **scripts,
+            INSTRUCTIONS: self.instructions,
+            "manifest.json": json.dumps(kept, indent=2, ensure_ascii=False) + "\n",
+        }
+
+
+@contextmanager
+def made(draft: Draft, owner: str, custom: Path) -> Iterator[Path]:
+    """The skill's folder, valid, beside those of ``custom``; gone after the block unless it was moved."""
+    contents = draft.contents(owner)
+    _check_bounds(contents)
+    around = custom / f"{_MAKING}{secrets.token_hex(6)}"
+    folder = around / (draft.id if is_id(draft.id) else "new-skill")
+    try:
+        with telling(folder):
+            _write(folder, contents)
+        checked = check(folder)
+        if not checked.valid:
+            raise InvalidSkill(
+                f"the skill {draft.id[:64]!r} is not valid:",
+                diagnostics=checked.errors_in(Path(folder.name)),
+                hint="mend all of it, and create it again",
+            )
+        yield folder
+    finally:
+        packs.remove(around)
+
+
+def is_in_the_making(name: str) -> bool:
+    return name.startswith(".")
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    with telling(folder):
+        found: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
+    return found
+
+
+def _check_bounds(contents: Mapping[str, str]) -> None:
+    wrong = [
+        path
+        for path in contents
+        if inner_path(path) != path or (path.startswith(".") and path != ENV_EXAMPLE)
+    ]
+    if wrong:
+        named = ", ".join(repr(path[:80]) for path in wrong)
+        raise InvalidSkill(
+            f"these are no paths inside a skill: {named}", hint="such as references/a.md"
+        )
+    size = sum(map(len, contents.values()))
+    if len(contents) > MAX_FILES or size > MAX_CHARACTERS:
+        raise SkillTooLarge(
+            f"a skill made here has at most {MAX_FILES} files and {MAX_CHARACTERS:,} characters"
+        )
+
+
+def _write(folder: Path, contents: Mapping[str, str]) -> None:
+    for path, text in contents.items():
+        file = folder / PurePosixPath(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode("utf-8", "replace"))
+        file.chmod(0o755 if path.startswith("scripts/") else 0o644)

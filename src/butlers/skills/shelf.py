@@ -1,0 +1,199 @@
+"""All skills that one butler has: those of its own folder, the packs of its configuration, and those that it
+made itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+
+from butlers.domain.errors import SkillChanged, SkillError, SkillNotFound, SkillTaken
+from butlers.skills import packs
+from butlers.skills.catalogue import Registered, State
+from butlers.skills.installer import AGENTS_FOLDER, CLAUDE_FOLDER, Mount, SkillInstaller
+from butlers.skills.loading import Failed, Loading, load_packs
+from butlers.skills.lock import LOCK_FILE, read_lock
+from butlers.skills.reader import read_skill
+from butlers.skills.registry import SkillRegistry
+from butlers.skills.scan import SkillScanner
+from butlers.skills.scripts import Pack
+from butlers.skills.skill import Skill
+
+FOLDER = "skills"
+CUSTOM = "custom"  # below it: what the butler makes itself
+
+
+class Origin(StrEnum):
+    OWN = "own"  # of the butler's folder; passive, a person put it there
+    PACK = "pack"  # named by the configuration
+    MADE = "made"  # by a session of this butler
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    pack: Pack
+    origin: Origin
+    draft: bool = False
+
+    @property
+    def skill(self) -> Skill:
+        return self.pack.skill
+
+    @property
+    def name(self) -> str:
+        return self.pack.skill.name
+
+    def verify(self) -> None:
+        """SkillChanged unless every byte is as registered; a folder of the butler's own is what it is."""
+        if self.pack.digest is not None:
+            packs.verify(self.pack.folder, self.pack.digest)
+
+
+@dataclass(slots=True)
+class Shelf:
+    """``directory`` is the butler's folder. What its configuration names was loaded once, at its start."""
+
+    registry: SkillRegistry
+    butler: str
+    directory: Path
+    loading: Loading = field(default_factory=Loading)
+    _scanner: SkillScanner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._scanner = SkillScanner(self.directory / FOLDER, self.shared, max_depth=1)
+
+    @classmethod
+    def open(
+        cls, registry: SkillRegistry, butler: str, directory: Path, requirements: Sequence[str]
+    ) -> Shelf:
+        """Never raises for a pack: one that can not be had is told in ``loading.failed``."""
+        shelf = cls(registry, butler, directory)
+        try:
+            locked = read_lock(directory / LOCK_FILE)
+            loading = load_packs(registry, butler, requirements, locked)
+        except SkillError as error:  # the registry or the lock itself
+            loading = Loading(failed=tuple(Failed(wanted, error) for wanted in requirements))
+        shelf.loading = shelf._without_shadows(loading)
+        return shelf
+
+    @property
+    def shared(self) -> Path:
+        """The roster's own, which links of a butler's folder may lead to."""
+        return self.directory.parent / "shared" / FOLDER
+
+    @property
+    def custom(self) -> Path:
+        return self.directory / FOLDER / CUSTOM
+
+    @property
+    def offers(self) -> bool:
+        """Whether there is anything to list, or a place for what sessions make."""
+        return bool(self.given() or self.custom.is_dir())
+
+    def packs(self) -> tuple[Shelved, ...]:
+        """What the configuration names, each after all it depends on."""
+        return tuple(
+            Shelved(Pack(loaded.folder, loaded.skill, loaded.resolved.digest), Origin.PACK)
+            for loaded in self.loading.packs
+        )
+
+    def given(self) -> tuple[Shelved, ...]:
+        """What people gave it: its packs, and its own folder's."""
+        return _each_once((*self.packs(), *self._own()))
+
+    def skills(self) -> tuple[Shelved, ...]:
+        """All of them, each name once: a name never means another skill than it did."""
+        return _each_once((*self.given(), *self._made()))
+
+    def find(self, name: str) -> Shelved:
+        """By its name, with or without its version, or by its folder's name."""
+        wanted, _at, version = name.partition("@")
+        for shelved in chain(self.given(), self._made()):
+            known = {shelved.name, shelved.pack.folder.name.partition("@")[0]}
+            if wanted in known and version in ("", shelved.skill.version):
+                return shelved
+        for failed in self.loading.failed:
+            if failed.wanted.partition("@")[0] == wanted:
+                raise failed.error
+        there = ", ".join(sorted(shelved.name for shelved in self.skills())) or "none"
+        raise SkillNotFound(f"there is no skill {name!r} here", hint=f"there are: {there}")
+
+    def mount(self, home: Path) -> tuple[Path, ...]:
+        """Copy all of them to where the CLIs look below HOME; the folders where they are."""
+        mounts = [_mount(shelved) for shelved in self.skills()]
+        if not mounts:
+            return ()
+        for folder in (CLAUDE_FOLDER, AGENTS_FOLDER):
+            SkillInstaller(home / folder, self.shared).install(mounts)
+        return (home / CLAUDE_FOLDER, home / AGENTS_FOLDER)
+
+    def _own(self) -> Iterator[Shelved]:
+        if not self._scanner.root.is_dir():
+            return
+        for found in self._scanner.scan().skills:
+            if found.reading.skill is not None:
+                yield Shelved(
+                    Pack(found.folder, found.reading.skill, None, self.shared), Origin.OWN
+                )
+
+    def _made(self) -> Iterator[Shelved]:
+        catalogue = self.registry.catalogue()
+        for registered in catalogue.skills.values():
+            if registered.owner == self.butler and (made := self._made_by_it(registered)):
+                yield made
+
+    def _made_by_it(self, registered: Registered) -> Shelved | None:
+        release = registered.release(None)
+        folder = packs.pack_path(
+            self.registry.home, registered.id, release.version, registered.owner
+        )
+        skill = read_skill(folder).skill
+        if skill is None:
+            return None
+        return Shelved(
+            Pack(folder, skill, release.digest), Origin.MADE, release.state is State.DRAFT
+        )
+
+    def _without_shadows(self, loading: Loading) -> Loading:
+        """A pack of a name that the butler's folder has already is refused, not hidden."""
+        own = {shelved.name for shelved in self._own()}
+        taken = [loaded for loaded in loading.packs if loaded.id in own]
+        if not taken:
+            return loading
+        failed = tuple(
+            Failed(loaded.label, SkillTaken(f"the butler's own folder has a skill {loaded.id}"))
+            for loaded in taken
+        )
+        kept = tuple(loaded for loaded in loading.packs if loaded not in taken)
+        return replace(loading, packs=kept, failed=(*loading.failed, *failed))
+
+
+def _each_once(skills: Iterable[Shelved]) -> tuple[Shelved, ...]:
+    found: dict[str, Shelved] = {}
+    for shelved in skills:
+        found.setdefault(shelved.name, shelved)
+    return tuple(found.values())
+
+
+def _mount(shelved: Shelved) -> Mount:
+    pack = shelved.pack
+    name = pack.folder.name if shelved.origin is Origin.OWN else shelved.name
+    return Mount(pack.folder, name, pack.digest)
+
+
+def unchanged(
+    skills: Sequence[Shelved],
+) -> tuple[list[Shelved], list[tuple[Shelved, SkillChanged]]]:
+    """Those that are as registered, and those that are not, with what is wrong."""
+    good: list[Shelved] = []
+    changed: list[tuple[Shelved, SkillChanged]] = []
+    for shelved in skills:
+        try:
+            shelved.verify()
+        except SkillChanged as error:
+            changed.append((shelved, error))
+        else:
+            good.append(shelved)
+    return good, changed

@@ -1,0 +1,207 @@
+"""A butler's skills over MCP: what there is, how it is done, and running what it brings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Any
+
+import mcp_types as mt
+from fastmcp.tools.base import ToolResult
+from pydantic import Field, TypeAdapter
+
+from butlers.domain.caller import OWNER_ONLY, SESSIONS
+from butlers.sessions.pack_servers import PackServer, PackTool
+from butlers.sessions.skills import ButlerSkills, Wish
+from butlers.skills import opening
+from butlers.skills.assigning import assign
+from butlers.skills.making import Draft
+from butlers.skills.shelf import Shelved
+from butlers.tools.base import Effect, ToolSpec, spec_of, tool
+from butlers.tools.context import CallContext
+from butlers.tools.outside import refuse_strangers
+
+CATALOGUE = 1_600  # characters of the catalogue in a tool's description; skill_list has all of it
+DESCRIPTION = 160  # of one skill there
+LONGEST_NAME = 64  # of a tool; models take no longer ones
+
+_blocks: TypeAdapter[list[mt.ContentBlock]] = TypeAdapter(list[mt.ContentBlock])
+
+SkillName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+@tool(callers=SESSIONS, effect=Effect.LOOK)
+async def skill_list(ctx: CallContext) -> dict[str, Any]:
+    """All skills with what they are for and their scripts, and those that failed or are not valid."""
+    found = await asyncio.to_thread(ctx.skills.shelf.skills)
+    return {
+        "skills": [await asyncio.to_thread(_shown, shelved) for shelved in found],
+        "failed": [
+            {"skill": failed.wanted, "error": failed.error.message}
+            for failed in ctx.skills.shelf.loading.failed
+        ],
+        "invalid": [
+            {"folder": folder, "errors": errors.splitlines()}
+            for folder, errors in sorted(ctx.skills.maker.invalid.items())
+        ],
+    }
+
+
+@tool(callers=SESSIONS, effect=Effect.LOOK)
+async def skill_open(
+    ctx: CallContext, skill: SkillName, file: Annotated[str, Field(max_length=512)] | None = None
+) -> dict[str, Any]:
+    """Read how a skill is done before you do it; with file, one of the files that it names."""
+    shelved = await asyncio.to_thread(ctx.skills.shelf.find, skill)
+    await asyncio.to_thread(shelved.verify)
+    if file is not None:
+        return {
+            "file": file,
+            "text": await asyncio.to_thread(opening.read_text, shelved.pack, file),
+        }
+    return {
+        **await asyncio.to_thread(_shown, shelved),
+        "instructions": await asyncio.to_thread(opening.instructions, shelved.pack),
+        "files": await asyncio.to_thread(opening.files, shelved.pack),
+    }
+
+
+@tool(callers=SESSIONS, effect=Effect.LONG)
+async def skill_run(
+    ctx: CallContext,
+    skill: SkillName,
+    script: Annotated[str, Field(min_length=1, max_length=512)],
+    arguments: dict[str, Any] | list[str] | None = None,
+    timeout_s: Annotated[float, Field(gt=0, le=600)] = 60,
+) -> dict[str, Any]:
+    """Run a script of a skill with an object, or with a list of words, as its arguments."""
+    wish = Wish(
+        skill,
+        script,
+        {} if arguments is None else arguments,
+        ctx.caller,
+        ctx.request,
+        min(timeout_s, ctx.services.config.runtime.timeout_s),
+    )
+    answer = await ctx.skills.run(wish)
+    return answer.as_dict()
+
+
+@tool(callers=SESSIONS, effect=Effect.LONG)
+async def skill_create(
+    ctx: CallContext,
+    id: SkillName,  # noqa: A002  (what a manifest calls it)
+    description: Annotated[str, Field(min_length=1, max_length=1024)],
+    instructions: str,
+    version: str = "1.0.0",
+    scripts: dict[str, str] | None = None,
+    files: dict[str, str] | None = None,
+    env_vars: list[str] | None = None,
+) -> dict[str, Any]:
+    """Make a skill of what you have learned to do, or a new version of one of yours: instructions, and
+    scripts and files by path with their text. It stays a draft until the owner approves it.
+    """
+    refuse_strangers(ctx, "make a skill")
+    draft = Draft(
+        id,
+        description,
+        instructions,
+        version,
+        scripts=scripts or {},
+        files=files or {},
+        env_vars=tuple(env_vars or ()),
+    )
+    made = await ctx.skills.maker.create(draft)
+    return {"skill": f"{made.id}@{version}", "state": str(made.release(version).state)}
+
+
+@tool(callers=OWNER_ONLY)
+async def skill_approve(ctx: CallContext, skill: SkillName) -> dict[str, Any]:
+    """Let every butler use this version of a skill that a butler has made, and let its scripts run."""
+    name, _at, version = skill.partition("@")
+    registry = ctx.skills.shelf.registry
+    release = registry.get(name).release(version or None)
+    approved = await asyncio.to_thread(registry.approve, name, release.version)
+    state = approved.release(release.version).state
+    return {"skill": f"{name}@{release.version}", "state": str(state)}
+
+
+@tool(callers=OWNER_ONLY)
+async def skill_assign(ctx: CallContext, skill: SkillName) -> dict[str, Any]:
+    """Name a registered skill among this butler's packs; it has it from its next start on."""
+    config, registry = ctx.services.config, ctx.skills.shelf.registry
+    return await asyncio.to_thread(assign, registry, config, skill)
+
+
+def _shown(shelved: Shelved) -> dict[str, Any]:
+    skill = shelved.skill
+    return {
+        "name": skill.name,
+        "version": skill.version,
+        "description": skill.description,
+        "origin": str(shelved.origin),
+        **({"state": "draft"} if shelved.draft else {}),
+        "scripts": opening.scripts(shelved.pack),
+    }
+
+
+def skill_specs(skills: ButlerSkills) -> Iterator[ToolSpec]:
+    """For sessions none where the butler has no skills: each pays for what it is offered."""
+    yield from map(spec_of, OWNERS)
+    if not skills.shelf.offers:
+        return
+    catalogue = _catalogue(skills.shelf.given())
+    for function in TOOLS:
+        spec = spec_of(function)
+        about = (
+            f"{spec.description}\n\n{catalogue}" if function is skill_open and catalogue else None
+        )
+        yield replace(spec, about=about)
+
+
+def _catalogue(skills: tuple[Shelved, ...]) -> str:
+    """The names and what each is for, as far as there is room."""
+    lines: list[str] = []
+    left = CATALOGUE
+    for shelved in skills:
+        said = " ".join(shelved.skill.description.split())[:DESCRIPTION]
+        line = f"- {shelved.name}: {said}"
+        left -= len(line) + 1
+        if left < 0:
+            lines.append("- … skill_list has the rest")
+            break
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def pack_tools(skills: ButlerSkills, taken: frozenset[str]) -> Iterator[ToolSpec]:
+    """The tools of the packs' own servers, each under its pack's name. ``taken``: names in use."""
+    names = set(taken)
+    for server in skills.servers:
+        for offered in server.tools:
+            if offered.name in names or len(offered.name) > LONGEST_NAME:
+                why = "is too long a name" if offered.name not in names else "is there already"
+                server.error = f"the tool {offered.name[:LONGEST_NAME]} {why}"
+                continue
+            names.add(offered.name)
+            yield _forwarding(server, offered)
+
+
+def _forwarding(server: PackServer, offered: PackTool) -> ToolSpec:
+    async def forward(_ctx: CallContext, arguments: dict[str, Any]) -> ToolResult:
+        answered = await server.call(offered.inner, arguments)
+        return ToolResult(_blocks.validate_python(answered.content), answered.structured)
+
+    return ToolSpec(
+        offered.name,
+        forward,
+        SESSIONS,
+        Effect.LONG,
+        about=offered.description or offered.inner,
+        parameters=offered.parameters,
+    )
+
+
+TOOLS = (skill_list, skill_open, skill_run, skill_create)
+OWNERS = (skill_approve, skill_assign)

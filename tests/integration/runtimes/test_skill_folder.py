@@ -1,0 +1,211 @@
+"""The skills of a butler's own folder, as a session of Claude Code finds, reads and runs them by itself."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from butlers.store.provision import Provisioner
+from butlers.wire.tokens import FleetKey
+from integration.runtimes.bench import PATH
+from integration.runtimes.clis import CLAUDE
+from integration.runtimes.place import Place, at_work, make_house
+from support import npm
+from support.fake_model import Call, FakeModel, Quote, Say, Use
+from support.skills import write_files
+
+TOLD = """You are the tester.
+
+## Skills
+- morning-briefing: Generates a daily summary of health metrics
+- log-measurement: Records a new health data point
+"""
+BRIEFING = "# Morning briefing\n\nSums the night up.\n\n## Steps\n\nCall the `write` tool with the summary.\n"
+GREETING = "good-morning-everybody"
+
+# What the CLI adds to a result by itself.
+REMINDER = "<system-reminder>"
+
+OpenFolder = Callable[..., AbstractAsyncContextManager[Place]]
+
+
+def bash(command: str) -> Use:
+    return Use(Call("Bash", {"command": command}))
+
+
+def read(place: Place, path: str) -> Use:
+    return Use(Call("Read", {"file_path": str(place.house.directory / path)}))
+
+
+def results(place: Place) -> list[str]:
+    return [said.partition(REMINDER)[0].strip() for said in place.model.turns[-1].results]
+
+
+@pytest.fixture
+def open_folder(
+    offline: None,
+    tmp_path: Path,
+    home: Path,
+    key: FleetKey,
+    provisioner: Provisioner,
+    database_name: str,
+    model: FakeModel,
+) -> OpenFolder:
+    """A butler whose folder has just these files below skills/, and a ``python`` on its PATH."""
+
+    @asynccontextmanager
+    async def opened(files: dict[str, str], instructions: str = TOLD) -> AsyncIterator[Place]:
+        house = make_house(tmp_path, home, key, provisioner, database_name, CLAUDE)
+        config = house.directory / "butler.toml"
+        config.write_text(config.read_text().replace("optional = [", 'optional = ["GREETING", '))
+        shutil.rmtree(house.directory / "skills")
+        (house.directory / "skills").mkdir()
+        write_files(house.directory / "skills", {**files})
+        (house.directory / "CLAUDE.md").write_text(instructions)
+        programs = tmp_path / "bin"
+        programs.mkdir()
+        (programs / "python").symlink_to(sys.executable)
+        path = f"{programs}:{npm.installed('clis')}:{PATH}"
+        async with at_work(house, model, CLAUDE, PATH=path, GREETING=GREETING) as place:
+            yield place
+
+    return opened
+
+
+@pytest.mark.scenario("S000-19", "S000-21")
+async def test_skills_that_the_instructions_list_are_known_read_and_followed(
+    open_folder: OpenFolder,
+) -> None:
+    files = {
+        "morning-briefing/SKILL.md": BRIEFING,
+        "log-measurement/SKILL.md": "# Log\n\nLog it.\n",
+    }
+    async with open_folder(files) as place:
+        place.model.script = [
+            read(place, "skills/morning-briefing/SKILL.md"),
+            read(place, "skills/log-measurement/SKILL.md"),
+            Use("write", text="the summary"),
+            Say("Briefed."),
+        ]
+        ended = await place.trigger("brief me")
+        first = place.model.turns[0]
+        assert "morning-briefing: Generates a daily summary of health metrics" in first.system
+        assert "log-measurement: Records a new health data point" in first.system
+        assert "Call the `write` tool" not in first.text, "read before it is done, not given"
+        briefing, log, _written = results(place)
+        assert "Call the `write` tool with the summary." in briefing
+        assert "Log it." in log
+        assert (ended["outcome"], ended["output"]) == ("ok", "Briefed.")
+        assert [row["text"] for row in await place.house.rows("SELECT text FROM entries")] == [
+            "the summary"
+        ]
+
+
+@pytest.mark.scenario("S000-20", "S000-22")
+async def test_skills_are_discovered_by_listing_the_folder_also_those_nobody_mentions(
+    open_folder: OpenFolder,
+) -> None:
+    files = {
+        "morning-briefing/SKILL.md": BRIEFING,
+        "inbox-triage/SKILL.md": "# Triage\n\nSort it.\n",
+        "cleanup-old-data/SKILL.md": "# Clean up\n\nRun the script.\n",
+        "cleanup-old-data/run.py": "print('cleaned')\n",
+    }
+    async with open_folder(files, "You are the tester. Skills: morning-briefing.") as place:
+        place.model.script = [
+            bash("ls skills/"),
+            *(
+                read(place, f"skills/{name}/SKILL.md")
+                for name in ("inbox-triage", "cleanup-old-data")
+            ),
+            bash("python skills/cleanup-old-data/run.py"),
+            Say("Done."),
+        ]
+        ended = await place.trigger()
+        assert "cleanup-old-data" not in place.model.turns[0].system
+        listing, triage, cleanup, ran = results(place)
+        assert listing.split() == ["cleanup-old-data", "inbox-triage", "morning-briefing"]
+        assert "Sort it." in triage
+        assert "Run the script." in cleanup
+        assert "cleaned" in ran
+        assert ended["outcome"] == "ok"
+
+
+@pytest.mark.scenario("S000-23")
+async def test_an_empty_folder_is_seen_as_one_and_nothing_is_run(open_folder: OpenFolder) -> None:
+    async with open_folder({}) as place:
+        place.model.script = [bash("ls skills/"), Say("There are none.")]
+        ended = await place.trigger()
+        (listing,) = results(place)
+        assert listing in ("", "(Bash completed with no output)")
+        assert not [name for name in place.model.turns[0].offered if "skill_" in name]
+        assert [call["tool"] for call in ended["tool_calls"]] == ["Bash"]
+        assert (ended["outcome"], ended["output"]) == ("ok", "There are none.")
+
+
+@pytest.mark.scenario("S000-24", "S000-25", "S000-26")
+async def test_scripts_run_in_the_butlers_folder_with_the_sessions_variables(
+    open_folder: OpenFolder,
+) -> None:
+    files = {
+        "morning-briefing/SKILL.md": BRIEFING,
+        "morning-briefing/run.py": (
+            "import os\nprint('python', os.getcwd(), os.environ['TRACEPARENT'],"
+            " os.environ['GREETING'])\n"
+        ),
+        "weekly/SKILL.md": "# Weekly\n",
+        "weekly/run.sh": 'echo "shell $(pwd) $TRACEPARENT $GREETING"\n',
+    }
+    async with open_folder(files) as place:
+        place.model.script = [
+            bash("python skills/morning-briefing/run.py"),
+            bash("bash skills/weekly/run.sh"),
+            Say("Done."),
+        ]
+        ended = await place.trigger()
+        folder = str(place.house.directory)
+        for said, kind in zip(results(place), ("python", "shell"), strict=True):
+            ran_as, where, trace, greeting = said.split()
+            assert (ran_as, where, greeting) == (kind, folder, GREETING)
+            assert len(trace.split("-")[1]) == 32
+        assert [call["arguments"]["command"] for call in ended["tool_calls"]] == [
+            "python skills/morning-briefing/run.py",
+            "bash skills/weekly/run.sh",
+        ]
+
+
+@pytest.mark.scenario("S000-27", "S000-30", "S000-31")
+async def test_what_a_script_says_its_failure_and_its_arguments_reach_the_session(
+    open_folder: OpenFolder,
+) -> None:
+    files = {
+        "tasks/SKILL.md": "# Tasks\n",
+        "tasks/run.py": (
+            "import argparse\nparser = argparse.ArgumentParser()\n"
+            "parser.add_argument('--date', required=True)\n"
+            "print('Summary:', parser.parse_args().date, '3 tasks completed, 1 overdue')\n"
+        ),
+        "broken/SKILL.md": "# Broken\n",
+        "broken/run.py": "import sys\nprint('no such calendar', file=sys.stderr)\nsys.exit(7)\n",
+    }
+    summary = "Summary: 2026-02-09 3 tasks completed, 1 overdue"
+    async with open_folder(files) as place:
+        place.model.script = [
+            bash("python skills/tasks/run.py --date 2026-02-09"),
+            bash("python skills/broken/run.py"),
+            Use("write", text=summary),
+            Quote("Summary: .* overdue"),
+        ]
+        ended = await place.trigger()
+        said, failed, _written = results(place)
+        assert said == summary
+        assert "no such calendar" in failed
+        assert "7" in failed, "the exit code"
+        assert (ended["outcome"], ended["output"]) == ("ok", summary)
+        (row,) = await place.house.rows("SELECT text FROM entries")
+        assert row["text"] == summary

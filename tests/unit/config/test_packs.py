@@ -1,0 +1,81 @@
+"""A pack is named in a file that a person wrote, and all else in it stays as it was."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from butlers.config.packs import name_pack
+from butlers.domain.errors import ConfigInvalid
+
+HEAD = '# Mine.\n[butler]\nname = "mine"\nport = 0\n'
+
+
+def named(folder: Path, text: str, pack: str = "new@1.0.0") -> str:
+    file = folder / "butler.toml"
+    file.write_text(text)
+    name_pack(file, pack)
+    return file.read_text()
+
+
+def packs(text: str) -> list[str]:
+    found: list[str] = tomllib.loads(text)["skills"]["packs"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("skills", "expected"),
+    [
+        ("", ["new@1.0.0"]),
+        ("[skills]\n", ["new@1.0.0"]),
+        ("[skills]", ["new@1.0.0"]),
+        ("[skills]\nreflexes = false  # kept\n", ["new@1.0.0"]),
+        ('[skills]\npacks = ["old@^1"] # mine\n', ["old@^1", "new@1.0.0"]),
+        (
+            '[skills]\npacks = [\n  "old@1.0.0", # why\n  "older",\n]\n',
+            ["old@1.0.0", "older", "new@1.0.0"],
+        ),
+        ('[skills]\npacks = ["new@0.9.0", "old"]\n', ["new@1.0.0", "old"]),
+        ('[skills]\npacks = ["new"]\n[modules.x]\npacks = ["a"]\n', ["new@1.0.0"]),
+    ],
+)
+def test_it_joins_the_others(tmp_path: Path, skills: str, expected: list[str]) -> None:
+    text = named(tmp_path, HEAD + skills)
+    assert packs(text) == expected
+    assert text.startswith(HEAD)
+    before = tomllib.loads(HEAD + skills)
+    before.setdefault("skills", {})["packs"] = expected
+    assert tomllib.loads(text) == before
+
+
+def test_comments_elsewhere_and_permissions_stay(tmp_path: Path) -> None:
+    file = tmp_path / "butler.toml"
+    file.write_text(f"{HEAD}[skills]\n# why\nreflexes = false # so\n[butler.env]\n# none\n")
+    file.chmod(0o640)
+    assert name_pack(file, "new@1.0.0")
+    assert "# why\nreflexes = false # so\n[butler.env]\n# none\n" in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert not name_pack(file, "new@1.0.0")
+
+
+def test_a_list_stays_as_it_was_written_but_for_the_one_change(tmp_path: Path) -> None:
+    written = '[skills]\npacks = [\n    "old@1.0.0", # why\n    "new@0.9.0",\n]\n'
+    assert named(tmp_path, HEAD + written) == HEAD + written.replace("new@0.9.0", "new@1.0.0")
+    assert named(tmp_path, HEAD + written, "more@2.0.0") == HEAD + written.replace(
+        '    "new@0.9.0",\n', '    "new@0.9.0",\n    "more@2.0.0",\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "skills", ['skills.packs = ["old"]\n', 'skills = { packs = ["old"] }\n', "[skills\n"]
+)
+def test_what_is_written_in_an_unusual_way_is_left_to_the_person(
+    tmp_path: Path, skills: str
+) -> None:
+    text = skills + HEAD
+    with pytest.raises(ConfigInvalid) as refused:
+        named(tmp_path, text)
+    assert refused.value.hint == "write it there by hand: [skills] packs = [...]"
+    assert (tmp_path / "butler.toml").read_text() == text
