@@ -30,7 +30,7 @@ async def known_butlers(settings: Settings) -> list[str]:
     missing from an answer, which must be seen."""
     running = running_butlers(settings)
     if SWITCHBOARD not in running:
-        return [SWITCHBOARD, *running]
+        return running
     try:
         async with owner_client(settings, SWITCHBOARD) as client:
             registered = (await client.call("registry_list"))["butlers"]

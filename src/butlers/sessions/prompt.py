@@ -42,9 +42,10 @@ def _context(request: RequestContext, attachments: Sequence[Attachment]) -> str:
         "source_sender_identity": request.source_sender_identity,
         "sender_roles": list(request.sender_roles),
         "source_thread_identity": request.source_thread_identity,
-        "source_event_identity": request.source_event_identity,
         "received_at": request.received_at.isoformat(),
     }
+    if request.source_event_identity:
+        context["source_event_identity"] = request.source_event_identity
     if attachments:
         context["attachments"] = [
             {

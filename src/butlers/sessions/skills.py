@@ -153,8 +153,8 @@ class ButlerSkills:
             stack.callback(self._access.pop, session.session_id, None)
             stack.push_async_callback(self._end_scripts, session.session_id)
             for server in self.servers:
-                if session.tools is None or any(
-                    tool.name in session.tools for tool in server.tools
+                if any(
+                    session.tools is None or tool.name in session.tools for tool in server.tools
                 ):
                     await stack.enter_async_context(server.used())
                     starting = asyncio.create_task(server.start())

@@ -7,11 +7,9 @@ from typing import Any
 
 from butlers.store.database import Connection
 
-_ROUTES = "routes"
-
 
 async def list_waiting(
-    connection: Connection, state: str | None, limit: int, offset: int
+    connection: Connection, queue: str, state: str | None, limit: int, offset: int
 ) -> list[dict[str, Any]]:
     """Messages that no session has dealt with, oldest first."""
     rows = await connection.fetch(
@@ -25,7 +23,7 @@ async def list_waiting(
         WHERE queue = $1 AND state <> 'done' AND ($2::text IS NULL OR state = $2)
         ORDER BY id LIMIT $3 OFFSET $4
         """,
-        _ROUTES,
+        queue,
         state,
         limit,
         offset,
@@ -50,7 +48,7 @@ async def search_history(
           AND ($3::timestamptz IS NULL OR started_at < $3)
         ORDER BY started_at DESC, id DESC LIMIT $4
         """,
-        [f"%{_literal(word)}%" for word in words],
+        _patterns(words),
         since,
         until,
         limit,
@@ -58,13 +56,37 @@ async def search_history(
     return [dict(row) for row in rows]
 
 
-async def count_mail(connection: Connection, since: datetime) -> dict[str, Any]:
+async def search_inbox(
+    connection: Connection,
+    words: list[str],
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+) -> list[dict[str, Any]]:
+    """Of the Switchboard: messages of all butlers in which all the words occur, newest first."""
+    rows = await connection.fetch(
+        """
+        SELECT request_id, channel, sender, text, state, received_at FROM message_inbox
+        WHERE text ILIKE ALL ($1::text[])
+          AND ($2::timestamptz IS NULL OR received_at >= $2)
+          AND ($3::timestamptz IS NULL OR received_at < $3)
+        ORDER BY received_at DESC, request_id DESC LIMIT $4
+        """,
+        _patterns(words),
+        since,
+        until,
+        limit,
+    )
+    return [dict(row) for row in rows]
+
+
+async def count_mail(connection: Connection, queue: str, since: datetime) -> dict[str, Any]:
     waiting = await connection.fetch(
         """
         SELECT state, count(*) AS number, min(payload->'request'->>'received_at') AS oldest
         FROM queue_items WHERE queue = $1 AND state <> 'done' GROUP BY state ORDER BY state
         """,
-        _ROUTES,
+        queue,
     )
     outcomes = await connection.fetch(
         """
@@ -78,6 +100,10 @@ async def count_mail(connection: Connection, since: datetime) -> dict[str, Any]:
         "oldest_waiting": min((row["oldest"] for row in waiting if row["oldest"]), default=None),
         "dealt_with": {row["outcome"]: row["number"] for row in outcomes},
     }
+
+
+def _patterns(words: list[str]) -> list[str]:
+    return [f"%{_literal(word)}%" for word in words]
 
 
 def _literal(word: str) -> str:

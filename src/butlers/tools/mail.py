@@ -7,9 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from butlers.config.butler import Role
 from butlers.domain.caller import SESSIONS
 from butlers.domain.errors import InvalidArguments
 from butlers.domain.message import check_storable
+from butlers.ingest.accept import INBOX
+from butlers.routing.routes import ROUTES
 from butlers.store import mail
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
@@ -25,7 +28,7 @@ async def mail_inbox(
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
 ) -> dict[str, Any]:
     """Messages that are not dealt with yet, oldest first."""
-    return {"messages": await mail.list_waiting(ctx.connection, state, limit, offset)}
+    return {"messages": await mail.list_waiting(ctx.connection, _queue(ctx), state, limit, offset)}
 
 
 @tool(callers=SESSIONS, effect=Effect.READ)
@@ -41,10 +44,8 @@ async def mail_search(
     words = query.split()
     if not 0 < len(words) <= MOST_WORDS:
         raise InvalidArguments(f"the query must have 1 to {MOST_WORDS} words")
-    found = await mail.search_history(
-        ctx.connection, words, _at(ctx, since), _at(ctx, until), limit
-    )
-    return {"found": found}
+    search = mail.search_inbox if _is_switchboard(ctx) else mail.search_history
+    return {"found": await search(ctx.connection, words, _at(ctx, since), _at(ctx, until), limit)}
 
 
 @tool(callers=SESSIONS, effect=Effect.READ)
@@ -53,7 +54,16 @@ async def mail_stats(
 ) -> dict[str, Any]:
     """How many messages wait, were dealt with and failed."""
     since = ctx.clock.now() - timedelta(days=days)
-    return {"days": days, **await mail.count_mail(ctx.connection, since)}
+    return {"days": days, **await mail.count_mail(ctx.connection, _queue(ctx), since)}
+
+
+def _is_switchboard(ctx: CallContext) -> bool:
+    """Its mail is everybody's, on its way in."""
+    return ctx.services.config.role is Role.SWITCHBOARD
+
+
+def _queue(ctx: CallContext) -> str:
+    return INBOX if _is_switchboard(ctx) else ROUTES
 
 
 def _at(ctx: CallContext, moment: datetime | None) -> datetime | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from butlers.routing.routes import accept_route
 from butlers.skills.builtin import register_built_in
 from butlers.store.pause import begin_pause
 from butlers.wire.client import McpClient
-from integration.daemon.house import request_context
+from integration.daemon.house import MakeHouse, envelope, request_context
 from integration.serving.bureau import Bureau
 from integration.serving.conftest import MakeBureau
 
@@ -73,6 +74,28 @@ async def test_mail_tools_list_search_and_count(make_bureau: MakeBureau) -> None
         stats = await run(session, "mail-tools", "mail-stats", days=1)
     assert sum(stats["waiting"].values()) == 1
     assert stats["dealt_with"] == {"ok": 2}
+
+
+async def test_the_mail_of_the_switchboard_is_everybodys(
+    make_house: MakeHouse, tmp_path: Path
+) -> None:
+    house = make_house("switchboard")
+    with (house.directory / "butler.toml").open("a") as config:
+        config.write('\n[skills]\npacks = ["mail-tools@1.0.0"]\n')
+    bureau = Bureau(house, tmp_path / "sources")
+    list(register_built_in(bureau.registry))
+    await bureau.start()
+    async with house.owner() as owner, bureau.session() as session:
+        await owner.call("ingest", envelope("a word about periwinkles"))
+        found = (await run(session, "mail-tools", "search-history", query="Periwinkles"))["found"]
+        assert [(one["text"], one["channel"]) for one in found] == [
+            ("a word about periwinkles", "console")
+        ]
+        assert (await run(session, "mail-tools", "search-history", query="none"))["found"] == []
+        listed = (await run(session, "mail-tools", "list-inbox"))["messages"]
+        assert {one["text"] for one in listed} <= {"a word about periwinkles"}
+        stats = await run(session, "mail-tools", "mail-stats")
+        assert set(stats) == {"days", "waiting", "oldest_waiting", "dealt_with"}
 
 
 @pytest.mark.scenario("S003-34")

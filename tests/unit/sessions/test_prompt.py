@@ -37,7 +37,6 @@ def test_a_message_comes_with_its_context() -> None:
         "sender_roles": [],
         "source_sender_identity": "alice",
         "source_thread_identity": "thread-7",
-        "source_event_identity": None,
         "received_at": "2026-01-02T03:04:00+00:00",
     }
 

@@ -147,12 +147,16 @@ def test_one_changed_byte_refuses_the_run(run: Run, pack: Path, home: Path) -> N
 
 
 def test_built_in_packs_are_registered_by_one_command(run: Run, tmp_path: Path, home: Path) -> None:
-    assert run("register", "--built-in").out == "registered basic-tools: 1.0.0\n"
+    assert run("register", "--built-in").out == "".join(
+        f"registered {name}-tools: 1.0.0\n" for name in ("basic", "cron", "mail")
+    )
     assert run("register", "--built-in").code == 0
     assert (home / "skills" / "built-in" / "basic-tools@1.0.0").is_dir()
     write_files(tmp_path, {"notes.md": "mine\n"})
     ran = run("run", "basic-tools@1.0.0", "read-file", '{"path": "notes.md"}')
     assert json.loads(ran.out)["content"] == "mine\n"
+    alone = run("run", "mail-tools", "list-inbox")
+    assert (alone.code, "run it with the butler's skill_run" in alone.err) == (1, True)
     assert "which skill?" in run("register").err
     assert "which skill?" in run("register", tmp_path, "--built-in").err
 
