@@ -1,0 +1,1 @@
+"""A prompt evaluated on a CLI, with Python tools bridged to it by MCP."""
