@@ -567,6 +567,13 @@ class PromptEvaluationError(ButlersError):
     code = "prompt_evaluation_failed"
 
 
+class DeadlineExceeded(PromptEvaluationError):
+    """There was not enough time."""
+
+    code = "prompt_deadline_exceeded"
+    default_hint = "give it more time, or ask for less"
+
+
 class OutputParseError(PromptEvaluationError):
     """The answer is not of the form that the prompt asks for."""
 

@@ -128,7 +128,7 @@ class SkillsSection(Section[SkillsSectionParams]):
         written = [
             Written(skill.name, {"SKILL.md": _bytes(skill.to_skill_md(given, text=text))})
             for skill in self._wanted(self.native_skills, own)
-            for given, text in ((params.of(skill, self._claimed()), texts.get(skill.key)),)
+            for given, text in ((params.of(skill, self.claimed()), texts.get(skill.key)),)
             if skill.is_enabled(given)
         ]
         refs = self._wanted(self._enabled_refs(), own)
@@ -140,7 +140,8 @@ class SkillsSection(Section[SkillsSectionParams]):
             tuple(one.name for one in copied),
         )
 
-    def _claimed(self) -> frozenset[type]:
+    def claimed(self) -> frozenset[type]:
+        """The types of params that it and its skills ask for by name."""
         kinds = (one.params_type for one in (self, *self.inline_skills))
         return frozenset(kind for kind in kinds if kind is not None)
 

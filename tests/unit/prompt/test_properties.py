@@ -113,7 +113,9 @@ def test_the_same_prompt_renders_the_same(prompt: Prompt[None]) -> None:
 @given(prompts())
 def test_every_visible_tool_has_a_visible_section(prompt: Prompt[None]) -> None:
     rendered = prompt.render()
-    shown = {tool.name for one in rendered.all() if not one.is_summarised for tool in one.section.tools}
+    shown = {
+        tool.name for one in rendered.all() if not one.is_summarised for tool in one.section.tools
+    }
     assert names(rendered) - {"open_sections"} == shown
     assert ("open_sections" in names(rendered)) == bool(rendered.summarised)
     for one in rendered.all():

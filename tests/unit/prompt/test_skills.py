@@ -137,7 +137,8 @@ def test_a_skill_has_tools_when_it_or_a_section_in_it_was_given_some() -> None:
 
 @pytest.mark.scenario("S004-06")
 @pytest.mark.parametrize(
-    "description", ["Plain.", "key: value # no comment", "'\"{[", "Größe\nzweite Zeile", "- a", "1.0"]
+    "description",
+    ["Plain.", "key: value # no comment", "'\"{[", "Größe\nzweite Zeile", "- a", "1.0"],
 )
 def test_a_skill_md_says_the_name_and_description_again(description: str) -> None:
     skill = a_skill(description=description, template="# Steps\n\n---\n1. $x\n")
@@ -149,7 +150,9 @@ def test_a_skill_md_says_the_name_and_description_again(description: str) -> Non
 def test_sections_in_a_skill_are_headings_in_its_file() -> None:
     inner = MarkdownSection(title="More", key="a", template="In $language.")
     skill = a_skill(children=[inner])
-    assert skill.to_skill_md(Language("Rust")).endswith("How to code-review.\n\n## More\n\nIn Rust.\n")
+    assert skill.to_skill_md(Language("Rust")).endswith(
+        "How to code-review.\n\n## More\n\nIn Rust.\n"
+    )
 
 
 # -- a reference -------------------------------------------------------------------------------------
@@ -204,7 +207,10 @@ WRONG_FRONTS = [
         (no_folder, "not_found"),
         (a_file, "not_directory"),
         (no_skill_md, "missing_skill_md"),
-        (lambda root: write_files(root / "a", {"SKILL.md": "# Text only\n"}), "invalid_frontmatter"),
+        (
+            lambda root: write_files(root / "a", {"SKILL.md": "# Text only\n"}),
+            "invalid_frontmatter",
+        ),
         *(
             (lambda root, front=front: write_skill_md(root / "a", front), "invalid_frontmatter")
             for front in WRONG_FRONTS
@@ -296,7 +302,9 @@ def test_the_skills_that_are_wanted_are_named_and_none_means_all(tmp_path: Path)
         shown = {one.section.key for one in made.bind(params).render().all()} - {"skills"}
         assert shown == names
         place = tmp_path / f"home-{len(names)}"
-        paths = section.install_skills(skills_dir=place, params_lookup={SkillsSectionParams: params})
+        paths = section.install_skills(
+            skills_dir=place, params_lookup={SkillsSectionParams: params}
+        )
         assert {path.name for path in paths} == names - {"two"}
     none = made.bind(SkillsSectionParams(frozenset())).render()
     assert (none.text, none.tools) == ("", ())
