@@ -19,7 +19,7 @@ from butlers.adapters.home import Home, open_home
 from butlers.adapters.response import PromptResponse, failure, total
 from butlers.config.settings import Settings
 from butlers.domain.errors import DeadlineExceeded, OverBudget, PromptEvaluationError
-from butlers.domain.session import SessionResult
+from butlers.domain.session import Outcome, SessionResult
 from butlers.prompt import Prompt, PromptExecuted, PromptRendered, Session
 from butlers.prompt.output import parse
 from butlers.runtimes.base import Limits, McpServer, Terms
@@ -85,6 +85,11 @@ class PromptAdapter:
             if installs:
                 home.install(prompt, session)
             desk = Desk(prompt, session, installs, self, deadline)
+            if not desk.rendered.text:
+                raise PromptEvaluationError(
+                    f"nothing of {prompt.template.name} is shown: there is nothing to ask",
+                    hint="give it a section that says what is to be done",
+                )
             run = _Run(self, home, desk, limits, args, self.runtime(executable))
             response: PromptResponse[OutputT] = await run.to_the_end(budget or Budget())
         template = prompt.template
@@ -170,11 +175,17 @@ class _Run:
                 result = await self._once(server, stuck)
             self.results.append(result)
             self._hold_to(budget)
-            if result.ok:
+            if result.ok or (result.text and result.outcome in self._forgiven(bridge)):
                 return self._response(result)
             if not stuck.is_set():
                 raise failure(result)
             # Each time at least one section more is open, so this ends.
+
+    def _forgiven(self, bridge: Bridge) -> tuple[Outcome, ...]:
+        """What is no failure of a prompt: it was told what it was refused, and answered all the same. And a
+        server that has no tools to offer is taken for one that was not reached."""
+        empty = bridge.reached and not self.desk.offered()
+        return (Outcome.DENIED, *((Outcome.MCP_UNAVAILABLE,) if empty else ()))
 
     async def _once(self, server: McpServer, stuck: asyncio.Event) -> SessionResult:
         terms = Terms(
@@ -255,5 +266,6 @@ class _Run:
             None if kind is None else parse(kind, result.text),
             total(one.usage for one in self.results),
             tuple(call for one in self.results for call in one.tool_calls),
+            tuple(denial for one in self.results for denial in one.denials),
             len(self.results),
         )

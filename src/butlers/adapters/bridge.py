@@ -44,8 +44,17 @@ OnStuck = Callable[[], None]
 class Bridge(Middleware):
     """``on_stuck`` is told that the client has not listed again: only a new run will see the tools."""
 
-    def __init__(self, desk: Desk, on_stuck: OnStuck, *, always_stuck: bool = False) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        on_stuck: OnStuck,
+        *,
+        always_stuck: bool = False,
+        relist_s: float = RELIST_S,
+    ) -> None:
         self._desk, self._on_stuck, self._always_stuck = desk, on_stuck, always_stuck
+        self._relist_s = relist_s
+        self.reached = False  # by the client
         self._token = secrets.token_urlsafe(32)
         self._listed = asyncio.Event()
         self._bus = InMemorySubscriptionBus()
@@ -97,6 +106,7 @@ class Bridge(Middleware):
     ) -> Sequence[Tool]:
         offered = self._desk.offered()
         tools = [tool for tool in await call_next(context) if tool.name in offered]
+        self.reached = True
         self._listed.set()
         return tools
 
@@ -125,7 +135,7 @@ class Bridge(Middleware):
         if known and known.client_info.name.startswith(LISTS_BY_ITSELF):
             return
         try:
-            async with asyncio.timeout(RELIST_S):
+            async with asyncio.timeout(self._relist_s):
                 await self._listed.wait()
         except TimeoutError:
             self._on_stuck()

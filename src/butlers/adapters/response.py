@@ -29,6 +29,7 @@ class PromptResponse(Generic[OutputT]):
     output: OutputT | None = None
     usage: Usage = field(default_factory=Usage)
     tool_calls: tuple[ToolCall, ...] = ()
+    denials: tuple[str, ...] = ()  # what it tried and was refused
     runs: int = 1  # of the CLI
 
 

@@ -104,7 +104,7 @@ def test_a_description_that_fits_is_taken(description: str) -> None:
 @pytest.mark.scenario("S004-03")
 def test_title_and_template_must_not_be_empty() -> None:
     for wrong in ({"title": ""}, {"title": "  "}, {"template": ""}, {"template": "\n \n"}):
-        with pytest.raises(PromptValidationError, match="title|empty template"):
+        with pytest.raises(PromptValidationError, match=r"title|empty template"):
             a_skill(**wrong)
 
 
