@@ -23,7 +23,7 @@ from butlers.prompt.section import (
     VisibilitySelector,
 )
 from butlers.prompt.session import Session
-from butlers.prompt.skill import Skill, SkillParams
+from butlers.prompt.skill import Skill, SkillParams, VerbatimSkill
 from butlers.prompt.skill_ref import SkillRef
 from butlers.prompt.skills_section import SkillsSection, SkillsSectionParams
 from butlers.prompt.style import Style
@@ -57,6 +57,7 @@ __all__ = [
     "ToolContext",
     "ToolInvoked",
     "ToolResult",
+    "VerbatimSkill",
     "VisibilityExpansionRequired",
     "VisibilitySelector",
 ]

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from butlers.domain.errors import PromptValidationError
 from butlers.prompt.params import generic_arguments
 from butlers.prompt.section import Section
+from butlers.prompt.skill import Skill
 from butlers.prompt.style import OPEN_SECTIONS, Style
 
 OutputT = TypeVar("OutputT")
@@ -40,6 +41,7 @@ class PromptTemplate(Generic[OutputT]):
         self.style = style or Style()
         self._check_keys(self.sections, "")
         self._check_tools()
+        self._check_skills()
 
     @cached_property
     def output_type(self) -> type | None:
@@ -88,3 +90,13 @@ class PromptTemplate(Generic[OutputT]):
                     )
                 owners[tool.name] = section.key
                 _ = tool.schema  # what can not be described is found here, not in a session
+
+    def _check_skills(self) -> None:
+        """One home holds them all, and there a name is a folder."""
+        names = [one.name for one in self.all_sections() if isinstance(one, Skill)]
+        twins = sorted({name for name in names if names.count(name) > 1})
+        if twins:
+            raise PromptValidationError(
+                f"{self.name} has two skills of the name {', '.join(twins)}",
+                hint="rename one of them, or take one out",
+            )

@@ -36,6 +36,7 @@ from butlers.prompt import (
 )
 from integration.adapters.conftest import Adapt
 from integration.adapters.parts import Heard, Linter, LintParams, a_prompt, a_skill, offers
+from integration.daemon.house import until
 from support.fake_model import Call, FakeModel, Hang, Say, Use
 from support.skills import write_files, write_skill_md
 
@@ -362,3 +363,18 @@ async def test_a_folder_that_was_named_can_be_read(
     assert "Only these files may be written" in written
     with pytest.raises(PromptEvaluationError, match="can not be held to a folder"):
         await adapt("codex", cwd=work).evaluate_async(a_prompt(), session=Heard().session)
+
+
+async def test_an_evaluation_that_is_cancelled_leaves_nothing(
+    adapt: Adapt, model: FakeModel
+) -> None:
+    model.script = [Hang()]
+    heard = Heard().on(SkillsInstalled)
+    task = asyncio.create_task(adapt().evaluate_async(a_prompt(NATIVE), session=heard.session))
+    await until("the model to be asked", lambda: model.hanging or task.done() or None)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    homes = [one.environ().get("HOME", "") for one in psutil.Process().children(recursive=True)]
+    assert not any("/bp-" in home for home in homes)
+    assert not Path(heard.events[0].skills_dir).exists()  # noqa: ASYNC240

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from butlers.prompt import (
     Tool,
     ToolContext,
     ToolResult,
+    VerbatimSkill,
 )
 
 SUMMARY, FULL = SectionVisibility.SUMMARY, SectionVisibility.FULL
@@ -207,6 +209,43 @@ def test_plain_headings_are_those_of_skill_packs() -> None:
     )
     full = made.render(visibility={"skills.mail": FULL})
     assert full.text == "# Available Skills\n\n## Mail (v1.2.0)\n\nHow."
+
+
+class PackStyle(Style):
+    """As a butler's system prompt tells of packs."""
+
+    def suffix(self, section: Section[Any], path: str, tools: Sequence[str]) -> str:
+        return f'`skill_open` with "{section.key}" says how.'
+
+
+def test_packs_can_be_told_in_a_way_of_their_own() -> None:
+    packs = [
+        VerbatimSkill(
+            name=name,
+            description=f"Does {name}.",
+            summary=f"Does {name}.",
+            title=f"{name.title()} (v1.0.0)",
+            key=name,
+            template="Costs $$5 <b>$HOME</b>.",
+        )
+        for name in ("mail", "cron")
+    ]
+    made = prompt(
+        SkillsSection(title="Available Skills", skills=packs), style=PackStyle(numbered=False)
+    )
+    assert made.render().text == (
+        "# Available Skills\n\n"
+        '## Mail (v1.0.0)\n\nDoes mail.\n\n`skill_open` with "mail" says how.\n\n'
+        '## Cron (v1.0.0)\n\nDoes cron.\n\n`skill_open` with "cron" says how.'
+    )
+    opened = made.render(visibility=dict.fromkeys(("skills.mail", "skills.cron"), FULL)).text
+    assert opened.count("Costs $$5 <b>$HOME</b>.") == 2
+
+
+def test_one_skill_in_two_sections_is_refused() -> None:
+    skill = Skill(name="mail", description="x", title="Mail", key="mail", template="How.")
+    with pytest.raises(PromptValidationError, match="two skills of the name mail"):
+        prompt(SkillsSection(key="a", skills=[skill]), SkillsSection(key="b", skills=[skill]))
 
 
 def test_a_prompt_of_a_dataclass_asks_for_it() -> None:
