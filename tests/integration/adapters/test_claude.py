@@ -26,6 +26,7 @@ from butlers.prompt import (
     MarkdownSection,
     Prompt,
     PromptTemplate,
+    SkillExpanded,
     SkillRef,
     SkillsInstalled,
     SkillsSection,
@@ -45,6 +46,13 @@ NATIVE = a_skill("code-review", template="The word is AMARANTH.")
 
 def a_folder(root: Path, name: str, body: str = "Look for CELADON.\n") -> Path:
     return write_skill_md(root / name, f"name: {name}\ndescription: About {name}.\n", body)
+
+
+def in_home() -> set[bool]:
+    """Whether there is a folder for skills in the homes of the sessions that live below us."""
+    environs = (child.environ() for child in psutil.Process().children(recursive=True))
+    homes = {environ.get("HOME", "") for environ in environs}
+    return {Path(home, ".claude/skills").exists() for home in homes if "/bp-" in home}
 
 
 @pytest.mark.scenario("S004-15", "S004-17", "S004-25", "S004-27")
@@ -138,10 +146,14 @@ async def test_without_isolation_all_skills_are_in_the_prompt(
     adapt: Adapt, model: FakeModel, tmp_path: Path
 ) -> None:
     prompt = a_prompt(NATIVE, SkillRef(a_folder(tmp_path, "security")), Linter().skill)
-    heard = Heard().on(SkillsInstalled)
+    heard, installed = Heard().on(SkillsInstalled), []
+    heard.session.bus.subscribe(SkillExpanded, lambda _: installed.extend(in_home()))
+    model.script = [Use("open_sections", section_keys=["skills.security"]), Say("ok")]
     with capture_logs() as logs:
         await adapt(isolation=None).evaluate_async(prompt, session=heard.session)
-    (turn,) = model.turns
+    turn, last = model.turns
+    assert "CELADON" in last.results[0]
+    assert installed == [False]
     for name in ("code-review", "security", "linting"):
         assert f"[Skill: {name}]" in turn.user
         assert f'Call `open_sections` with key "skills.{name}"' in turn.user
@@ -155,7 +167,8 @@ async def test_without_isolation_all_skills_are_in_the_prompt(
 async def test_without_installation_every_skill_stays_in_the_prompt(
     adapt: Adapt, model: FakeModel
 ) -> None:
-    heard = Heard().on(SkillsInstalled)
+    heard, installed = Heard().on(SkillsInstalled), []
+    heard.session.bus.subscribe(SkillExpanded, lambda _: installed.extend(in_home()))
     isolation = IsolationConfig(install_skills=False)
     model.script = [Use("open_sections", section_keys=["skills.code-review"]), Say("ok")]
     await adapt(isolation=isolation).evaluate_async(
@@ -166,6 +179,7 @@ async def test_without_installation_every_skill_stays_in_the_prompt(
     assert "[Skill: linting]" in first.user
     assert "AMARANTH" in last.results[0]
     assert heard.events == []
+    assert installed == [False]
 
 
 @pytest.mark.scenario("S004-20")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from butlers.domain.errors import VisibilityExpansionRequired
@@ -66,6 +66,7 @@ class Maker:
         return MarkdownSection(summary="short $one", **more)
 
 
+LOADED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine
 TEXT = st.text(alphabet=st.sampled_from("$ {}abone two\n#[]`\\%é\ud800"), max_size=30).map(
     lambda text: text.replace("<", "").strip() or "x"
 )
@@ -104,12 +105,14 @@ def open_one(prompt: Prompt[None], session: Session, path: str) -> None:
         expand(prompt, session, rendered, asked)
 
 
+@LOADED
 @given(prompts())
 def test_the_same_prompt_renders_the_same(prompt: Prompt[None]) -> None:
     assert prompt.render().text == prompt.render().text
     assert prompt.render(installed=True) == prompt.render(installed=True)
 
 
+@LOADED
 @given(prompts())
 def test_every_visible_tool_has_a_visible_section(prompt: Prompt[None]) -> None:
     rendered = prompt.render()
@@ -122,6 +125,7 @@ def test_every_visible_tool_has_a_visible_section(prompt: Prompt[None]) -> None:
         assert f"({one.path})" in rendered.text
 
 
+@LOADED
 @given(prompts(), st.data())
 def test_opening_only_ever_adds(prompt: Prompt[None], data: st.DataObject) -> None:
     session = Session()
@@ -135,6 +139,7 @@ def test_opening_only_ever_adds(prompt: Prompt[None], data: st.DataObject) -> No
     assert "open_sections" not in names(before)
 
 
+@LOADED
 @given(TEXT, TEXT, TEXT)
 def test_no_template_breaks_a_render(body: str, one: str, summary: str) -> None:
     section = MarkdownSection[Words](title="A", key="a", template=body, summary=summary)
