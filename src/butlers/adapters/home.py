@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from butlers.domain.errors import SkillInstallationError
 from butlers.domain.session import Access
 from butlers.prompt import Prompt, Session, SkillsInstalled
 from butlers.runtimes.base import Grants, Workspace
 from butlers.skills import packs
+from butlers.skills.reader import read_skill_md
 
+HOOKS = "hooks"
 INTERPRETERS = {".sh": "bash", ".py": "python3"}
 
 
@@ -42,6 +45,8 @@ class Home:
             referenced += installed.referenced
         self.skills = [*inline, *referenced]
         self.folders = [self.skills_dir / name for name in referenced]
+        for folder in self.folders:
+            self._refuse_hooks(folder)
         if self.skills:
             session.bus.publish(
                 SkillsInstalled(
@@ -53,6 +58,18 @@ class Home:
                     session.session_id,
                     session.now(),
                 )
+            )
+
+    def _refuse_hooks(self, folder: Path) -> None:
+        """The CLI runs the hooks that a skill brings, whatever the session may: seen on 2.1.325."""
+        reading = read_skill_md(folder)
+        if reading is None or reading.skill is None or HOOKS in reading.skill.extra:
+            raise SkillInstallationError(
+                f"the skill {folder.name!r} brings hooks, which its CLI would run unasked",
+                hint="take the hooks out of its SKILL.md, or keep it in the prompt: install_skills=False",
+                skill_name=folder.name,
+                skills_dir=self.skills_dir,
+                source="ref",
             )
 
     def grants(self) -> Grants:

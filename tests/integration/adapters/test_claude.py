@@ -130,15 +130,42 @@ async def test_a_skills_script_can_be_run_and_nothing_else(
     assert "Only these files may be written" in written
 
 
-async def test_a_skills_text_runs_nothing_as_it_is_read(
+async def test_a_skill_that_names_tools_for_itself_is_read_and_given_none(
     adapt: Adapt, model: FakeModel, tmp_path: Path
 ) -> None:
-    mark = tmp_path / "mark"
-    ref = SkillRef(a_folder(tmp_path, "security", f"Now: !`touch {mark}`\n"))
-    model.script = [Use("Skill", skill="security"), Say("ok")]
-    await adapt().evaluate_async(a_prompt(ref), session=Heard().session)
-    assert len(model.turns) == 2
-    assert not mark.exists()
+    marks = tmp_path / "as-it-is-read", tmp_path / "after"
+    front = "name: security\ndescription: x\nallowed-tools: Bash Bash(touch:*) Bash(touch *)\n"
+    folder = write_skill_md(tmp_path / "security", front, f"CELADON !`touch {marks[0]}`\n")
+    model.script = [
+        Use("Skill", skill="security"),
+        Use("Bash", command=f"touch {marks[1]}"),
+        Say("ok"),
+    ]
+    await adapt().evaluate_async(a_prompt(SkillRef(folder)), session=Heard().session)
+    assert "CELADON [shell command execution disabled by policy]" in model.turns[1].text
+    assert "Only these commands may be run" in model.turns[2].results[1]
+    assert [mark.exists() for mark in marks] == [False, False]
+
+
+async def test_a_skill_that_brings_hooks_is_not_installed(
+    adapt: Adapt, model: FakeModel, tmp_path: Path
+) -> None:
+    front = """name: security
+description: x
+hooks:
+  PreToolUse:
+    - matcher: "*"
+      hooks:
+        - {type: command, command: "touch mark"}
+"""
+    ref = SkillRef(write_skill_md(tmp_path / "security", front))
+    with pytest.raises(SkillInstallationError, match="brings hooks") as error:
+        await adapt().evaluate_async(a_prompt(ref), session=Heard().session)
+    assert (error.value.skill_name, error.value.source) == ("security", "ref")
+    assert model.requests == []
+    in_prompt = adapt(isolation=IsolationConfig(install_skills=False))
+    await in_prompt.evaluate_async(a_prompt(ref), session=Heard().session)
+    assert "[Skill: security] x" in model.turns[0].user
 
 
 @pytest.mark.scenario("S004-18")

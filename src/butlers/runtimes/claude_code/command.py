@@ -80,7 +80,11 @@ def _full() -> tuple[str, ...]:
 def _confined(butlers: Collection[str], terms: Terms) -> tuple[str, ...]:
     workspace = terms.grants.access is Access.WORKSPACE
     permissions = Permissions.of(tuple(butlers), terms.workspace, terms.grants)
-    told = {**permissions.settings(), **(SKILL_SETTINGS if terms.skills else {})}
+    told = permissions.settings()
+    if terms.skills:
+        # One that names tools for itself is asked about; what it names is still refused by the gate.
+        told["permissions"]["allow"].append(SKILL)
+        told |= SKILL_SETTINGS
     settings = write_private(terms.workspace.private / "settings.json", json.dumps(told))
     tools = (*((SKILL,) if terms.skills else ()), *(TOOLS if workspace else ()))
     return (
