@@ -8,6 +8,7 @@ from butlers.config.settings import Settings
 from butlers.runtimes.claude_code import ClaudeCodeAdapter
 from butlers.runtimes.codex import CodexAdapter
 from butlers.runtimes.gemini import GeminiAdapter
+from butlers.skills.installer import AGENTS_FOLDER
 
 
 class ClaudeAgentSDKAdapter(PromptAdapter):
@@ -43,7 +44,9 @@ class CodexPromptAdapter(PromptAdapter):
 
 
 class GeminiPromptAdapter(PromptAdapter):
-    """Its skills are sections of the prompt."""
+    """It finds its skills in a folder that several CLIs share."""
 
     runtime = GeminiAdapter
     runtime_name = GeminiAdapter.name
+    loads_skills = True
+    skills_folder = AGENTS_FOLDER

@@ -1,4 +1,4 @@
-"""A prompt on the real Claude Code: its skills in a home of its own, its bounds, its answer."""
+"""A prompt on a real CLI, most of it on Claude Code: its skills in a home of its own, its bounds, its answer."""
 
 from __future__ import annotations
 
@@ -419,3 +419,37 @@ async def test_an_evaluation_that_is_cancelled_leaves_nothing(
     homes = [one.environ().get("HOME", "") for one in psutil.Process().children(recursive=True)]
     assert not any("/bp-" in home for home in homes)
     assert not Path(heard.events[0].skills_dir).exists()  # noqa: ASYNC240
+
+
+async def test_gemini_loads_skills_from_its_home_too(
+    adapt: Adapt, model: FakeModel, tmp_path: Path
+) -> None:
+    script = "#!/bin/sh\necho scanned it\n"
+    folder = write_files(a_folder(tmp_path, "security"), {"scripts/scan.sh": script})
+    heard = Heard().on(SkillsInstalled)
+
+    def ask(event: SkillsInstalled) -> None:
+        model.script = [
+            Use("activate_skill", name="code-review"),
+            Use("activate_skill", name="security"),
+            Use("run_shell_command", command=f"{event.skills_dir}/security/scripts/scan.sh"),
+            Use(Call("run_shell_command", {"command": "cat /etc/hostname"}, anyway=True)),
+            Say("ok"),
+        ]
+
+    heard.session.bus.subscribe(SkillsInstalled, ask)
+    await adapt("gemini").evaluate_async(
+        a_prompt(NATIVE, SkillRef(folder), Linter().skill), session=heard.session
+    )
+    first, last = model.turns[0], model.turns[-1]
+    assert "All of code-review." in first.text
+    assert "About security." in first.text
+    for hidden in ("AMARANTH", "CELADON", "[Skill: code-review]"):
+        assert hidden not in first.text
+    assert "[Skill: linting]" in first.user
+    review, security, ran, refused = last.results
+    assert "AMARANTH" in review
+    assert "CELADON" in security
+    assert "scanned it" in ran
+    assert "denied" in refused.lower()
+    assert heard.events[0].skills_dir.endswith("/home/.agents/skills")
