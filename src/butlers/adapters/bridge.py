@@ -35,7 +35,8 @@ from butlers.runtimes.base import McpServer
 NAME = "tools"
 PATH = "/mcp"
 RELIST_S = 3.0  # a client that lists again does so within milliseconds, on a busy machine within one second
-SETTLE_S = 0.1  # what it then needs to take the new list over
+# What it then needs to take the new list over: nothing tells when it has. A slow machine is slow in both.
+SETTLE_S, SETTLE_TIMES, SETTLE_MOST_S = 0.2, 4, 2.0
 LISTS_BY_ITSELF = "codex"  # just before it asks the model again, so it is not waited for
 
 OnStuck = Callable[[], None]
@@ -126,6 +127,8 @@ class Bridge(Middleware):
             self._on_stuck()
             return
         context = get_context()
+        clock = asyncio.get_running_loop().time
+        told = clock()
         self._listed.clear()
         if context.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             await self._bus.publish(ToolsListChanged())
@@ -140,7 +143,8 @@ class Bridge(Middleware):
         except TimeoutError:
             self._on_stuck()
         else:
-            await asyncio.sleep(SETTLE_S)
+            took_s = clock() - told
+            await asyncio.sleep(min(max(SETTLE_S, SETTLE_TIMES * took_s), SETTLE_MOST_S))
 
 
 class _Bridged(Tool):

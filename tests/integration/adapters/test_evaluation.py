@@ -1,4 +1,4 @@
-"""A prompt on a real CLI, most of it on Claude Code: its skills in a home of its own, its bounds, its answer."""
+"""A prompt on a real CLI, most of it on Claude Code: its skills in a home, its bounds, its answer."""
 
 from __future__ import annotations
 
