@@ -6,9 +6,10 @@ that travels over MCP and HTTP; ``retryable`` tells a machine whether the same c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 from butlers.domain.diagnostic import Diagnostic
 
@@ -496,14 +497,14 @@ class SkillFetchFailed(SkillError):
     default_hint = "check the address, the commit, and that you may read it"
 
 
-class SkillInstallationError(SkillError):
+class SkillInstallationError(SkillError, RuntimeError):
     """A skill could not be put into a session's home."""
 
     code = "skill_installation_error"
     default_hint = "check free space, and that the folder may be written"
     skill_name: str | None = None  # these do not travel
     skills_dir: Path | None = None
-    source: Path | None = None
+    source: Literal["inline", "ref"] | None = None  # written by us, or copied from a folder
     cause: BaseException | None = None
 
     def __init__(
@@ -513,12 +514,71 @@ class SkillInstallationError(SkillError):
         hint: str | None = None,
         skill_name: str | None = None,
         skills_dir: Path | None = None,
-        source: Path | None = None,
+        source: Literal["inline", "ref"] | None = None,
         cause: BaseException | None = None,
     ) -> None:
         self.skill_name, self.skills_dir = skill_name, skills_dir
         self.source, self.cause = source, cause
         super().__init__(message, hint=hint)
+
+
+class SkillRefError(SkillError, ValueError):
+    """A folder that is referred to is no skill."""
+
+    code = "skill_ref_error"
+    path: Path | None = None  # these do not travel
+    reason: str | None = None
+    details: str | None = None
+
+    def __init__(self, path: Path, reason: str, details: str | None = None) -> None:
+        self.path, self.reason, self.details = path, reason, details
+        more = f": {details}" if details else ""
+        super().__init__(f"{path} is no skill ({reason}){more}")
+
+
+# -- prompts ---------------------------------------------------------------------------------------
+
+
+class PromptValidationError(ButlersError, ValueError):
+    """A prompt, or a part of one, is not made as it must be."""
+
+    code = "prompt_invalid"
+
+
+class VisibilityExpansionRequired(ButlersError):
+    """The model asks for sections that are summarised; whoever evaluates the prompt opens them."""
+
+    code = "visibility_expansion_required"
+    requested_overrides: Mapping[str, Any] = {}  # these do not travel
+    reason: str = ""
+    section_keys: tuple[str, ...] = ()
+
+    def __init__(
+        self, requested_overrides: Mapping[str, Any], reason: str, section_keys: tuple[str, ...]
+    ) -> None:
+        self.requested_overrides = requested_overrides
+        self.reason, self.section_keys = reason, section_keys
+        super().__init__(f"to be opened: {', '.join(section_keys)}")
+
+
+class PromptEvaluationError(ButlersError):
+    """A prompt could not be evaluated."""
+
+    code = "prompt_evaluation_failed"
+
+
+class DeadlineExceeded(PromptEvaluationError):
+    """There was not enough time."""
+
+    code = "prompt_deadline_exceeded"
+    default_hint = "give it more time, or ask for less"
+
+
+class OutputParseError(PromptEvaluationError):
+    """The answer is not of the form that the prompt asks for."""
+
+    code = "prompt_output_invalid"
+    text: str = ""  # what was answered; it does not travel
 
 
 def _tree(root: type[ButlersError]) -> dict[str, type[ButlersError]]:

@@ -62,6 +62,7 @@ class Terms:
     model: str | None = None  # None: what the CLI takes by itself
     args: tuple[str, ...] = ()  # the owner's own, added to the command line
     request: RequestContext | None = None
+    skills: bool = False  # its home holds skills that the CLI is to load by itself
 
 
 class NotWarm(Exception):

@@ -6,19 +6,33 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Literal
 
+from butlers.prompt import (
+    Prompt,
+    PromptTemplate,
+    SectionVisibility,
+    SkillsSection,
+    Style,
+    VerbatimSkill,
+)
 from butlers.skills.opening import instructions, scripts
 from butlers.skills.shelf import Shelved
 
 Disclosure = Literal["full", "summary"]
 
+OPENER = "skill_open"
+KEY = "skills"
+_VISIBILITY = {"full": SectionVisibility.FULL, "summary": SectionVisibility.SUMMARY}
+
 
 def skills_text(
-    packs: Sequence[Shelved], disclosure: Disclosure, servers: Sequence[tuple[str, Sequence[str]]]
+    packs: Sequence[Shelved],
+    disclosure: Disclosure,
+    servers: Sequence[tuple[str, Sequence[str]]],
 ) -> str:
     """Empty without packs. ``servers``: the tools of each MCP server, as the butler calls them."""
     if not packs:
         return ""
-    told = [f"# Available Skills\n\n{chr(10).join(_taught(packs, disclosure))}".rstrip()]
+    told = [_taught(packs, disclosure)]
     if lines := _scripts(packs):
         told.append("\n".join(["# Available Tools", "", *lines]))
     if servers:
@@ -33,16 +47,29 @@ def with_skills(soul: str, text: str) -> str:
     return f"# Soul\n\n{soul}\n\n---\n\n{text}" if text else soul
 
 
-def _taught(packs: Sequence[Shelved], disclosure: Disclosure) -> list[str]:
-    lines = []
-    for shelved in packs:
-        skill = shelved.skill
-        lines += [f"## {skill.title or skill.name} (v{skill.version})", "", skill.description, ""]
-        if disclosure == "full" and (text := instructions(shelved.pack)):
-            lines[-2:] = [text, ""]
-        elif disclosure == "summary":
-            lines += [f'`skill_open` with "{skill.name}" says how.', ""]
-    return lines
+def _taught(packs: Sequence[Shelved], disclosure: Disclosure) -> str:
+    skills = [_section(shelved, disclosure) for shelved in packs]
+    section = SkillsSection(title="Available Skills", key=KEY, skills=skills)
+    style = Style(numbered=False, opener=OPENER)
+    return (
+        Prompt(PromptTemplate[None](ns="butler", key="packs", sections=[section], style=style))
+        .render()
+        .text
+    )
+
+
+def _section(shelved: Shelved, disclosure: Disclosure) -> VerbatimSkill:
+    skill = shelved.skill
+    text = instructions(shelved.pack) if disclosure == "full" else ""
+    return VerbatimSkill(
+        name=skill.name,
+        description=skill.description,
+        title=f"{skill.title or skill.name} (v{skill.version})",
+        template=text or skill.description,
+        key=skill.name,
+        summary=skill.description,
+        visibility=_VISIBILITY[disclosure],
+    )
 
 
 def _scripts(packs: Sequence[Shelved]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The one installer: skills copied whole into the folder where a session's CLI looks for them.
+"""The one installer: skills copied or written whole into the folder where a session's CLI looks for them.
 
 Either all of them are there afterwards, or none.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar, Literal
 
 from butlers.domain.errors import SkillError, SkillInstallationError, SkillPathRefused
 from butlers.skills import packs
@@ -26,9 +27,35 @@ AGENTS_FOLDER = Path(".agents/skills")
 class Mount:
     """A skill's folder and the name that it gets. ``digest`` is what was registered, if it was."""
 
+    kind: ClassVar[Literal["inline", "ref"]] = "ref"
     source: Path
     name: str
     digest: str | None = None
+
+    def stage(self, target: Path, shared: Path | None) -> None:
+        roots = (self.source.parent, *((shared,) if shared else ()))
+        source = resolve_inside(self.source, *roots)
+        if source is None or not source.is_dir():
+            raise SkillPathRefused(f"{self.source} is no folder of a skill here")
+        target.mkdir()
+        packs.copy_verified(source, target, self.digest, shared=shared, keep_modes=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A skill that lies nowhere yet: its files by name."""
+
+    kind: ClassVar[Literal["inline", "ref"]] = "inline"
+    name: str
+    files: Mapping[str, bytes] = field(repr=False)
+
+    def stage(self, target: Path, shared: Path | None) -> None:
+        target.mkdir()
+        for name, content in self.files.items():
+            (target / name).write_bytes(content)
+
+
+Installable = Mount | Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +65,7 @@ class SkillInstaller:
     folder: Path
     shared: Path | None = None
 
-    def install(self, mounts: Sequence[Mount]) -> tuple[Path, ...]:
+    def install(self, mounts: Sequence[Installable]) -> tuple[Path, ...]:
         """Where each of them is now, in the same order. SkillInstallationError names the one that failed."""
         if not mounts:
             return ()
@@ -46,7 +73,7 @@ class SkillInstaller:
         with self._staging(mounts[0]) as staged, ExitStack() as undo:
             for mount in mounts:
                 with self._failing(mount):
-                    self._stage(mount, staged / mount.name)
+                    mount.stage(staged / mount.name, self.shared)
             for mount in mounts:
                 with self._failing(mount):
                     os.rename(staged / mount.name, self.folder / mount.name)
@@ -54,7 +81,7 @@ class SkillInstaller:
             undo.pop_all()
         return tuple(self.folder / mount.name for mount in mounts)
 
-    def _refuse_collisions(self, mounts: Sequence[Mount]) -> None:
+    def _refuse_collisions(self, mounts: Sequence[Installable]) -> None:
         with self._failing(mounts[0]):
             there = list(self.folder.iterdir()) if self.folder.is_dir() else []
         # Two names that one file system takes for one would be one folder.
@@ -66,10 +93,10 @@ class SkillInstaller:
                 raise self._error(
                     mount, f"there is one of this name: {other}", hint="rename one of the two"
                 )
-            taken[mount.name.casefold()] = mount.source
+            taken[mount.name.casefold()] = self.folder / mount.name
 
     @contextmanager
-    def _staging(self, first: Mount) -> Iterator[Path]:
+    def _staging(self, first: Installable) -> Iterator[Path]:
         with self._failing(first):
             self.folder.mkdir(parents=True, exist_ok=True)
             staged = Path(tempfile.mkdtemp(dir=self.folder, prefix=".installing-"))
@@ -78,16 +105,8 @@ class SkillInstaller:
         finally:
             packs.remove(staged)
 
-    def _stage(self, mount: Mount, target: Path) -> None:
-        roots = (mount.source.parent, *((self.shared,) if self.shared else ()))
-        source = resolve_inside(mount.source, *roots)
-        if source is None or not source.is_dir():
-            raise SkillPathRefused(f"{mount.source} is no folder of a skill here")
-        target.mkdir()
-        packs.copy_verified(source, target, mount.digest, shared=self.shared, keep_modes=True)
-
     @contextmanager
-    def _failing(self, mount: Mount) -> Iterator[None]:
+    def _failing(self, mount: Installable) -> Iterator[None]:
         try:
             yield
         except SkillError as error:
@@ -96,13 +115,17 @@ class SkillInstaller:
             raise self._error(mount, error.strerror or str(error), error) from error
 
     def _error(
-        self, mount: Mount, why: str, cause: BaseException | None = None, hint: str | None = None
+        self,
+        mount: Installable,
+        why: str,
+        cause: BaseException | None = None,
+        hint: str | None = None,
     ) -> SkillInstallationError:
         return SkillInstallationError(
             f"the skill {mount.name!r} could not be installed into {self.folder}: {why}",
             hint=hint,
             skill_name=mount.name,
             skills_dir=self.folder,
-            source=mount.source,
+            source=mount.kind,
             cause=cause,
         )

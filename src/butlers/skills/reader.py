@@ -45,6 +45,12 @@ def read_skill(folder: Path, *, shared: Path | None = None) -> Reading:
     return Reading(skill, tuple(found), text.traits if text else frozenset())
 
 
+def read_skill_md(folder: Path) -> Reading | None:
+    """What its SKILL.md alone says, whatever a manifest may; None without one that can be read."""
+    findings = Findings(folder)
+    return _read(skill_md.FORMAT, folder, ["SKILL.md"], (folder,), findings)
+
+
 def _joined(pack: Reading | None, text: Reading | None, *, has_reflex: bool) -> Skill | None:
     described = pack.skill if pack else None
     told = text.skill if text else None

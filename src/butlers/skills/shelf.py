@@ -108,8 +108,8 @@ class Shelf:
         return _each_once((*self.given(), *self._made()))
 
     def find(self, name: str) -> Shelved:
-        """By its name, with or without its version, or by its folder's name."""
-        wanted, _at, version = name.partition("@")
+        """By its name, with or without its version, by its folder's name, or as a prompt names it."""
+        wanted, _at, version = name.removeprefix(f"{FOLDER}.").partition("@")
         for shelved in chain(self.given(), self._made()):
             known = {shelved.name, shelved.pack.folder.name.partition("@")[0]}
             if wanted in known and version in ("", shelved.skill.version):

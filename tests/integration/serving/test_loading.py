@@ -89,8 +89,13 @@ async def test_with_summaries_a_pack_is_only_announced(make_bureau: MakeBureau) 
     asked, _result = await bureau.think()
     assert "PERIWINKLE" not in asked.system_prompt
     assert (
-        '## Basic (v1.0.0)\n\nReads.\n\n`skill_open` with "basic" says how.' in asked.system_prompt
+        "## Basic (v1.0.0)\n\nReads.\n\n---\n"
+        '[This skill is summarized. Call `skill_open` with key "skills.basic"\n'
+        "to view full workflow.]" in asked.system_prompt
     )
+    async with bureau.house.owner() as owner:
+        opened = await owner.call("skill_open", {"skill": "skills.basic"})
+    assert "PERIWINKLE" in opened["instructions"]
 
 
 async def test_soul_md_is_the_soul_where_it_says_anything(make_bureau: MakeBureau) -> None:

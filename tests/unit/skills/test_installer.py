@@ -70,7 +70,7 @@ def test_a_link_that_leaves_is_refused_by_name_and_nothing_is_left(tmp_path: Pat
     with pytest.raises(SkillInstallationError, match=r"example\.pem") as error:
         SkillInstaller(folder).install([Mount(good, "a-skill"), Mount(bad, "bad")])
     assert (error.value.skill_name, error.value.skills_dir) == ("bad", folder)
-    assert error.value.source == bad
+    assert error.value.source == "ref"
     assert isinstance(error.value.cause, SkillPathRefused)
     assert left_in(folder) == []
 

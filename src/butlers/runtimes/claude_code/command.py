@@ -37,6 +37,10 @@ CONFINED_SWITCHES = {
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     "CLAUDE_CODE_DISABLE_CRON": "1",
 }
+SKILL = "Skill"
+SKILL_SETTINGS = {
+    "disableSkillShellExecution": True
+}  # a skill's text could run commands as it is read
 FULL_SWITCHES = {"IS_SANDBOX": "1"}  # else it refuses to run without permissions as root
 
 
@@ -58,7 +62,7 @@ def compose(
         "--no-session-persistence",
         *("--mcp-config", str(_mcp_file(folder, mcp_servers)), "--strict-mcp-config"),
         *("--system-prompt-file", str(write_private(folder / "system.md", system_prompt))),
-        *("--setting-sources", ""),
+        *("--setting-sources", "user" if terms.skills else ""),  # where its skills are found
         *(_full() if full else _confined(butlers or mcp_servers, terms)),
         *(("--model", terms.model) if terms.model else ()),
         *terms.args,
@@ -76,13 +80,17 @@ def _full() -> tuple[str, ...]:
 def _confined(butlers: Collection[str], terms: Terms) -> tuple[str, ...]:
     workspace = terms.grants.access is Access.WORKSPACE
     permissions = Permissions.of(tuple(butlers), terms.workspace, terms.grants)
-    settings = write_private(
-        terms.workspace.private / "settings.json", json.dumps(permissions.settings())
-    )
+    told = permissions.settings()
+    if terms.skills:
+        # One that names tools for itself is asked about; what it names is still refused by the gate.
+        told["permissions"]["allow"].append(SKILL)
+        told |= SKILL_SETTINGS
+    settings = write_private(terms.workspace.private / "settings.json", json.dumps(told))
+    tools = (*((SKILL,) if terms.skills else ()), *(TOOLS if workspace else ()))
     return (
         *("--permission-mode", "dontAsk"),
-        *("--tools", ",".join(TOOLS) if workspace else ""),
-        "--disable-slash-commands",
+        *("--tools", ",".join(tools)),
+        *(() if terms.skills else ("--disable-slash-commands",)),
         *("--settings", str(settings)),
     )
 

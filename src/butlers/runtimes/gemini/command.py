@@ -14,6 +14,7 @@ from butlers.runtimes.gemini.policy import policy
 from butlers.runtimes.process import Command
 
 MODEL = "gemini-2.5-flash"  # unnamed, the CLI asks a model which one to take
+SKILLS_LISTED = "${AgentSkills}"  # in place of it the CLI lists the skills that it found
 ATTEMPTS = 2  # its own patience is ten, over minutes
 
 ITS_OWN = (".gemini", "GEMINI.md")  # what it reads where it stands, and obeys
@@ -37,7 +38,8 @@ def compose(
     home = terms.workspace.home / ".gemini"
     settings = _settings(alias(name), server, terms)
     write_private(home / "settings.json", json.dumps(settings, indent=1))
-    system = write_private(home / "system.md", system_prompt)
+    listing = f"\n\n{SKILLS_LISTED}" if terms.skills else ""
+    system = write_private(home / "system.md", f"{system_prompt}{listing}")
     hearing = write_private(home / "hearing.cjs", WAIT_TO_BE_HEARD)
     return Command(
         argv=(
@@ -73,7 +75,7 @@ def alias(name: str) -> str:
 def _access(home: Path, server: str, terms: Terms) -> tuple[str, ...]:
     if terms.grants.access is Access.FULL:
         return ("--approval-mode", "yolo", *_beside(terms, (terms.workspace.cwd,)))
-    rules = policy(server, terms.grants, terms.workspace.cwd)
+    rules = policy(server, terms.grants, terms.workspace.cwd, skills=terms.skills)
     readable = terms.grants.readable if terms.grants.access is Access.WORKSPACE else ()
     return ("--policy", str(write_private(home / "butler.toml", rules)), *_beside(terms, readable))
 
@@ -129,7 +131,7 @@ def _settings(name: str, server: McpServer, terms: Terms) -> dict[str, Any]:
         "context": {"includeDirectoryTree": False},
         "experimental": {"enableAgents": False},
         "hooksConfig": {"enabled": False},
-        "skills": {"enabled": terms.grants.access is Access.FULL},
+        "skills": {"enabled": terms.skills or terms.grants.access is Access.FULL},
         "tools": {"useRipgrep": False},
         "ui": {"showCompatibilityWarnings": False},
     }

@@ -26,9 +26,10 @@ BUTLER, GRANTED, REST = 900, 800, 500
 MARK = r"\x00"
 
 
-def policy(server: str, grants: Grants, cwd: Path) -> str:
+def policy(server: str, grants: Grants, cwd: Path, *, skills: bool = False) -> str:
     rules: list[dict[str, Any]] = [
         {"mcpName": server, "toolName": "*", "decision": "allow", "priority": BUTLER},
+        *((_allow("activate_skill"),) if skills else ()),
         *(_granted(grants, cwd) if grants.access is Access.WORKSPACE else ()),
         {"toolName": "*", "decision": "deny", "priority": REST},
     ]

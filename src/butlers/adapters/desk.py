@@ -1,0 +1,114 @@
+"""The desk of one evaluation: what the model may call now, what it called, and what it has opened."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import structlog
+
+from butlers.domain.errors import ButlersError, VisibilityExpansionRequired
+from butlers.prompt import Prompt, RenderedPrompt, Session, Tool, ToolContext, ToolInvoked
+from butlers.prompt import ToolResult as PromptToolResult
+from butlers.prompt.disclosure import OPENER, expand
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call is answered, and whether it brought tools that were not there before."""
+
+    text: str
+    ok: bool = True
+    brings_tools: bool = False
+
+
+@dataclass(slots=True)
+class Desk:
+    prompt: Prompt[Any]
+    session: Session
+    installed: bool
+    adapter: Any = None
+    deadline: datetime | None = None
+    done: list[str] = field(default_factory=list)  # the calls so far, for a run that begins anew
+    rendered: RenderedPrompt = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rendered = self._render()
+
+    def every_tool(self) -> tuple[Tool[Any, Any], ...]:
+        """All that could ever be called, open or not."""
+        sections = self.prompt.template.all_sections()
+        return (*(tool for section in sections for tool in section.tools), OPENER)
+
+    def offered(self) -> frozenset[str]:
+        return frozenset(tool.name for tool in self.rendered.tools)
+
+    async def call(self, tool: Tool[Any, Any], arguments: Mapping[str, Any]) -> Answer:
+        """Never raises for what a tool does."""
+        if tool.name not in self.offered():
+            return Answer(f"Unknown tool: {tool.name!r}", ok=False)
+        answer = await self._answer(tool, arguments)
+        template = self.prompt.template
+        self.session.bus.publish(
+            ToolInvoked(
+                template.ns,
+                template.key,
+                tool.name,
+                answer.ok,
+                answer.text,
+                self.session.session_id,
+                self.session.now(),
+            )
+        )
+        if tool is not OPENER:
+            told = json.dumps(dict(arguments), ensure_ascii=False, default=str)
+            self.done.append(f"{tool.name}({told}) -> {answer.text}")
+        return answer
+
+    async def _answer(self, tool: Tool[Any, Any], arguments: Mapping[str, Any]) -> Answer:
+        context = ToolContext(self.prompt, self.rendered, self.session, self.adapter, self.deadline)
+        try:
+            result = await self._run(tool, arguments, context)
+        except VisibilityExpansionRequired as asked:
+            return self._open(asked)
+        except ButlersError as error:
+            hint = f" (hint: {error.hint})" if error.hint else ""
+            return Answer(f"{error.message}{hint}", ok=False)
+        except Exception as error:  # a handler is somebody else's code
+            log.exception("a tool failed", tool=tool.name)
+            return Answer(f"{tool.name} failed: {error}", ok=False)
+        return Answer(result.text(), result.success)
+
+    async def _run(
+        self, tool: Tool[Any, Any], arguments: Mapping[str, Any], context: ToolContext
+    ) -> PromptToolResult[Any]:
+        params = tool.parse(arguments)
+        handle = partial(tool.handler, params, context=context)
+        if inspect.iscoroutinefunction(tool.handler):
+            found = handle()
+        else:  # it may take its time, and the model's server must not wait for it
+            found = await asyncio.to_thread(handle)
+        return await found if inspect.isawaitable(found) else found
+
+    def _open(self, asked: VisibilityExpansionRequired) -> Answer:
+        """Remember it, render again, and show what was opened as it is now."""
+        before = self.offered()
+        expand(self.prompt, self.session, self.rendered, asked)
+        self.rendered = self._render()
+        opened = [one for path in asked.section_keys if (one := self.rendered.find(path))]
+        new = [tool.name for tool in self.rendered.tools if tool.name not in before]
+        parts = [one.whole for one in opened]
+        if new:
+            parts.append(f"[Tools that can be called now: {', '.join(new)}]")
+        return Answer("\n\n".join(parts), brings_tools=bool(new))
+
+    def _render(self) -> RenderedPrompt:
+        return self.prompt.render(session=self.session, installed=self.installed)

@@ -1,0 +1,101 @@
+"""The home of one evaluation: private, holding the skills that were installed, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from butlers.domain.errors import SkillInstallationError
+from butlers.domain.session import Access
+from butlers.prompt import Prompt, Session, SkillsInstalled
+from butlers.runtimes.base import Grants, Workspace
+from butlers.skills import packs
+from butlers.skills.reader import read_skill_md
+
+HOOKS = "hooks"
+INTERPRETERS = {".sh": "bash", ".py": "python3"}
+
+
+@dataclass(slots=True)
+class Home:
+    """``skills`` are those that lie in it; ``folders`` of them brought files of their own."""
+
+    workspace: Workspace
+    skills_dir: Path
+    own_cwd: Path | None
+    skills: list[str] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+
+    def install(self, prompt: Prompt[Any], session: Session) -> None:
+        """All of the skills that a home can hold; a failure is a SkillInstallationError."""
+        inline: list[str] = []
+        referenced: list[str] = []
+        for path, section in prompt.skills_sections():
+            installed = section.install(
+                skills_dir=self.skills_dir,
+                params_lookup=prompt.params_lookup(section),
+                overrides=prompt.overrides_below(path),
+            )
+            inline += installed.inline
+            referenced += installed.referenced
+        self.skills = [*inline, *referenced]
+        self.folders = [self.skills_dir / name for name in referenced]
+        for folder in self.folders:
+            self._refuse_hooks(folder)
+        if self.skills:
+            session.bus.publish(
+                SkillsInstalled(
+                    prompt.template.ns,
+                    prompt.template.key,
+                    tuple(inline),
+                    tuple(referenced),
+                    str(self.skills_dir),
+                    session.session_id,
+                    session.now(),
+                )
+            )
+
+    def _refuse_hooks(self, folder: Path) -> None:
+        """The CLI runs the hooks that a skill brings, whatever the session may: seen on 2.1.325."""
+        reading = read_skill_md(folder)
+        if reading is None or reading.skill is None or HOOKS in reading.skill.extra:
+            raise SkillInstallationError(
+                f"the skill {folder.name!r} brings hooks, which its CLI would run unasked",
+                hint="take the hooks out of its SKILL.md, or keep it in the prompt: install_skills=False",
+                skill_name=folder.name,
+                skills_dir=self.skills_dir,
+                source="ref",
+            )
+
+    def grants(self) -> Grants:
+        """The folder that was named, and the skills' own files, to read; their scripts, to run."""
+        if not self.folders and self.own_cwd is None:
+            return Grants()
+        readable = (*((self.own_cwd,) if self.own_cwd else ()), *self.folders)
+        return Grants(Access.WORKSPACE, readable, (), tuple(self._scripts()))
+
+    def _scripts(self) -> Iterator[str]:
+        for folder in self.folders:
+            for file in sorted(folder.rglob("*")):
+                if file.is_file() and os.access(file, os.X_OK):
+                    yield str(file)
+                    if program := INTERPRETERS.get(file.suffix):
+                        yield f"{program} {file}"
+
+
+@contextmanager
+def open_home(skills_folder: Path, cwd: Path | None) -> Iterator[Home]:
+    private = Path(tempfile.mkdtemp(prefix="bp-")).resolve()
+    try:
+        inside = private / "work"
+        inside.mkdir(mode=0o700)
+        own = cwd.resolve() if cwd else None
+        workspace = Workspace(own or inside, private)
+        yield Home(workspace, workspace.home / skills_folder, own)
+    finally:
+        packs.remove(private)

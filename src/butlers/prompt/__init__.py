@@ -1,0 +1,63 @@
+"""Prompts made of sections: summaries first, tools that appear when a section is opened."""
+
+from butlers.domain.errors import (
+    PromptValidationError,
+    SkillInstallationError,
+    SkillRefError,
+    VisibilityExpansionRequired,
+)
+from butlers.prompt.events import (
+    InProcessEventBus,
+    PromptExecuted,
+    PromptRendered,
+    SkillExpanded,
+    SkillsInstalled,
+    ToolInvoked,
+)
+from butlers.prompt.prompt import Prompt
+from butlers.prompt.rendering import RenderedPrompt, RenderedSection
+from butlers.prompt.section import (
+    MarkdownSection,
+    Section,
+    SectionVisibility,
+    VisibilitySelector,
+)
+from butlers.prompt.session import Session
+from butlers.prompt.skill import Skill, SkillParams, VerbatimSkill
+from butlers.prompt.skill_ref import SkillRef
+from butlers.prompt.skills_section import SkillsSection, SkillsSectionParams
+from butlers.prompt.style import Style
+from butlers.prompt.template import PromptTemplate
+from butlers.prompt.tool import Tool, ToolContext, ToolResult
+
+__all__ = [
+    "InProcessEventBus",
+    "MarkdownSection",
+    "Prompt",
+    "PromptExecuted",
+    "PromptRendered",
+    "PromptTemplate",
+    "PromptValidationError",
+    "RenderedPrompt",
+    "RenderedSection",
+    "Section",
+    "SectionVisibility",
+    "Session",
+    "Skill",
+    "SkillExpanded",
+    "SkillInstallationError",
+    "SkillParams",
+    "SkillRef",
+    "SkillRefError",
+    "SkillsInstalled",
+    "SkillsSection",
+    "SkillsSectionParams",
+    "Style",
+    "Tool",
+    "ToolContext",
+    "ToolInvoked",
+    "ToolResult",
+    "VerbatimSkill",
+    "VisibilityExpansionRequired",
+    "VisibilitySelector",
+]

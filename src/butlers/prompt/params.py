@@ -1,0 +1,82 @@
+"""What a section is filled with: dataclasses that are bound to a prompt, found by their type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from string import Template
+from textwrap import dedent
+from types import MappingProxyType
+from typing import Any, Protocol, get_args
+
+from butlers.domain.errors import PromptValidationError
+
+
+class Parametrized(Protocol):
+    @property
+    def params_type(self) -> type | None: ...
+    @property
+    def default_params(self) -> Any: ...
+
+
+class Params:
+    """The params of one prompt by their types."""
+
+    def __init__(self, bound: Mapping[type, Any] | None = None) -> None:
+        self.bound: Mapping[type, Any] = MappingProxyType(dict(bound or {}))
+
+    def with_more(self, more: Iterable[Any]) -> Params:
+        """The last of a type counts."""
+        found = dict(self.bound)
+        for one in more:
+            if not is_dataclass(one) or isinstance(one, type):
+                raise PromptValidationError(
+                    f"params must be instances of a dataclass, not {type(one).__name__}",
+                    hint="bind(MyParams(…))",
+                )
+            found[type(one)] = one
+        return Params(found)
+
+    def of(self, section: Parametrized, claimed: frozenset[type]) -> Any:
+        """What this section gets. One that names no type takes what no section claims."""
+        wanted = section.params_type
+        if wanted is None:
+            return self._unclaimed(section, claimed)
+        if wanted in self.bound:
+            return self.bound[wanted]
+        if section.default_params is not None:
+            return section.default_params
+        try:
+            return wanted()
+        except TypeError as error:
+            raise PromptValidationError(
+                f"no {wanted.__name__} is bound, and a section needs it",
+                hint=f"bind({wanted.__name__}(…)), or give the section default_params",
+            ) from error
+
+    def _unclaimed(self, section: Parametrized, claimed: frozenset[type]) -> Any:
+        free = [one for kind, one in self.bound.items() if kind not in claimed]
+        if len(free) > 1:
+            names = ", ".join(sorted(type(one).__name__ for one in free))
+            raise PromptValidationError(
+                f"a section that names no params could take any of {names}",
+                hint="name the type: Skill[MyParams](…)",
+            )
+        return free[0] if free else section.default_params
+
+
+def generic_arguments(instance: Any) -> tuple[Any, ...]:
+    """The types in ``Skill[MyParams](…)``; empty where none were written."""
+    return get_args(getattr(instance, "__orig_class__", None))
+
+
+def tidy(template: str) -> str:
+    return dedent(template).strip()
+
+
+def fill(template: str, params: Any) -> str:
+    """``string.Template``, and what is no placeholder of these params stays as it is written."""
+    if params is None or not is_dataclass(params):
+        return Template(template).safe_substitute()
+    values = {one.name: getattr(params, one.name) for one in fields(params)}
+    return Template(template).safe_substitute(values)

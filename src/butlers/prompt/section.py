@@ -1,0 +1,133 @@
+"""A section: a heading with a text below it, tools that come with it, and sections inside it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any, ClassVar, Generic, TypeVar
+
+from butlers.domain.errors import PromptValidationError
+from butlers.prompt.params import fill, generic_arguments, tidy
+from butlers.prompt.tool import Tool
+
+ParamsT = TypeVar("ParamsT")
+# No dot: paths are keys joined by dots, and a key with one could not be addressed.
+KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+class SectionVisibility(StrEnum):
+    FULL = "full"
+    SUMMARY = "summary"
+
+
+VisibilitySelector = (
+    SectionVisibility | Callable[[], SectionVisibility] | Callable[[Any], SectionVisibility]
+)
+
+
+class Section(Generic[ParamsT]):
+    """What its body says is for those who inherit from it to tell."""
+
+    noun: ClassVar[str] = "section"
+    whole: ClassVar[str] = "full content"  # what is to be seen when it is opened
+    is_container: ClassVar[bool] = False  # without anything in it, it is not shown
+
+    def __init__(
+        self,
+        *,
+        title: str,
+        key: str,
+        default_params: ParamsT | None = None,
+        children: Sequence[Section[Any]] | None = None,
+        enabled: Callable[[ParamsT], bool] | None = None,
+        tools: Sequence[Tool[Any, Any]] | None = None,
+        accepts_overrides: bool = True,
+        summary: str | None = None,
+        visibility: VisibilitySelector = SectionVisibility.FULL,
+    ) -> None:
+        if not KEY.fullmatch(key):
+            raise PromptValidationError(
+                f"{key[:80]!r} can not be the key of a section",
+                hint="lower-case letters, digits, _ and -, and no dot: paths are joined by dots",
+            )
+        if not title.strip() or not title.isprintable():
+            raise PromptValidationError(f"the section {key} needs a title of one line")
+        self.title, self.key = title, key
+        self.default_params = default_params
+        self.children = tuple(children or ())
+        self.tools: tuple[Tool[Any, Any], ...] = tuple(tools or ())
+        self.accepts_overrides = accepts_overrides
+        self.summary = summary
+        self.visibility = visibility
+        self._enabled = enabled
+        if visibility is SectionVisibility.SUMMARY:
+            self.require_summary()
+
+    @property
+    def params_type(self) -> type | None:
+        written = generic_arguments(self)
+        if written and isinstance(written[0], type):
+            return None if written[0] is type(None) else written[0]
+        return None if self.default_params is None else type(self.default_params)
+
+    def require_summary(self) -> str:
+        if self.summary is None or not self.summary.strip():
+            raise PromptValidationError(
+                f"the section {self.key} is to be summarised and has no summary",
+                hint="give it one: summary=…",
+            )
+        return self.summary
+
+    def is_enabled(self, params: ParamsT) -> bool:
+        return True if self._enabled is None else bool(self._ask(self._enabled, params))
+
+    def chosen_visibility(self, params: ParamsT) -> SectionVisibility:
+        """By its own selector alone."""
+        if isinstance(self.visibility, SectionVisibility):
+            return self.visibility
+        takes = inspect.signature(self.visibility).parameters
+        given = (params,) if takes else ()
+        return SectionVisibility(self._ask(self.visibility, *given))
+
+    def _ask(self, selector: Callable[..., Any], *params: Any) -> Any:
+        try:
+            return selector(*params)
+        except Exception as error:
+            kind = type(params[0]).__name__ if params else "nothing"
+            raise PromptValidationError(
+                f"the section {self.key} could not decide on itself, given {kind}: {error!r}",
+                hint="bind the params that it asks for",
+            ) from error
+
+    def render_body(self, params: ParamsT) -> str:
+        raise NotImplementedError
+
+    def render_override(self, text: str, params: ParamsT) -> str:
+        """Another text in place of its own."""
+        if not self.accepts_overrides:
+            raise PromptValidationError(f"the section {self.key} accepts no other text")
+        return fill(tidy(text), params)
+
+    def render_summary(self, params: ParamsT) -> str:
+        return fill(tidy(self.require_summary()), params)
+
+    def declared_children(self) -> Sequence[Section[Any]]:
+        """All that may ever be below it, as far as that is known."""
+        return self.children
+
+    def shown_children(self, params: ParamsT, *, installed: bool) -> Sequence[Section[Any]]:
+        """``installed``: what can be put into a session's home is there, and not in the prompt."""
+        return self.children
+
+
+class MarkdownSection(Section[ParamsT]):
+    """Text with placeholders in the manner of ``string.Template``."""
+
+    def __init__(self, *, template: str, **section: Any) -> None:
+        self.template = tidy(template)
+        super().__init__(**section)
+
+    def render_body(self, params: ParamsT) -> str:
+        return fill(self.template, params)

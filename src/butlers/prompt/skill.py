@@ -1,0 +1,128 @@
+"""A skill in code: a section that is summarised until the model wants it, or a SKILL.md in its home."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from butlers.domain.errors import PromptValidationError
+from butlers.prompt.params import fill, tidy
+from butlers.prompt.section import Section, SectionVisibility, VisibilitySelector
+from butlers.prompt.tool import Tool
+from butlers.skills.formats.skill_md import dump_fields
+from butlers.skills.names import MAX_DESCRIPTION
+
+ParamsT = TypeVar("ParamsT")
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+XML_TAG = re.compile(r"<[/!?]?[A-Za-z][^<>]*>")
+
+
+@dataclass(slots=True, frozen=True)
+class SkillParams:
+    """What a skill without params of its own is given."""
+
+
+class Skill(Section[ParamsT]):
+    noun = "skill"
+    whole = "full workflow"
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        description: str,
+        title: str,
+        template: str,
+        key: str,
+        default_params: ParamsT | None = None,
+        children: Sequence[Section[Any]] | None = None,
+        enabled: Callable[[ParamsT], bool] | None = None,
+        tools: Sequence[Tool[Any, Any]] | None = None,
+        accepts_overrides: bool = True,
+        summary: str | None = None,
+        visibility: VisibilitySelector = SectionVisibility.SUMMARY,
+    ) -> None:
+        self._check(name, description)
+        if not template.strip():
+            raise PromptValidationError(f"the skill {name} has an empty template")
+        self.name, self.description = name, description
+        self.template = tidy(template)
+        self._derives_summary = summary is None
+        super().__init__(
+            title=title,
+            key=key,
+            default_params=default_params,
+            children=children,
+            enabled=enabled,
+            tools=tools,
+            accepts_overrides=accepts_overrides,
+            summary=f"[Skill: {name}] {description}" if summary is None else summary,
+            visibility=visibility,
+        )
+
+    def _check(self, name: str, description: str) -> None:
+        if not NAME.fullmatch(name):
+            raise PromptValidationError(
+                f"{name[:80]!r} can not be the name of a skill",
+                hint="1 to 64 lower-case letters, digits and hyphens, and no hyphen first",
+            )
+        if not 0 < len(description) <= MAX_DESCRIPTION or not description.strip():
+            raise PromptValidationError(
+                f"the description of the skill {name} must have 1 to {MAX_DESCRIPTION} characters"
+            )
+        if tag := XML_TAG.search(description):
+            raise PromptValidationError(
+                f"the description of the skill {name} must not have XML tags: {tag[0][:40]}"
+            )
+
+    @property
+    def has_tools(self) -> bool:
+        """True if this skill, or a section in it, has tools of its own."""
+        return _has_tools(self)
+
+    def render_body(self, params: ParamsT) -> str:
+        return fill(self.template, params)
+
+    def render_summary(self, params: ParamsT) -> str:
+        if self._derives_summary:
+            return self.require_summary()
+        return super().render_summary(params)
+
+    def to_skill_md(self, params: ParamsT, *, text: str | None = None) -> str:
+        """Front matter with name and description, then the body. ``text``: another one in its place."""
+        front = dump_fields({"name": self.name, "description": self.description})
+        body = self.render_body(params) if text is None else self.render_override(text, params)
+        inner = "".join(_below(self.children, params, 2))
+        return f"---\n{front}---\n\n{body}\n{inner}"
+
+
+class VerbatimSkill(Skill[SkillParams]):
+    """A skill whose text comes from a file: nothing in it is a placeholder, and it is not ours to judge."""
+
+    def _check(self, name: str, description: str) -> None:
+        if not NAME.fullmatch(name) or not description.strip():
+            raise PromptValidationError(f"{name[:80]!r} is no skill with a name and a description")
+
+    @property
+    def params_type(self) -> type | None:
+        return SkillParams
+
+    def render_body(self, params: SkillParams) -> str:
+        return self.template
+
+
+def _has_tools(section: Section[Any]) -> bool:
+    return bool(section.tools) or any(map(_has_tools, section.declared_children()))
+
+
+def _below(children: Sequence[Section[Any]], params: Any, level: int) -> list[str]:
+    """Sections inside a skill that is a file are plain headings in it."""
+    told = []
+    for child in children:
+        given = params if child.default_params is None else child.default_params
+        if child.is_enabled(given):
+            told.append(f"\n{'#' * min(level, 6)} {child.title}\n\n{child.render_body(given)}\n")
+            told += _below(child.declared_children(), params, level + 1)
+    return told
