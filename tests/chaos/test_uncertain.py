@@ -47,8 +47,9 @@ def test_it_is_unknown_shown_told_once_and_never_sent_again(fleet: TalkingFleet)
 def assert_shown(fleet: HookedFleet, delivery_id: str, request_id: str) -> None:
     (listed,) = json.loads(printed(fleet, "deliveries", "list", "--state", "unknown", "--json"))
     assert listed["delivery_id"] == delivery_id
-    traced = printed(fleet, "trace", request_id)
-    assert "unknown" in next(line for line in traced.splitlines() if " messenger " in line)
+    traced = printed(fleet, "trace", request_id).splitlines()
+    (sent,) = (line for line in traced if line.split()[2:4] == ["messenger", "delivery"])
+    assert "unknown" in sent
 
 
 def printed(fleet: HookedFleet, *arguments: str) -> Any:

@@ -173,6 +173,7 @@ class _Run:
             bridge = Bridge(self.desk, stuck.set, always_stuck=always)
             async with bridge.open() as server:
                 result = await self._once(server, stuck)
+            await self.desk.settle()
             self.results.append(result)
             self._hold_to(budget)
             if result.ok or (result.text and result.outcome in self._forgiven(bridge)):

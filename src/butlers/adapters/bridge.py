@@ -56,6 +56,7 @@ class Bridge(Middleware):
         self._desk, self._on_stuck, self._always_stuck = desk, on_stuck, always_stuck
         self._relist_s = relist_s
         self.reached = False  # by the client
+        self._stuck = False
         self._token = secrets.token_urlsafe(32)
         self._listed = asyncio.Event()
         self._bus = InMemorySubscriptionBus()
@@ -115,6 +116,8 @@ class Bridge(Middleware):
         return await self._listen_handler(context, params)
 
     async def _call(self, tool: PromptTool[Any, Any], arguments: dict[str, Any]) -> str:
+        if self._stuck:
+            raise ToolError("this run is over; another one begins")
         answer = await self._desk.call(tool, arguments)
         if not answer.ok:
             raise ToolError(answer.text)
@@ -124,7 +127,7 @@ class Bridge(Middleware):
 
     async def _announce(self) -> None:
         if self._always_stuck:
-            self._on_stuck()
+            self._give_up()
             return
         context = get_context()
         clock = asyncio.get_running_loop().time
@@ -141,10 +144,15 @@ class Bridge(Middleware):
             async with asyncio.timeout(self._relist_s):
                 await self._listed.wait()
         except TimeoutError:
-            self._on_stuck()
+            self._give_up()
         else:
             took_s = clock() - told
             await asyncio.sleep(min(max(SETTLE_S, SETTLE_TIMES * took_s), SETTLE_MOST_S))
+
+    def _give_up(self) -> None:
+        """From here on nothing more is called in this run: the next one would not know of it."""
+        self._stuck = True
+        self._on_stuck()
 
 
 class _Bridged(Tool):
