@@ -25,9 +25,11 @@ def _from_row(row: asyncpg.Record) -> Registration:
     )
 
 
-async def register(connection: Connection, registration: Registration) -> None:
-    await connection.execute(
+async def register(connection: Connection, registration: Registration) -> bool:
+    """Make it known, or note that it is still there. True when it was not known under this address."""
+    moved = await connection.fetchval(
         """
+        WITH before AS (SELECT url FROM butler_registry WHERE name = $1)
         INSERT INTO butler_registry (name, url, description, infrastructure, triggers,
                                      contract_min, contract_max, liveness_ttl_s, reflexes, capabilities)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
@@ -37,6 +39,7 @@ async def register(connection: Connection, registration: Registration) -> None:
             contract_min = excluded.contract_min, contract_max = excluded.contract_max,
             liveness_ttl_s = excluded.liveness_ttl_s, reflexes = excluded.reflexes,
             capabilities = excluded.capabilities, last_seen_at = now()
+        RETURNING (SELECT url FROM before) IS DISTINCT FROM url
         """,
         registration.name,
         registration.url,
@@ -49,6 +52,7 @@ async def register(connection: Connection, registration: Registration) -> None:
         list(registration.reflexes),
         list(registration.capabilities),
     )
+    return bool(moved)
 
 
 async def forget(connection: Connection, name: str) -> bool:

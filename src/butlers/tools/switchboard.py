@@ -68,8 +68,8 @@ async def register(
     """Make a butler known, or say that it is still there. One that is back finds what waited for it."""
     if registration.name != ctx.caller.name:
         raise NotAllowed(f"{ctx.caller.name} can not register {registration.name}")
-    await store_registration(ctx.connection, registration)
-    for waiting in (INBOX, DELIVERIES) if back else ():
+    moved = await store_registration(ctx.connection, registration)
+    for waiting in (INBOX, DELIVERIES) if back or moved else ():
         await queue.hurry(ctx.connection, waiting)
     paused = await read_pause(ctx.connection, ctx.clock.now())
     return {"status": "registered", "pause": encode(paused) if paused else None}

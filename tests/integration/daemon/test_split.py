@@ -264,3 +264,31 @@ async def test_what_waits_for_a_butler_that_is_forgotten_is_decided_again(desk: 
 
 async def _is(house: House, request_id: UUID, part: str, state: str) -> bool | None:
     return (await state_of(house, request_id, part))["state"] == state or None
+
+
+async def test_one_that_is_found_at_another_address_finds_what_waited_for_it(desk: House) -> None:
+    """Also when it does not say that it is back: somebody else had taken its name meanwhile."""
+    request_id = await ingest(desk, "@gone later")
+
+    async def waits() -> bool | None:
+        return bool((await state_of(desk, request_id))["error"]) or None
+
+    async def still_here(url: str) -> None:
+        registration = {"name": "gone", "url": url, "description": "gone", "triggers": ["@gone"]}
+        async with desk.peer("gone") as peer:
+            await peer.call("register", {"registration": registration, "back": False})
+
+    async def fence() -> int:
+        return int((await state_of(desk, request_id))["fence"])
+
+    await until("it to wait", waits)
+    await desk.rows("UPDATE queue_items SET run_after = now() + interval '1 hour'")
+    before = await fence()
+    await still_here("http://127.0.0.1:9/mcp")
+    assert await fence() == before
+    await still_here("http://127.0.0.1:10/mcp")
+
+    async def tried() -> bool | None:
+        return await fence() > before or None
+
+    await until("another attempt", tried)
