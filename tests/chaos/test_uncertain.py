@@ -48,7 +48,9 @@ def assert_shown(fleet: HookedFleet, delivery_id: str, request_id: str) -> None:
     (listed,) = json.loads(printed(fleet, "deliveries", "list", "--state", "unknown", "--json"))
     assert listed["delivery_id"] == delivery_id
     traced = printed(fleet, "trace", request_id)
-    assert "unknown" in next(line for line in traced.splitlines() if " messenger " in line)
+    assert "unknown" in next(
+        line for line in traced.splitlines() if " messenger " in line and " delivery " in line
+    )
 
 
 def printed(fleet: HookedFleet, *arguments: str) -> Any:

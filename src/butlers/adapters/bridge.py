@@ -56,6 +56,8 @@ class Bridge(Middleware):
         self._desk, self._on_stuck, self._always_stuck = desk, on_stuck, always_stuck
         self._relist_s = relist_s
         self.reached = False  # by the client
+        self._stuck = False
+        self._awaited = False  # a list of the client, which was not waited for
         self._token = secrets.token_urlsafe(32)
         self._listed = asyncio.Event()
         self._bus = InMemorySubscriptionBus()
@@ -115,6 +117,10 @@ class Bridge(Middleware):
         return await self._listen_handler(context, params)
 
     async def _call(self, tool: PromptTool[Any, Any], arguments: dict[str, Any]) -> str:
+        if self.owes_list and not self._stuck:
+            self._give_up()  # it has asked the model again, and not us before
+        if self._stuck:
+            raise ToolError("this run is over; another one begins")
         answer = await self._desk.call(tool, arguments)
         if not answer.ok:
             raise ToolError(answer.text)
@@ -124,7 +130,7 @@ class Bridge(Middleware):
 
     async def _announce(self) -> None:
         if self._always_stuck:
-            self._on_stuck()
+            self._give_up()
             return
         context = get_context()
         clock = asyncio.get_running_loop().time
@@ -136,15 +142,26 @@ class Bridge(Middleware):
             await context.send_notification(mt.ToolListChangedNotification())
         known = context.session.client_params
         if known and known.client_info.name.startswith(LISTS_BY_ITSELF):
+            self._awaited = True
             return
         try:
             async with asyncio.timeout(self._relist_s):
                 await self._listed.wait()
         except TimeoutError:
-            self._on_stuck()
+            self._give_up()
         else:
             took_s = clock() - told
             await asyncio.sleep(min(max(SETTLE_S, SETTLE_TIMES * took_s), SETTLE_MOST_S))
+
+    @property
+    def owes_list(self) -> bool:
+        """Whether tools have appeared that the client, who lists by itself, never listed."""
+        return self._awaited and not self._listed.is_set()
+
+    def _give_up(self) -> None:
+        """From here on nothing more is called in this run: the next one would not know of it."""
+        self._stuck = True
+        self._on_stuck()
 
 
 class _Bridged(Tool):

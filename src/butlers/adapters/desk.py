@@ -39,6 +39,7 @@ class Desk:
     deadline: datetime | None = None
     done: list[str] = field(default_factory=list)  # the calls so far, for a run that begins anew
     rendered: RenderedPrompt = field(init=False)
+    _calling: set[asyncio.Future[Answer]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.rendered = self._render()
@@ -55,6 +56,18 @@ class Desk:
         """Never raises for what a tool does."""
         if tool.name not in self.offered():
             return Answer(f"Unknown tool: {tool.name!r}", ok=False)
+        # To the end, also when whoever asked is gone: a thread goes on, and the next run must know of it.
+        calling = asyncio.ensure_future(self._call(tool, arguments))
+        self._calling.add(calling)
+        calling.add_done_callback(self._calling.discard)
+        return await asyncio.shield(calling)
+
+    async def settle(self) -> None:
+        """Until nothing is being called any more."""
+        while self._calling:
+            await asyncio.wait(set(self._calling))
+
+    async def _call(self, tool: Tool[Any, Any], arguments: Mapping[str, Any]) -> Answer:
         answer = await self._answer(tool, arguments)
         template = self.prompt.template
         self.session.bus.publish(
@@ -70,7 +83,8 @@ class Desk:
         )
         if tool is not OPENER:
             told = json.dumps(dict(arguments), ensure_ascii=False, default=str)
-            self.done.append(f"{tool.name}({told}) -> {answer.text}")
+            text = json.dumps(answer.text, ensure_ascii=False)  # on one line, and no heading
+            self.done.append(f"{tool.name}({told}) -> {text}")
         return answer
 
     async def _answer(self, tool: Tool[Any, Any], arguments: Mapping[str, Any]) -> Answer:

@@ -11,6 +11,7 @@ import httpx
 from butlers.domain.errors import (
     ChannelBusy,
     ChannelError,
+    ChannelFailed,
     ChannelUnavailable,
     DeliveryRefused,
     DeliveryUncertain,
@@ -19,6 +20,8 @@ from butlers.domain.errors import (
 LONGEST_PAUSE_S = 3600.0
 SHORTEST_PAUSE_S = 1.0
 
+# Whoever answers so stands in between, and does not know what the one behind did.
+_IN_BETWEEN = frozenset({502, 504})
 # The request was not looked at.
 _NOT_NOW = frozenset({408, 425, 503})
 _CONFLICT = 409
@@ -26,8 +29,11 @@ _TOO_MANY = 429
 _SERVER_ERRORS = 500
 
 
-def error_for(answer: httpx.Response, text: str, now: datetime) -> ChannelError:
-    """The error that stands for an answer other than 2xx."""
+def error_for(
+    answer: httpx.Response, text: str, now: datetime, *, repeatable: bool
+) -> ChannelError:
+    """The error that stands for an answer other than 2xx. ``repeatable``: who has it already does not take
+    it twice, so that it may be tried again whatever became of it."""
     status, host = answer.status_code, answer.request.url.host
     said = f"{host} answered {status} {answer.reason_phrase}".rstrip()
     pause_s = retry_after(answer.headers.get("retry-after"), now)
@@ -37,9 +43,12 @@ def error_for(answer: httpx.Response, text: str, now: datetime) -> ChannelError:
         return busy
     if status in _NOT_NOW:
         return ChannelUnavailable(said, response=text)
-    if status == _CONFLICT or status >= _SERVER_ERRORS:
-        # It broke in the middle of it, is at it already, or stands in between and does not know.
+    if status in _IN_BETWEEN:
         return DeliveryUncertain(said, response=text)
+    if status == _CONFLICT or status >= _SERVER_ERRORS:
+        # It is at it already, or broke in the middle of it.
+        kind = ChannelFailed if repeatable else DeliveryUncertain
+        return kind(said, response=text)
     if answer.has_redirect_location:
         return DeliveryRefused(
             said, hint="redirects are not followed; configure the new address", response=text

@@ -13,7 +13,6 @@ import json
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -85,7 +84,7 @@ class WebhookChannel:
             "Butlers-Signature": sign(await self._secret(hook.secret_name), timestamp, body),
             "Idempotency-Key": str(delivery.delivery_id),
         }
-        answer = await self._post(hook.url, body, headers)
+        answer = await self._post(hook, body, headers)
         return DeliveryReceipt(delivery.delivery_id, self.name, answer, self._clock.now())
 
     def _hook(self, target: str) -> Hook:
@@ -96,10 +95,10 @@ class WebhookChannel:
             )
         return hook
 
-    async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> str:
+    async def _post(self, hook: Hook, body: bytes, headers: Mapping[str, str]) -> str:
         # A connection of its own each time: one that was kept may have been closed by the other side,
         # and then nobody knows whether the request was read.
-        connect_s = min(CONNECT_S, self._timeout_s)
+        url, connect_s = hook.url, min(CONNECT_S, self._timeout_s)
         client = httpx.AsyncClient(
             timeout=httpx.Timeout(self._timeout_s, connect=connect_s),
             follow_redirects=False,
@@ -112,7 +111,11 @@ class WebhookChannel:
                 client,
                 client.stream("POST", url, content=body, headers=dict(headers)) as answer,
             ):
-                return _proof(answer, await _read(answer), self._clock.now())
+                text = await _read(answer)
+                if not answer.is_success:
+                    now = self._clock.now()
+                    raise error_for(answer, text, now, repeatable=hook.idempotent)
+                return _proof(answer, text)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise ChannelUnavailable(f"{_host(url)} can not be reached ({error})") from error
         except (httpx.HTTPError, OSError, TimeoutError) as error:
@@ -160,10 +163,8 @@ async def _read(answer: httpx.Response) -> str:
     return found[:LARGEST_ANSWER].decode("utf-8", "replace")
 
 
-def _proof(answer: httpx.Response, text: str, now: datetime) -> str:
-    """The platform's own id, or the error that its answer means."""
-    if not answer.is_success:
-        raise error_for(answer, text, now)
+def _proof(answer: httpx.Response, text: str) -> str:
+    """The platform's own id."""
     try:
         told = json.loads(text)
     except ValueError:

@@ -22,9 +22,10 @@ def instruction(kind: type) -> str:
 
 
 def parse(kind: type, text: str) -> Any:
-    """The last JSON object of the answer, as that dataclass; or OutputParseError."""
+    """The last fenced JSON object of the answer, or what stands in braces, as that dataclass."""
     reason = "there is no JSON object in it"
-    for candidate in (*reversed(FENCED.findall(text)), text.strip()):
+    bare = text[text.find("{") : text.rfind("}") + 1]
+    for candidate in (*reversed(FENCED.findall(text)), text.strip(), bare):
         try:
             return TypeAdapter(kind).validate_json(candidate)
         except ValidationError as error:

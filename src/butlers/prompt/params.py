@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from string import Template
 from textwrap import dedent
 from types import MappingProxyType
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol, TypeVar, get_args
 
 from butlers.domain.errors import PromptValidationError
 
@@ -66,8 +66,17 @@ class Params:
 
 
 def generic_arguments(instance: Any) -> tuple[Any, ...]:
-    """The types in ``Skill[MyParams](…)``; empty where none were written."""
-    return get_args(getattr(instance, "__orig_class__", None))
+    """The types in ``Skill[MyParams](…)``, or in ``class MySkill(Skill[MyParams])``; else none."""
+    if written := get_args(getattr(instance, "__orig_class__", None)):
+        return written
+    bases = (
+        base for kind in type(instance).__mro__ for base in kind.__dict__.get("__orig_bases__", ())
+    )
+    return next((found for base in bases if _named(found := get_args(base))), ())
+
+
+def _named(types: tuple[Any, ...]) -> bool:
+    return bool(types) and not any(isinstance(one, TypeVar) for one in types)
 
 
 def tidy(template: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Generic, TypeVar
@@ -15,6 +16,12 @@ from butlers.prompt.tool import Tool
 ParamsT = TypeVar("ParamsT")
 # No dot: paths are keys joined by dots, and a key with one could not be addressed.
 KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+DEEPEST = 6  # Markdown knows no deeper heading
+_NO_TEXT = frozenset({"Cc", "Cs", "Zl", "Zp"})  # what controls, or ends a line
+
+
+def is_text(sign: str) -> bool:
+    return unicodedata.category(sign) not in _NO_TEXT
 
 
 class SectionVisibility(StrEnum):
@@ -52,7 +59,7 @@ class Section(Generic[ParamsT]):
                 f"{key[:80]!r} can not be the key of a section",
                 hint="lower-case letters, digits, _ and -, and no dot: paths are joined by dots",
             )
-        if not title.strip() or not title.isprintable():
+        if not title.strip() or not all(map(is_text, title)):
             raise PromptValidationError(f"the section {key} needs a title of one line")
         self.title, self.key = title, key
         self.default_params = default_params

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from butlers.domain.errors import PromptValidationError
 from butlers.prompt.params import fill, tidy
-from butlers.prompt.section import Section, SectionVisibility, VisibilitySelector
+from butlers.prompt.section import (
+    DEEPEST,
+    Section,
+    SectionVisibility,
+    VisibilitySelector,
+    is_text,
+)
 from butlers.prompt.tool import Tool
 from butlers.skills.formats.skill_md import dump_fields
 from butlers.skills.names import MAX_DESCRIPTION
@@ -90,16 +96,30 @@ class Skill(Section[ParamsT]):
             return self.require_summary()
         return super().render_summary(params)
 
-    def to_skill_md(self, params: ParamsT, *, text: str | None = None) -> str:
-        """Front matter with name and description, then the body. ``text``: another one in its place."""
+    def to_skill_md(
+        self,
+        params: ParamsT,
+        *,
+        texts: Mapping[str, str] | None = None,
+        params_of: Callable[[Section[Any]], Any] | None = None,
+    ) -> str:
+        """Front matter with name and description, then the body, and the sections in it as headings.
+
+        ``texts``: others in their place, by path from this skill on. ``params_of``: what a section in it
+        is filled with; its defaults, or else what the skill has.
+        """
+        given = params_of or (lambda one: one.default_params or params)
         front = dump_fields({"name": self.name, "description": self.description})
-        body = self.render_body(params) if text is None else self.render_override(text, params)
-        inner = "".join(_below(self.children, params, 2))
+        body = _told(self, params, self.key, texts or {})
+        inner = "".join(_below(self, self.key, given, texts or {}, 2))
         return f"---\n{front}---\n\n{body}\n{inner}"
 
 
 class VerbatimSkill(Skill[SkillParams]):
     """A skill whose text comes from a file: nothing in it is a placeholder, and it is not ours to judge."""
+
+    def __init__(self, *, name: str, title: str, **more: Any) -> None:
+        super().__init__(name=name, title=_one_line(title) or name, **more)
 
     def _check(self, name: str, description: str) -> None:
         if not NAME.fullmatch(name) or not description.strip():
@@ -112,17 +132,38 @@ class VerbatimSkill(Skill[SkillParams]):
     def render_body(self, params: SkillParams) -> str:
         return self.template
 
+    def render_summary(self, params: SkillParams) -> str:
+        return self.require_summary()
+
+
+def _one_line(title: str) -> str:
+    """Without what a heading can not hold; spaces of any kind are spaces."""
+    return " ".join("".join(sign if is_text(sign) else " " for sign in title).split())
+
 
 def _has_tools(section: Section[Any]) -> bool:
     return bool(section.tools) or any(map(_has_tools, section.declared_children()))
 
 
-def _below(children: Sequence[Section[Any]], params: Any, level: int) -> list[str]:
+def _told(section: Section[Any], params: Any, path: str, texts: Mapping[str, str]) -> str:
+    if path in texts:
+        return section.render_override(texts[path], params)
+    return section.render_body(params)
+
+
+def _below(
+    section: Section[Any],
+    path: str,
+    params_of: Callable[[Section[Any]], Any],
+    texts: Mapping[str, str],
+    level: int,
+) -> list[str]:
     """Sections inside a skill that is a file are plain headings in it."""
-    told = []
-    for child in children:
-        given = params if child.default_params is None else child.default_params
-        if child.is_enabled(given):
-            told.append(f"\n{'#' * min(level, 6)} {child.title}\n\n{child.render_body(given)}\n")
-            told += _below(child.declared_children(), params, level + 1)
-    return told
+    lines = []
+    for child in section.declared_children():
+        params, inner = params_of(child), f"{path}.{child.key}"
+        if child.is_enabled(params):
+            heading = f"{'#' * min(level, DEEPEST)} {child.title}"
+            lines.append(f"\n{heading}\n\n{_told(child, params, inner, texts)}\n")
+            lines += _below(child, inner, params_of, texts, level + 1)
+    return lines

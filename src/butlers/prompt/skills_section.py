@@ -107,7 +107,8 @@ class SkillsSection(Section[SkillsSectionParams]):
     ) -> tuple[Path, ...]:
         """Install all native skills and copy all skill refs to skills_dir; all of them or none.
 
-        ``overrides``: other texts, by a skill's key. A failure is a SkillInstallationError.
+        ``overrides``: other texts, by a skill's key, or by the path of a section in it. A failure is a
+        SkillInstallationError.
         """
         return self.install(
             skills_dir=skills_dir, params_lookup=params_lookup, overrides=overrides
@@ -123,13 +124,19 @@ class SkillsSection(Section[SkillsSectionParams]):
         """The same, and which they were."""
         self._refuse_twins()
         params = Params(params_lookup)
-        own = params.of(self, frozenset())
+        own, claimed = params.of(self, frozenset()), self.claimed()
+
+        def given(section: Section[Any]) -> Any:
+            return params.of(section, claimed)
+
         texts = overrides or {}
         written = [
-            Written(skill.name, {"SKILL.md": _bytes(skill.to_skill_md(given, text=text))})
+            Written(
+                skill.name,
+                {"SKILL.md": _bytes(skill.to_skill_md(given(skill), texts=texts, params_of=given))},
+            )
             for skill in self._wanted(self.native_skills, own)
-            for given, text in ((params.of(skill, self.claimed()), texts.get(skill.key)),)
-            if skill.is_enabled(given)
+            if skill.is_enabled(given(skill))
         ]
         refs = self._wanted(self._enabled_refs(), own)
         copied = [Mount(ref.resolved_path.resolve(), ref.name) for ref in refs]
@@ -141,9 +148,14 @@ class SkillsSection(Section[SkillsSectionParams]):
         )
 
     def claimed(self) -> frozenset[type]:
-        """The types of params that it and its skills ask for by name."""
-        kinds = (one.params_type for one in (self, *self.inline_skills))
-        return frozenset(kind for kind in kinds if kind is not None)
+        """The types of params that it, its skills and the sections in them ask for by name."""
+        found, waiting = set(), [self, *self.inline_skills]
+        while waiting:
+            section: Section[Any] = waiting.pop()
+            found.add(section.params_type)
+            if section is not self:
+                waiting += section.declared_children()
+        return frozenset(kind for kind in found if kind is not None)
 
     def _enabled_refs(self) -> list[SkillRef]:
         return [ref for ref in self.referenced_skills if ref.is_enabled()]

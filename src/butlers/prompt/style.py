@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from butlers.prompt.section import Section
+from butlers.prompt.section import DEEPEST, Section
 
 OPEN_SECTIONS = "open_sections"
-DEEPEST = 6  # Markdown knows no deeper heading
 
 
 @dataclass(frozen=True, slots=True)

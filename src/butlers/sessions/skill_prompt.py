@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Literal
 
+import structlog
+
 from butlers.prompt import (
     Prompt,
     PromptTemplate,
+    PromptValidationError,
     SectionVisibility,
     SkillsSection,
     Style,
@@ -16,6 +19,8 @@ from butlers.prompt import (
 )
 from butlers.skills.opening import instructions, scripts
 from butlers.skills.shelf import Shelved
+
+log = structlog.get_logger()
 
 Disclosure = Literal["full", "summary"]
 
@@ -48,7 +53,7 @@ def with_skills(soul: str, text: str) -> str:
 
 
 def _taught(packs: Sequence[Shelved], disclosure: Disclosure) -> str:
-    skills = [_section(shelved, disclosure) for shelved in packs]
+    skills = [made for shelved in packs if (made := _section(shelved, disclosure))]
     section = SkillsSection(title="Available Skills", key=KEY, skills=skills)
     style = Style(numbered=False, opener=OPENER)
     return (
@@ -58,18 +63,23 @@ def _taught(packs: Sequence[Shelved], disclosure: Disclosure) -> str:
     )
 
 
-def _section(shelved: Shelved, disclosure: Disclosure) -> VerbatimSkill:
+def _section(shelved: Shelved, disclosure: Disclosure) -> VerbatimSkill | None:
+    """None for one that can not be told; the sessions go on without it, and the log says why."""
     skill = shelved.skill
     text = instructions(shelved.pack) if disclosure == "full" else ""
-    return VerbatimSkill(
-        name=skill.name,
-        description=skill.description,
-        title=f"{skill.title or skill.name} (v{skill.version})",
-        template=text or skill.description,
-        key=skill.name,
-        summary=skill.description,
-        visibility=_VISIBILITY[disclosure],
-    )
+    try:
+        return VerbatimSkill(
+            name=skill.name,
+            description=skill.description,
+            title=f"{skill.title or skill.name} (v{skill.version})",
+            template=text or skill.description,
+            key=skill.name,
+            summary=skill.description,
+            visibility=_VISIBILITY[disclosure],
+        )
+    except PromptValidationError as error:
+        log.error("skill is not in the prompt", skill=skill.label, error=error.message)
+        return None
 
 
 def _scripts(packs: Sequence[Shelved]) -> list[str]:

@@ -67,10 +67,10 @@ async def test_what_fails_each_time_ends_after_its_attempts_and_blocks_nobody(
 ) -> None:
     closed.server.poison = {"poison"}
     await closed.open()
-    poison = await closed.accept(delivery(message="poison"))
+    poison = await closed.accept(delivery("sure:anna", message="poison"))
     others = []
     while (await closed.delivery(poison))["state"] != "failed":
-        others.append(await closed.accept(delivery("plain:ben", message=f"{len(others)}")))
+        others.append(await closed.accept(delivery("sure:ben", message=f"{len(others)}")))
         await closed.until_settled()
         closed.clock.leap(seconds=20)
         await closed.hurry()

@@ -18,7 +18,7 @@ DELIVERED = DeliveryState.DELIVERED
 async def test_an_open_breaker_keeps_deliveries_and_counts_no_attempt(closed: Office) -> None:
     closed.server.usual = FAIL
     await closed.open(workers=1)
-    sent = [await closed.accept(delivery(f"plain:{n}")) for n in range(8)]
+    sent = [await closed.accept(delivery(f"sure:{n}")) for n in range(8)]
     while len(closed.server.requests) < RULES.failures:
         await closed.hurry()
         await closed.until_settled()
@@ -29,7 +29,7 @@ async def test_an_open_breaker_keeps_deliveries_and_counts_no_attempt(closed: Of
     assert len(waiting) == len(sent)
     assert any("failed 5 times in a row" in row["reason"] for row in waiting)
     (line,) = closed.counter.traffic.describe()["lines"]
-    assert (line["line"], line["breaker"]) == ("webhook:plain", "open")
+    assert (line["line"], line["breaker"]) == ("webhook:sure", "open")
 
     closed.server.usual = ANSWER
     closed.clock.leap(seconds=61)
@@ -43,7 +43,7 @@ async def test_an_open_breaker_keeps_deliveries_and_counts_no_attempt(closed: Of
 async def test_a_restart_does_not_forget_an_open_breaker(closed: Office) -> None:
     closed.server.usual = FAIL
     await closed.open(workers=1)
-    await closed.accept(delivery())
+    await closed.accept(delivery("sure:anna"))
     while len(closed.server.requests) < RULES.failures:
         await closed.hurry()
         await closed.until_settled()

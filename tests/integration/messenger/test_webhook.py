@@ -12,6 +12,7 @@ from butlers.channels.answers import retry_after
 from butlers.channels.webhook import Hook, WebhookChannel, sign
 from butlers.domain.errors import (
     ButlersError,
+    ChannelFailed,
     ChannelBusy,
     ChannelUnavailable,
     DeliveryRefused,
@@ -89,6 +90,15 @@ async def test_each_answer_means_one_thing(
         await channel(server.url).send(delivery())
     assert type(said.value) is kind
     assert len(server.requests) == 1  # nothing is followed, nothing repeated
+
+
+@pytest.mark.parametrize("code", [409, 500, 501])
+async def test_who_takes_one_key_once_has_said_that_it_failed(
+    server: WebhookServer, code: int
+) -> None:
+    server.script(status(code))
+    with pytest.raises(ChannelFailed):
+        await channel(server.url).send(delivery("sure:anna"))
 
 
 async def test_who_does_not_answer_in_time_is_uncertain(server: WebhookServer) -> None:

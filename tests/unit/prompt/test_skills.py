@@ -29,6 +29,7 @@ from butlers.prompt import (
     Tool,
     ToolContext,
     ToolResult,
+    VerbatimSkill,
 )
 from butlers.skills import packs
 from support.skills import write_files, write_skill_md
@@ -412,3 +413,76 @@ def test_a_ref_in_the_prompt_is_never_a_template(tmp_path: Path) -> None:
     made = Prompt(PromptTemplate[None](ns="n", key="k", sections=[section])).bind(Language())
     opened = made.render(visibility={"skills.one": SectionVisibility.FULL})
     assert opened.text.endswith("### 1.1. one (skills.one)\n\nCosts $5.")
+
+
+# -- what the prompt says and what the file says are the same ------------------------------------------
+
+
+def both(tmp_path: Path, skill: Skill[Any], **overrides: str) -> tuple[str, str]:
+    """A skill's text in the prompt, and in its file."""
+    section = SkillsSection(skills=[skill])
+    template = PromptTemplate[None](ns="t", key="t", sections=[section])
+    prompt = Prompt(template, overrides=overrides).bind(Language("rust"))
+    full = {"skills.code-review": SectionVisibility.FULL}
+    (file,) = section.install_skills(
+        skills_dir=tmp_path,
+        params_lookup=prompt.params_lookup(section),
+        overrides=prompt.overrides_below("skills"),
+    )
+    return prompt.render(visibility=full).text, (file / "SKILL.md").read_text()
+
+
+@pytest.mark.parametrize("default", [None, Language("python")], ids=["bound", "with a default"])
+def test_a_section_in_a_skill_is_filled_alike_in_the_prompt_and_in_the_file(
+    tmp_path: Path, default: Language | None
+) -> None:
+    child = MarkdownSection[Language](
+        title="More", key="more", template="In $language.", default_params=default
+    )
+    for text in both(tmp_path, a_skill(children=[child])):
+        assert "In rust." in text
+
+
+def test_a_section_in_a_skill_is_left_out_alike(tmp_path: Path) -> None:
+    child = MarkdownSection[Language](
+        title="More",
+        key="more",
+        template="In $language.",
+        enabled=lambda params: params.language != "rust",
+    )
+    for text in both(tmp_path, a_skill(children=[child])):
+        assert "In rust." not in text
+
+
+def test_another_text_for_a_section_in_a_skill_is_in_both(tmp_path: Path) -> None:
+    child = MarkdownSection(title="More", key="more", template="first")
+    override = {"skills.code-review.more": "second"}
+    for text in both(tmp_path, a_skill(children=[child]), **override):
+        assert "second" in text
+        assert "first" not in text
+
+
+class Guide(MarkdownSection[Language]):
+    """Its params are named by the class that it inherits from."""
+
+
+def test_params_are_known_by_inheritance_too() -> None:
+    guide = Guide(title="Guide", key="guide", template="In $language.")
+    template = PromptTemplate[None](ns="t", key="t", sections=[guide])
+    assert "In rust." in Prompt(template).bind(Language("rust")).render().text
+
+
+@pytest.mark.parametrize("title", ["Ops 👩‍💻", "Ops\u00a0Tools", "Ops\tTools\n", "\x1b[2J"])
+def test_a_title_of_somebody_elses_is_made_to_fit(title: str) -> None:
+    made = VerbatimSkill(
+        name="ops",
+        description="PID is $$",
+        title=title,
+        template="$x",
+        key="ops",
+        summary="PID is $$",
+    )
+    assert made.title.split()
+    assert "\n" not in made.title
+    assert "\x1b" not in made.title
+    assert made.render_summary(SkillParams()) == "PID is $$", "a text from a file is no template"
