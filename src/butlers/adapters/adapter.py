@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -77,7 +78,8 @@ class PromptAdapter:
         budget: Budget | None = None,
     ) -> PromptResponse[OutputT]:
         limits = self._limits(session, deadline)
-        args = self.budget_args(budget or Budget())
+        allowed = budget or Budget()
+        self.budget_args(allowed)  # refuses what this CLI can not be held to
         executable = self._executable()
         with ExitStack() as stack:
             home = stack.enter_context(open_home(self.skills_folder, self.config.cwd))
@@ -90,8 +92,8 @@ class PromptAdapter:
                     f"nothing of {prompt.template.name} is shown: there is nothing to ask",
                     hint="give it a section that says what is to be done",
                 )
-            run = _Run(self, home, desk, limits, args, self.runtime(executable))
-            response: PromptResponse[OutputT] = await run.to_the_end(budget or Budget())
+            run = _Run(self, home, desk, limits, allowed, self.runtime(executable))
+            response: PromptResponse[OutputT] = await run.to_the_end()
         template = prompt.template
         session.bus.publish(
             PromptExecuted(
@@ -162,11 +164,11 @@ class _Run:
     home: Home
     desk: Desk
     limits: Limits
-    args: tuple[str, ...]
+    budget: Budget
     cli: CliRuntime
     results: list[SessionResult] = field(default_factory=list)
 
-    async def to_the_end(self, budget: Budget) -> PromptResponse[Any]:
+    async def to_the_end(self) -> PromptResponse[Any]:
         while True:
             stuck = asyncio.Event()
             always = self.adapter.config.disclosure is Disclosure.RESTART
@@ -175,12 +177,15 @@ class _Run:
                 result = await self._once(server, stuck)
             await self.desk.settle()
             self.results.append(result)
-            self._hold_to(budget)
-            if result.ok or (result.text and result.outcome in self._forgiven(bridge)):
+            self._hold_to(self.budget)
+            anew = stuck.is_set() or bridge.owes_list
+            well = result.ok or (result.text and result.outcome in self._forgiven(bridge))
+            if well and not bridge.owes_list:
                 return self._response(result)
-            if not stuck.is_set():
+            if not anew:
                 raise failure(result)
             # Each time at least one section more is open, so this ends.
+            self._hold_what_is_unknown(self.budget)
 
     def _forgiven(self, bridge: Bridge) -> tuple[Outcome, ...]:
         """What is no failure of a prompt: it was told what it was refused, and answered all the same. And a
@@ -194,7 +199,7 @@ class _Run:
             self._grants(),
             self._left(),
             self.adapter.config.model,
-            self.args,
+            self.adapter.budget_args(self._left_of(self.budget)),
             skills=bool(self.home.skills),
         )
         self._tell_rendered()
@@ -258,6 +263,29 @@ class _Run:
                 f"{tokens} tokens were used, and {budget.max_total_tokens} were allowed",
                 hint="allow it more, or ask for less",
             )
+
+    def _hold_what_is_unknown(self, budget: Budget) -> None:
+        """A run that was cut off may not have said what it used: then nobody can say what is left."""
+        used = self.results[-1].usage
+        unknown = (budget.max_cost_usd is not None and used.cost_usd is None) or (
+            budget.max_total_tokens is not None and used.input_tokens is None
+        )
+        if unknown:
+            raise OverBudget(
+                "it has to begin anew, and what was used so far is not known",
+                hint="leave disclosure as it is, or give it a number of turns and a deadline",
+            )
+
+    def _left_of(self, budget: Budget) -> Budget:
+        """A turn that was cut off counts with each of its calls, which are no fewer than its turns."""
+        cost, turns = budget.max_cost_usd, budget.max_turns
+        spent = sum((one.usage.cost_usd or Decimal(0) for one in self.results), Decimal(0))
+        called = sum(len(one.tool_calls) for one in self.results)
+        return replace(
+            budget,
+            max_cost_usd=None if cost is None else max(cost - spent, Decimal(0)),
+            max_turns=None if turns is None else max(turns - called, 1),
+        )
 
     def _response(self, result: SessionResult) -> PromptResponse[Any]:
         kind = self.desk.rendered.output_type

@@ -57,6 +57,7 @@ class Bridge(Middleware):
         self._relist_s = relist_s
         self.reached = False  # by the client
         self._stuck = False
+        self._awaited = False  # a list of the client, which was not waited for
         self._token = secrets.token_urlsafe(32)
         self._listed = asyncio.Event()
         self._bus = InMemorySubscriptionBus()
@@ -116,6 +117,8 @@ class Bridge(Middleware):
         return await self._listen_handler(context, params)
 
     async def _call(self, tool: PromptTool[Any, Any], arguments: dict[str, Any]) -> str:
+        if self.owes_list and not self._stuck:
+            self._give_up()  # it has asked the model again, and not us before
         if self._stuck:
             raise ToolError("this run is over; another one begins")
         answer = await self._desk.call(tool, arguments)
@@ -139,6 +142,7 @@ class Bridge(Middleware):
             await context.send_notification(mt.ToolListChangedNotification())
         known = context.session.client_params
         if known and known.client_info.name.startswith(LISTS_BY_ITSELF):
+            self._awaited = True
             return
         try:
             async with asyncio.timeout(self._relist_s):
@@ -148,6 +152,11 @@ class Bridge(Middleware):
         else:
             took_s = clock() - told
             await asyncio.sleep(min(max(SETTLE_S, SETTLE_TIMES * took_s), SETTLE_MOST_S))
+
+    @property
+    def owes_list(self) -> bool:
+        """Whether tools have appeared that the client, who lists by itself, never listed."""
+        return self._awaited and not self._listed.is_set()
 
     def _give_up(self) -> None:
         """From here on nothing more is called in this run: the next one would not know of it."""

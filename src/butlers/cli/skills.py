@@ -223,13 +223,12 @@ def install(
     from butlers.skills.install import Installer
 
     def agrees(offer: Offer) -> bool:
-        print_offer(offer)
         if yes:
             return True
         return sys.stdin.isatty() and typer.confirm(f"install {offer.skill.label}?", err=True)
 
     found = git_source(source, commit) or Path(source)
-    installed = Installer(open_registry(), owner, version).install(found, agrees)
+    installed = Installer(open_registry(), owner, version).install(found, agrees, print_offer)
     typer.echo(f"installed {installed.id}: {', '.join(installed.versions)}")
 
 

@@ -7,7 +7,8 @@ all that is wrong with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from butlers.domain.errors import ButlersError, InvalidSkill
 from butlers.skills import packs
 from butlers.skills.catalogue import Registered, State
 from butlers.skills.faults import telling
+from butlers.skills.findings import printable
 from butlers.skills.making import Draft, is_in_the_making, made, manifest_of
 from butlers.skills.registry import NewSkill
 from butlers.skills.rules import check
@@ -56,7 +58,6 @@ class SkillMaker:
         folder = self.shelf.custom.parent
         if not folder.is_dir():
             return
-        await self.take_all()
         watching = awatch(
             folder,
             watch_filter=self._concerns,
@@ -65,11 +66,12 @@ class SkillMaker:
             rust_timeout=LOOKS_UP_MS,
         )
         try:
+            await self.take_all()
             async for changes in watching:
                 for name in sorted({self._folder_of(path) for _change, path in changes}):
                     await self.take(name)
-        except OSError as error:
-            log.error("skills are not watched", error=str(error))
+        except Exception:
+            log.exception("skills are not watched any more", folder=str(folder))
 
     async def take_all(self) -> None:
         custom = self.shelf.custom
@@ -78,16 +80,21 @@ class SkillMaker:
                 await self.take(path.name)
 
     async def take(self, name: str) -> None:
-        """Register the folder of this name, or say what is wrong with it, once."""
+        """Register the folder of this name, or say what is wrong with it, once. Never raises for a folder:
+        the next one is to be taken too."""
         folder = self.shelf.custom / name
-        if not folder.is_dir():
-            self.invalid.pop(name, None)
-            return
         try:
+            if not await asyncio.to_thread(folder.is_dir):
+                self.invalid.pop(name, None)
+                return
             async with self._turn:
                 registered, created, version = await asyncio.to_thread(self._take, folder)
         except ButlersError as error:
-            await self._tell_invalid(name, error)
+            await self._tell_invalid(name, error.message)
+            return
+        except Exception as error:
+            log.exception("skill not taken", folder=printable(name))
+            await self._tell_invalid(name, f"it could not be read: {error!r}")
             return
         self.invalid.pop(name, None)
         if created:
@@ -133,14 +140,25 @@ class SkillMaker:
 
     async def _tell_created(self, registered: Registered, version: str) -> None:
         folder = packs.pack_path(self.shelf.registry.home, registered.id, version, registered.owner)
-        manifest = await asyncio.to_thread(manifest_of, folder)
-        told = {"skill": manifest, "createdBy": registered.owner, "state": str(State.DRAFT)}
-        await self.announce(CREATED, told)
+        with _surviving(CREATED, registered.id):
+            manifest = await asyncio.to_thread(manifest_of, folder)
+            told = {"skill": manifest, "createdBy": registered.owner, "state": str(State.DRAFT)}
+            await self.announce(CREATED, told)
 
-    async def _tell_invalid(self, name: str, error: ButlersError) -> None:
-        if self.invalid.get(name) == error.message:
+    async def _tell_invalid(self, name: str, errors: str) -> None:
+        if self.invalid.get(name) == errors:
             return
-        self.invalid[name] = error.message
-        await self.announce(
-            INVALID, {"folder": name, "createdBy": self.shelf.butler, "errors": error.message}
-        )
+        self.invalid[name] = errors
+        with _surviving(INVALID, name):
+            await self.announce(
+                INVALID, {"folder": name, "createdBy": self.shelf.butler, "errors": errors}
+            )
+
+
+@contextmanager
+def _surviving(event: str, name: str) -> Iterator[None]:
+    """What was registered is registered, and the next is still taken, though nobody could be told."""
+    try:
+        yield
+    except Exception:
+        log.exception("skill not announced", about=event, skill=printable(name))

@@ -76,6 +76,7 @@ class ButlerSkills:
         self.servers = tuple(
             PackServer(pack, server, self.runner, self.variables)
             for pack in self.shelf.packs()
+            if not pack.draft
             for server in pack.skill.mcp_servers
         )
         await asyncio.gather(*(server.discover() for server in self.servers))
@@ -107,7 +108,7 @@ class ButlerSkills:
         changed = pack.name in self._changed
         return {
             "skill": pack.skill.label,
-            "state": "failed" if changed or broken else "loaded",
+            "state": "failed" if changed or broken else "draft" if pack.draft else "loaded",
             **({"error_code": "skill_changed"} if changed else {}),
             **({"failed_servers": broken} if broken else {}),
             **({"missing": list(self.missing[pack.name])} if pack.name in self.missing else {}),
@@ -116,8 +117,9 @@ class ButlerSkills:
     # -- in a session ----------------------------------------------------------------------------
 
     async def prompt_text(self) -> str:
-        """What the packs add to the system prompt. One that has changed adds nothing, and is told."""
-        packs = self.shelf.packs()
+        """What the packs add to the system prompt. One that has changed adds nothing, and is told; nor does
+        a draft, which nobody but a model has seen yet."""
+        packs = [pack for pack in self.shelf.packs() if not pack.draft]
         if not packs:
             return ""
         good, changed = await asyncio.to_thread(unchanged, packs)

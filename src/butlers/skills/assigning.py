@@ -6,6 +6,8 @@ from typing import Any
 
 from butlers.config.butler import ButlerConfig
 from butlers.config.packs import name_pack, source_file
+from butlers.domain.errors import SkillUnresolved
+from butlers.skills.catalogue import State
 from butlers.skills.registry import SkillRegistry
 from butlers.skills.resolver import resolve
 
@@ -16,7 +18,13 @@ def assign(registry: SkillRegistry, config: ButlerConfig, wanted: str) -> dict[s
     name = wanted.partition("@")[0]
     others = [pack for pack in config.skills.packs if pack.partition("@")[0] != name]
     found = resolve(catalogue, config.name, [*others, wanted])
-    label = next(pack.label for pack in found.packs if pack.id == name)
+    given = next(pack for pack in found.packs if pack.id == name)
+    label = given.label
+    if catalogue.get(given.id).release(given.version).state is State.DRAFT:
+        raise SkillUnresolved(
+            f"{label} is a draft of {given.owner}, and is not given to a butler",
+            hint=f"`butlers skills approve {label}` first",
+        )
     file = source_file(config, registry.home)
     changed = name_pack(file, label)
     return {"skill": label, "butler": config.name, "file": str(file), "changed": changed}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from butlers.config.locate import Place
-from butlers.domain.diagnostic import Diagnostic
+from butlers.domain.diagnostic import Diagnostic, Severity
 from butlers.skills.codes import RULES
 
-# More would not help the person who mends the file, and a stranger's file could make thousands.
+# Of each severity. More would not help the person who mends the file, and a stranger's file could make
+# thousands; counted apart, so that warnings never keep an error from being told.
 MAX_FINDINGS = 100
 
 
@@ -17,6 +19,10 @@ MAX_FINDINGS = 100
 class Findings:
     file: Path
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    _told: Counter[Severity] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._told = Counter(found.severity for found in self.diagnostics)
 
     def add(
         self,
@@ -28,13 +34,15 @@ class Findings:
         hint: str | None = None,
         file: Path | None = None,
     ) -> None:
-        if len(self.diagnostics) >= MAX_FINDINGS:
+        severity = RULES[code].severity
+        if self._told[severity] >= MAX_FINDINGS:
             return
+        self._told[severity] += 1
         line, column = (at.line, at.column) if at else (None, None)
         self.diagnostics.append(
             Diagnostic(
                 code,
-                RULES[code].severity,
+                severity,
                 printable(message),
                 Path(printable(str(file or self.file))),
                 printable(entry) if entry else None,

@@ -52,10 +52,17 @@ class Installer:
     owner: str
     version: str | None = None
 
-    def install(self, source: Path | GitSource, agrees: Callable[[Offer], bool]) -> Registered:
-        """Register what the source holds, if whoever is asked agrees to what it could do."""
+    def install(
+        self,
+        source: Path | GitSource,
+        agrees: Callable[[Offer], bool],
+        show: Callable[[Offer], None] = lambda offer: None,
+    ) -> Registered:
+        """Register what the source holds, if whoever is asked agrees to what it could do. It is shown in any
+        case; an update that can do no more than before is not asked about."""
         with _private_copy(source) as folder:
             offer = self.offer(folder)
+            show(offer)
             if offer.needs_consent and not agrees(offer):
                 raise SkillConsentMissing(
                     f"{offer.skill.label} was not installed: nobody agreed to what it could do",

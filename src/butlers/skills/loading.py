@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from butlers.domain.errors import InvalidSkill, SkillError, SkillUnresolved
-from butlers.skills.catalogue import Catalogue
+from butlers.skills.catalogue import Catalogue, State
 from butlers.skills.reader import read_skill
 from butlers.skills.registry import SkillRegistry
 from butlers.skills.resolver import Resolution, Resolved, resolve
@@ -22,6 +22,7 @@ class Loaded:
     resolved: Resolved
     folder: Path
     skill: Skill
+    draft: bool = False  # when it was loaded
 
     @property
     def id(self) -> str:
@@ -104,4 +105,5 @@ def _read(registry: SkillRegistry, pack: Resolved, catalogue: Catalogue) -> Load
     skill = read_skill(folder).skill
     if skill is None:
         raise InvalidSkill(f"{folder} holds no skill")
-    return Loaded(pack, folder, skill)
+    state = catalogue.get(pack.id).release(pack.version).state
+    return Loaded(pack, folder, skill, state is State.DRAFT)

@@ -9,6 +9,7 @@ from typing import Any
 
 from butlers.config.files import replace_file
 from butlers.domain.errors import SkillRegistryBroken
+from butlers.skills.faults import telling
 from butlers.skills.resolver import Resolution, Resolved
 
 LOCK_FILE = "skills.lock"
@@ -34,10 +35,11 @@ def write_lock(file: Path, resolution: Resolution) -> None:
 
 def read_lock(file: Path) -> Mapping[str, Resolved]:
     """What was locked, by id; empty without a lock file."""
-    try:
-        content = file.read_bytes()
-    except FileNotFoundError:
-        return {}
+    with telling(file):
+        try:
+            content = file.read_bytes()
+        except FileNotFoundError:
+            return {}
     try:
         packs = [_pack(entry) for entry in json.loads(content)["packs"]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:

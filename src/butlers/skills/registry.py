@@ -21,10 +21,11 @@ from butlers.domain.errors import (
     SkillTaken,
     SkillVersionTaken,
 )
-from butlers.skills import packs
+from butlers.skills import names, packs
 from butlers.skills.catalogue import Catalogue, Registered, Release, State, ordered, parse_catalogue
 from butlers.skills.digest import digest_folder
 from butlers.skills.faults import telling
+from butlers.skills.findings import shown
 from butlers.skills.formats import manifest
 from butlers.skills.rules import check
 from butlers.skills.skill import Skill
@@ -234,13 +235,30 @@ def _complete(new: NewSkill, staged: Path) -> Skill:
             hint=f'write "owner": "{new.by}"',
         )
     if skill.has_manifest:
+        require_label(skill)
         return skill
     skill = skill.evolve(
         owner=skill.owner or new.by or new.owner,
         version=skill.version or new.version,
         has_manifest=True,
     )
-    for path, content in manifest.FORMAT.render(skill).items():
+    rendered = manifest.FORMAT.render(skill)
+    require_label(skill)
+    for path, content in rendered.items():
         (staged / path).write_bytes(content)
         (staged / path).chmod(0o444)
     return skill
+
+
+def require_label(skill: Skill) -> None:
+    """Both become a path here, so they are looked at here, whatever was checked before."""
+    if not names.is_id(skill.name):
+        raise InvalidSkill(
+            f"{shown(skill.name)} can not be the id of a skill",
+            hint="lower-case words joined by single hyphens",
+        )
+    if skill.version is None or not names.is_version(skill.version):
+        raise InvalidSkill(
+            f"{shown(skill.version or '')} can not be the version of a skill",
+            hint="MAJOR.MINOR.PATCH, such as 1.0.0",
+        )

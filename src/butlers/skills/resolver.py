@@ -19,7 +19,7 @@ from butlers.domain.errors import (
 from butlers.skills.catalogue import Catalogue, Registered, Release, State
 from butlers.skills.versions import Requirement, parse_requirement
 
-MAX_PACKS = 200
+MAX_PACKS = 200  # of a butler, and that one of them needs
 MAX_STEPS = 20_000
 
 
@@ -63,7 +63,10 @@ def resolve(
     requirements: Sequence[str],
     locked: Mapping[str, Resolved] | None = None,
 ) -> Resolution:
-    """What the butler's packs come to; ``locked`` ones are kept where they still fit."""
+    """What the butler's packs come to; ``locked`` ones are kept where they still fit.
+
+    A draft is had by its maker only, and only where the maker's configuration names that very version.
+    """
     wanted = []
     for written in requirements:
         requirement = parse_requirement(written)
@@ -73,7 +76,8 @@ def resolve(
                 hint='such as "mail-tools@1.0.0" or "mail-tools@^1.2"',
             )
         wanted.append(Wanted(requirement, (butler,)))
-    solver = _Solver(catalogue, butler, locked or {})
+    named = frozenset(str(one.requirement) for one in wanted if one.requirement.exact)
+    solver = _Solver(catalogue, butler, named, locked or {})
     chosen = solver.solve(tuple(wanted), {})
     if chosen is None:
         raise solver.failure or SkillUnresolved()
@@ -87,6 +91,7 @@ class _Solver:
 
     catalogue: Catalogue
     butler: str
+    named: frozenset[str]  # the exact versions of its configuration
     locked: Mapping[str, Resolved]
     failure: SkillUnresolved | SkillNotFound | None = None
     steps: int = 0
@@ -94,20 +99,20 @@ class _Solver:
     def solve(
         self, pending: tuple[Wanted, ...], chosen: dict[str, _Choice]
     ) -> dict[str, _Choice] | None:
+        """One level deeper for each pack that is chosen, of which there are at most MAX_PACKS."""
+        for number, wanted in enumerate(pending, start=1):
+            self._count(chosen)
+            taken = chosen.get(wanted.requirement.name)
+            if (circle := _circle(wanted)) is not None:
+                self._fail(SkillCycle(f"packs depend on each other in a circle: {circle}"))
+                return None
+            if taken is None:
+                return self._choose(wanted, pending[number:], chosen)
+            if not wanted.requirement.holds(taken.release.version):
+                self._fail(_conflict(taken, wanted))
+                return None
         self._count(chosen)
-        if not pending:
-            return chosen
-        wanted, rest = pending[0], pending[1:]
-        taken = chosen.get(wanted.requirement.name)
-        if (circle := _circle(wanted)) is not None:
-            self._fail(SkillCycle(f"packs depend on each other in a circle: {circle}"))
-        elif taken is None:
-            return self._choose(wanted, rest, chosen)
-        elif wanted.requirement.holds(taken.release.version):
-            return self.solve(rest, chosen)
-        else:
-            self._fail(_conflict(taken, wanted))
-        return None
+        return chosen
 
     def _choose(
         self, wanted: Wanted, rest: tuple[Wanted, ...], chosen: dict[str, _Choice]
@@ -116,6 +121,14 @@ class _Solver:
         if skill is None:
             return None
         for release in self._candidates(skill, wanted):
+            if len(release.dependencies) > MAX_PACKS:
+                self._fail(
+                    SkillUnresolved(
+                        f"{skill.id}@{release.version} needs more than {MAX_PACKS} packs: {wanted}",
+                        hint="let it need fewer; a butler has no more than that",
+                    )
+                )
+                continue
             choice = _Choice(wanted, skill, release)
             found = self.solve((*choice.below(), *rest), {**chosen, skill.id: choice})
             if found is not None:
@@ -150,7 +163,7 @@ class _Solver:
         usable = [
             release
             for release in fitting
-            if release.state is State.APPROVED or skill.owner == self.butler
+            if release.state is State.APPROVED or self._names_its_own(skill, release)
         ]
         if not fitting:
             self._fail(
@@ -160,10 +173,11 @@ class _Solver:
                 )
             )
         elif not usable:
+            label = f"{skill.id}@{fitting[0].version}"
             self._fail(
                 SkillUnresolved(
-                    f"{skill.id}@{fitting[0].version} is a draft of {skill.owner}: {wanted}",
-                    hint="only its maker may use it until a person approves it",
+                    f"{label} is a draft of {skill.owner}: {wanted}",
+                    hint=f"`butlers skills approve {label}` first: a draft is its maker's only",
                 )
             )
         kept = self.locked.get(skill.id)
@@ -180,6 +194,9 @@ class _Solver:
                     hint="find out who changed it; then remove the lock to take what is registered",
                 )
             yield release
+
+    def _names_its_own(self, skill: Registered, release: Release) -> bool:
+        return skill.owner == self.butler and f"{skill.id}@{release.version}" in self.named
 
     def _fail(self, failure: SkillUnresolved | SkillNotFound) -> None:
         self.failure = self.failure or failure

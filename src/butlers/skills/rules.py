@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from butlers.domain.diagnostic import Diagnostic, Severity
 from butlers.domain.errors import SkillError, SkillTooLarge
 from butlers.skills import content, names
-from butlers.skills.findings import Findings, shown
+from butlers.skills.findings import Findings, printable, shown
 from butlers.skills.formats.base import Reading
 from butlers.skills.reader import read_skill
 from butlers.skills.skill import Skill
@@ -40,9 +40,9 @@ class Checked:
 
     def errors_in(self, folder: Path) -> tuple[Diagnostic, ...]:
         """The errors of this copy, told as if they were in the folder that it was copied from."""
+        here, there = (Path(printable(str(path))) for path in (self.folder, folder))
         return tuple(
-            replace(found, file=folder / found.file.relative_to(self.folder))
-            for found in self.errors
+            replace(found, file=there / found.file.relative_to(here)) for found in self.errors
         )
 
     @property

@@ -9,17 +9,27 @@ from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 
-from butlers.domain.errors import SkillChanged, SkillError, SkillNotFound, SkillTaken
+import structlog
+
+from butlers.domain.errors import (
+    SkillChanged,
+    SkillError,
+    SkillInstallationError,
+    SkillNotFound,
+    SkillTaken,
+)
 from butlers.skills import packs
 from butlers.skills.catalogue import Registered, State
 from butlers.skills.installer import AGENTS_FOLDER, CLAUDE_FOLDER, Mount, SkillInstaller
-from butlers.skills.loading import Failed, Loading, load_packs
+from butlers.skills.loading import Failed, Loaded, Loading, load_packs
 from butlers.skills.lock import LOCK_FILE, read_lock
-from butlers.skills.reader import read_skill
+from butlers.skills.reader import REFLEX_FILE, read_skill
 from butlers.skills.registry import SkillRegistry
 from butlers.skills.scan import SkillScanner
 from butlers.skills.scripts import Pack
 from butlers.skills.skill import Skill
+
+log = structlog.get_logger()
 
 FOLDER = "skills"
 CUSTOM = "custom"  # below it: what the butler makes itself
@@ -90,12 +100,16 @@ class Shelf:
     @property
     def offers(self) -> bool:
         """Whether there is anything to list, or a place for what sessions make."""
-        return bool(self.given() or self.custom.is_dir())
+        return bool(self.given() or self._has_room())
 
     def packs(self) -> tuple[Shelved, ...]:
         """What the configuration names, each after all it depends on."""
         return tuple(
-            Shelved(Pack(loaded.folder, loaded.skill, loaded.resolved.digest), Origin.PACK)
+            Shelved(
+                Pack(loaded.folder, loaded.skill, loaded.resolved.digest),
+                Origin.PACK,
+                loaded.draft and self._is_still_a_draft(loaded),
+            )
             for loaded in self.loading.packs
         )
 
@@ -121,13 +135,37 @@ class Shelf:
         raise SkillNotFound(f"there is no skill {name!r} here", hint=f"there are: {there}")
 
     def mount(self, home: Path) -> tuple[Path, ...]:
-        """Copy all of them to where the CLIs look below HOME; the folders where they are."""
+        """Copy all that can be to where the CLIs look below HOME; the folders where they are."""
         mounts = [_mount(shelved) for shelved in self.skills()]
-        if not mounts:
-            return ()
-        for folder in (CLAUDE_FOLDER, AGENTS_FOLDER):
-            SkillInstaller(home / folder, self.shared).install(mounts)
-        return (home / CLAUDE_FOLDER, home / AGENTS_FOLDER)
+        folders = (home / CLAUDE_FOLDER, home / AGENTS_FOLDER)
+        return tuple(folder for folder in folders if self._mount_into(folder, mounts))
+
+    def _mount_into(self, folder: Path, mounts: Sequence[Mount]) -> bool:
+        """Whether any is there now; one that can not be copied is left out and told by its name."""
+        mounted = False
+        for mount in mounts:
+            try:
+                SkillInstaller(folder, self.shared).install([mount])
+            except SkillInstallationError as error:
+                log.warning("skill not mounted", skill=mount.name, error=error.message)
+            else:
+                mounted = True
+        return mounted
+
+    def _has_room(self) -> bool:
+        """Whether sessions may make skills here: not where the folder is there for reflexes only."""
+        folder = self.directory / FOLDER
+        if self.custom.is_dir():
+            return True
+        return folder.is_dir() and not any(folder.glob(f"*/{REFLEX_FILE}"))
+
+    def _is_still_a_draft(self, loaded: Loaded) -> bool:
+        """A person may have approved it since the start."""
+        try:
+            release = self.registry.get(loaded.id).release(loaded.resolved.version)
+        except SkillError:
+            return True
+        return release.state is State.DRAFT or release.digest != loaded.resolved.digest
 
     def _own(self) -> Iterator[Shelved]:
         if not self._scanner.root.is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from butlers.skills.catalogue import Catalogue, Registered
+from butlers.skills.catalogue import Catalogue, Registered, Release, State
 from butlers.skills.versions import Requirement, parse_requirement
 
 
@@ -45,7 +45,14 @@ class Usage:
 
 def best(skill: Registered, requirement: Requirement) -> str | None:
     """The newest registered version that the requirement takes."""
-    return next((version for version in skill.versions if requirement.holds(version)), None)
+    taken = (release.version for release in skill.releases.values() if takes(requirement, release))
+    return next(taken, None)
+
+
+def takes(requirement: Requirement, release: Release) -> bool:
+    """A draft is taken by its exact version only."""
+    usable = release.state is State.APPROVED or requirement.exact is not None
+    return usable and requirement.holds(release.version)
 
 
 def dependents(catalogue: Catalogue, name: str, version: str, gone: Sequence[str]) -> Iterator[str]:
@@ -59,6 +66,8 @@ def dependents(catalogue: Catalogue, name: str, version: str, gone: Sequence[str
                 requirement = parse_requirement(written)
                 if requirement is None or requirement.name != name:
                     continue
-                rest = [found for found in skill.versions if found not in gone]
-                if requirement.holds(version) and not any(map(requirement.holds, rest)):
+                rest = [found for key, found in skill.releases.items() if key not in gone]
+                if takes(requirement, skill.release(version)) and not any(
+                    takes(requirement, found) for found in rest
+                ):
                     yield f"{other.id}@{release.version}"

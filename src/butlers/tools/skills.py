@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -151,7 +151,7 @@ def skill_specs(skills: ButlerSkills) -> Iterator[ToolSpec]:
     yield from map(spec_of, OWNERS)
     if not skills.shelf.offers:
         return
-    catalogue = _catalogue(skills.shelf.given())
+    catalogue = _catalogue([shelved for shelved in skills.shelf.given() if not shelved.draft])
     for function in TOOLS:
         spec = spec_of(function)
         about = (
@@ -160,7 +160,7 @@ def skill_specs(skills: ButlerSkills) -> Iterator[ToolSpec]:
         yield replace(spec, about=about)
 
 
-def _catalogue(skills: tuple[Shelved, ...]) -> str:
+def _catalogue(skills: Sequence[Shelved]) -> str:
     """The names and what each is for, as far as there is room."""
     lines: list[str] = []
     left = CATALOGUE

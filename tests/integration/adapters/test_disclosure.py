@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 
 import httpx
 import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
+from mcp_types import Implementation
 
-from butlers.adapters import Disclosure
+from butlers.adapters import Budget, Disclosure
 from butlers.adapters.bridge import Bridge
 from butlers.adapters.desk import Desk
+from butlers.domain.errors import OverBudget
 from butlers.prompt import MarkdownSection, SkillExpanded, Tool
 from butlers.prompt.disclosure import OPENER
 from integration.adapters.conftest import ADAPTERS, Adapt
@@ -109,6 +112,44 @@ async def test_a_client_that_does_not_list_again_is_begun_anew() -> None:
     async with bridge.open() as server, Client(server.url, auth=server.token) as client:
         await client.call_tool_mcp("open_sections", {"section_keys": ["skills.linting"]})
     assert stuck == [True]
+
+
+async def test_one_who_lists_by_itself_and_does_not_is_begun_anew_too() -> None:
+    stuck: list[bool] = []
+    linter = Linter()
+    desk = Desk(a_prompt(linter.skill), Heard().session, installed=False)
+    bridge = Bridge(desk, lambda: stuck.append(True))
+    named = Implementation(name="codex-mcp-client", version="1")
+    async with (
+        bridge.open() as server,
+        Client(server.url, auth=server.token, client_info=named, mode="legacy") as client,
+    ):
+        await client.call_tool_mcp("open_sections", {"section_keys": ["skills.linting"]})
+        bridge._listed.clear()  # this client lists to check the answer; the one that it plays did not
+        assert bridge.owes_list
+        with pytest.raises(ToolError, match="another one begins"):
+            await client.call_tool("lint_code", {"paths": ["a"]})
+    assert stuck == [True]
+    assert linter.calls == []
+
+
+@pytest.mark.parametrize("budget", [Budget(max_cost_usd=Decimal(1)), Budget(max_turns=5)], ids=str)
+async def test_a_budget_holds_over_all_runs_of_an_evaluation(
+    adapt: Adapt, model: FakeModel, budget: Budget
+) -> None:
+    linter, heard = Linter(), Heard()
+    model.script = [OPEN, Say("never said")]
+    again = [Use("lint_code", paths=["a.py"]), Say("all linted")]
+    heard.session.bus.subscribe(SkillExpanded, lambda _: setattr(model, "script", again))
+    adapter = adapt("claude-code", disclosure=Disclosure.RESTART)
+    evaluating = adapter.evaluate_async(
+        a_prompt(linter.skill), session=heard.session, budget=budget
+    )
+    if budget.max_cost_usd is None:
+        assert (await evaluating).text == "all linted"
+    else:  # a run that was cut off has not said what it cost
+        with pytest.raises(OverBudget, match="not known"):
+            await evaluating
 
 
 @pytest.mark.scenario("S004-23")

@@ -143,7 +143,8 @@ async def test_an_empty_folder_is_seen_as_one_and_nothing_is_run(open_folder: Op
         ended = await place.trigger()
         (listing,) = results(place)
         assert listing in ("", "(Bash completed with no output)")
-        assert not [name for name in place.model.turns[0].offered if "skill_" in name]
+        offered = place.model.turns[0].offered
+        assert any("skill_create" in name for name in offered), "it may make its first one"
         assert [call["tool"] for call in ended["tool_calls"]] == ["Bash"]
         assert (ended["outcome"], ended["output"]) == ("ok", "There are none.")
 

@@ -176,6 +176,33 @@ def test_install_shows_capabilities_and_needs_a_yes(run: Run, tmp_path: Path) ->
     assert run("list", "--json").json[0]["owner"] == "me"
 
 
+def test_an_update_that_can_do_less_is_shown_and_not_asked(run: Run, tmp_path: Path) -> None:
+    first = write_pack(
+        tmp_path / "one" / "social-media",
+        {"scripts/a.sh": "#!/bin/sh\n"},
+        version="1.0.0",
+        owner="me",
+        scripts=["scripts/a.sh"],
+    )
+    assert run("install", first, "--yes").code == 0
+    second = write_pack(tmp_path / "two" / "social-media", version="1.1.0", owner="me")
+    ran = run("install", second)
+    assert (ran.code, ran.out) == (0, "installed social-media: 1.1.0, 1.0.0\n")
+    assert "adds to 1.0.0 nothing" in ran.err
+    assert "no longer has scripts: scripts/a.sh" in ran.err
+
+
+def test_a_draft_is_not_given_to_its_maker_either(run: Run, tmp_path: Path, home: Path) -> None:
+    own_butler(tmp_path)
+    folder = write_pack(tmp_path / "own" / "a-draft", id="a-draft", version="1.0.0", owner="mine")
+    SkillRegistry(home).register(NewSkill(folder, by="mine", state=State.DRAFT))
+    refused = run("assign", "a-draft@1.0.0", "mine")
+    assert (refused.code, "is a draft of mine" in refused.err) == (1, True)
+    assert "hint: `butlers skills approve a-draft@1.0.0` first" in refused.err
+    assert run("approve", "a-draft@1.0.0").code == 0
+    assert run("assign", "a-draft@1.0.0", "mine").code == 0
+
+
 def test_a_draft_is_approved_and_given_to_a_butler(run: Run, tmp_path: Path, home: Path) -> None:
     registry = SkillRegistry(home)
     draft = NewSkill(pack(tmp_path), by="me", state=State.DRAFT)

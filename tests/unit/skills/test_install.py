@@ -98,6 +98,17 @@ def test_an_update_asks_again_only_when_it_can_do_more(
     assert installer.registry.get("social-media").versions == ("1.2.0", "1.1.0", "1.0.0")
 
 
+def test_the_difference_is_shown_also_when_nothing_is_asked(
+    installer: Installer, tmp_path: Path
+) -> None:
+    asked, seen = Asked(), list[Offer]()
+    installer.install(source(tmp_path, scripts=["scripts/a.sh"]), asked, seen.append)
+    installer.install(source(tmp_path, "1.1.0"), asked, seen.append)
+    assert (len(asked.offers), len(seen)) == (1, 2)
+    assert seen[1].change is not None
+    assert seen[1].change.removed.as_dict()["scripts"] == ["scripts/a.sh"]
+
+
 @pytest.mark.parametrize("kind", ["zip", "gztar"])
 def test_an_archive_is_installed_like_its_folder(
     installer: Installer, tmp_path: Path, kind: str

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ from butlers.domain.errors import (
 )
 from butlers.skills.catalogue import State
 from butlers.skills.reader import read_skill
-from butlers.skills.registry import NewSkill, SkillRegistry
+from butlers.skills.registry import NewSkill, SkillRegistry, require_label
+from butlers.skills.rules import check
+from butlers.skills.skill import Skill
 from support.skills import write_files, write_pack, write_skill_md
 
 START = datetime(2026, 1, 15, 10, tzinfo=UTC)
@@ -263,6 +266,52 @@ def test_a_foreign_owner_can_not_publish(registry: SkillRegistry, tmp_path: Path
         registry.update(mine)
     with pytest.raises(SkillOwnerMismatch):
         registry.register(NewSkill(pack(tmp_path, id="new", owner="built-in").folder, by="health"))
+    assert registry.get("social-media").versions == ("1.0.0",)
+
+
+def test_warnings_never_hide_an_error_and_nothing_leaves_the_home(
+    registry: SkillRegistry, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sources" / "escape"
+    twice = ", ".join(f'"k{n}": 1, "k{n}": 2' for n in range(150))
+    required = '"name": "E", "version": "1.0.0", "description": "x", "owner": "me"'
+    write_files(
+        folder, {"manifest.json": f'{{"id": "../../../escaped", {required}, "x": {{{twice}}}}}'}
+    )
+    checked = check(folder)
+    assert not checked.valid
+    assert [found.code for found in checked.errors] == ["manifest-id"]
+    assert len(checked.diagnostics) < 150
+    with pytest.raises(InvalidSkill):
+        registry.register(NewSkill(folder))
+    assert not list(tmp_path.glob("**/escaped*"))
+    assert registry.list() == ()
+
+
+@pytest.mark.parametrize(("name", "version"), [("../../escaped", "1.0.0"), ("fine", "../../1.0.0")])
+def test_the_registry_itself_refuses_what_would_be_another_path(name: str, version: str) -> None:
+    with pytest.raises(InvalidSkill, match="can not be the"):
+        require_label(Skill(name=name, description="x", version=version))
+
+
+def test_a_version_in_use_is_kept_while_only_a_draft_is_newer(
+    registry: SkillRegistry, tmp_path: Path, packs: dict[str, list[str]]
+) -> None:
+    registry.register(pack(tmp_path, "1.0.0"))
+    registry.register(pack(tmp_path, id="user", dependencies=["social-media@^1"]))
+    newer = replace(pack(tmp_path, "1.1.0"), state=State.DRAFT)
+    registry.update(newer)
+    with pytest.raises(SkillInUse, match=r"user@1\.0\.0"):
+        registry.delete("social-media", "1.0.0")
+    registry.delete("user")
+    packs["mine"] = ["social-media@^1"]
+    with pytest.raises(SkillInUse, match="mine"):
+        registry.delete("social-media", "1.0.0")
+    packs["mine"] = ["social-media@1.1.0"]
+    with pytest.raises(SkillInUse, match="mine"):
+        registry.delete("social-media", "1.1.0")
+    packs["mine"] = ["social-media"]
+    registry.delete("social-media", "1.1.0")
     assert registry.get("social-media").versions == ("1.0.0",)
 
 

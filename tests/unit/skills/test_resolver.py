@@ -137,6 +137,23 @@ def test_a_chain_without_end_in_sight_is_refused() -> None:
         resolve(catalogue(many), "health", ["p0@1.0.0"])
 
 
+def test_very_many_dependencies_are_refused_by_name_or_had() -> None:
+    other = {f"p{n}": {"1.0.0": []} for n in range(1_200)}
+    found = catalogue({"a": {"1.0.0": [f"{name}@1.0.0" for name in other]}} | other)
+    with pytest.raises(SkillUnresolved, match=r"a@1\.0\.0 needs more than 200 packs"):
+        resolve(found, "health", ["a@1.0.0"])
+    with pytest.raises(SkillUnresolved, match="more than 200 packs"):
+        resolve(found, "health", [f"{name}@1.0.0" for name in other])
+    same = catalogue({"a": {"1.0.0": []}})
+    assert labels(same, *["a@^1"] * 1_200) == ["a@1.0.0"]
+    deepest = [f"p{n}" for n in range(200)]
+    chain = {
+        name: {"1.0.0": [f"{after}@1.0.0"] if after else []}
+        for name, after in zip(deepest, [*deepest[1:], ""], strict=True)
+    }
+    assert len(labels(catalogue(chain), "p0@1.0.0")) == 200
+
+
 def test_combinations_without_end_in_sight_are_refused() -> None:
     versions = [f"1.{n}.0" for n in range(12)]
     skills = {f"p{n}": {version: [f"x@1.{n}.0"] for version in versions} for n in range(12)}
@@ -148,9 +165,37 @@ def test_combinations_without_end_in_sight_are_refused() -> None:
 def test_a_draft_is_for_its_maker_only() -> None:
     found = catalogue({"a": {"1.0.0": [], "1.1.0": []}}, draft="a@1.1.0", owner="finance")
     assert labels(found, "a@^1") == ["a@1.0.0"]
-    assert [pack.label for pack in resolve(found, "finance", ["a@^1"]).packs] == ["a@1.1.0"]
-    with pytest.raises(SkillUnresolved, match="draft of finance"):
+    assert [pack.label for pack in resolve(found, "finance", ["a@1.1.0"]).packs] == ["a@1.1.0"]
+    with pytest.raises(SkillUnresolved, match="draft of finance") as error:
         resolve(found, "health", ["a@1.1.0"])
+    assert "`butlers skills approve a@1.1.0`" in (error.value.hint or "")
+
+
+def test_a_draft_is_never_chosen_by_a_range_not_even_for_its_maker() -> None:
+    found = catalogue(
+        {"a": {"1.0.0": [], "1.1.0": []}, "b": {"1.0.0": ["a@1.1.0"]}, "c": {"1.0.0": ["a@^1"]}},
+        draft="a@1.1.0",
+        owner="finance",
+    )
+
+    def got(*packs: str) -> list[str]:
+        return [pack.label for pack in resolve(found, "finance", packs).packs]
+
+    assert got("a@^1") == got("a") == ["a@1.0.0"]
+    with pytest.raises(SkillUnresolved, match="draft of finance"):
+        got("b@1.0.0")  # a pack names it, the configuration does not
+    assert got("c@1.0.0", "a@1.1.0") == ["a@1.1.0", "c@1.0.0"]
+    only = catalogue({"a": {"1.1.0": []}}, draft="a@1.1.0", owner="finance")
+    with pytest.raises(SkillUnresolved, match="draft of finance"):
+        resolve(only, "finance", ["a"])
+
+
+def test_a_draft_of_an_older_lock_is_not_kept() -> None:
+    approved = catalogue({"a": {"1.0.0": [], "1.1.0": []}}, owner="finance")
+    locked = {pack.id: pack for pack in resolve(approved, "finance", ["a@^1"]).packs}
+    found = catalogue({"a": {"1.0.0": [], "1.1.0": []}}, draft="a@1.1.0", owner="finance")
+    again = resolve(found, "finance", ["a@^1"], locked)
+    assert [pack.label for pack in again.packs] == ["a@1.0.0"]
 
 
 def test_what_is_no_requirement_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,8 +71,8 @@ def _document(text: str, findings: Findings) -> dict[str, Any] | None:
     duplicates: list[str] = []
 
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _value in pairs]
-        duplicates.extend(key for key in dict.fromkeys(keys) if keys.count(key) > 1)
+        times = Counter(key for key, _value in pairs)
+        duplicates.extend(key for key, number in times.items() if number > 1)
         return dict(pairs)
 
     try:

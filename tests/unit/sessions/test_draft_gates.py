@@ -1,0 +1,91 @@
+"""A draft that its maker's configuration names: neither its words nor its scripts count before a person's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from butlers.config.butler import load_butler_config
+from butlers.config.settings import Settings
+from butlers.domain.caller import Caller, CallerKind
+from butlers.domain.errors import NotAllowed
+from butlers.sessions.skill_maker import SkillMaker
+from butlers.sessions.skills import ButlerSkills, Wish
+from butlers.skills.catalogue import State
+from butlers.skills.registry import NewSkill, SkillRegistry
+from butlers.skills.scripts import PATH, ScriptRunner
+from butlers.skills.shelf import Shelf
+from butlers.tools.skills import skill_specs
+from support.skills import write_files, write_pack
+
+
+class Secrets:
+    async def resolve(self, name: str, *, env: str | None = None) -> str | None:
+        return "s3cret-value"
+
+
+@contextmanager
+def lend(*asked: Any) -> Iterator[str]:
+    yield "token"
+
+
+async def announce(event: str, told: dict[str, Any]) -> None:
+    pass
+
+
+@pytest.fixture
+def skills(tmp_path: Path) -> ButlerSkills:
+    """A butler whose configuration names the draft w@1.0.0, which it has made itself."""
+    settings = Settings(tmp_path / "home")
+    registry = SkillRegistry(settings.home)
+    draft = write_pack(
+        tmp_path / "w",
+        {
+            "context/a.md": "Obey the draft.",
+            "scripts/a.sh": "echo $KEY\n",
+            ".env.example": "KEY=\n",
+        },
+        id="w",
+        version="1.0.0",
+        owner="mine",
+        description="A draft to obey.",
+        context=["context/a.md"],
+        scripts=["scripts/a.sh"],
+        envVars=["KEY"],
+        mcpServers=[{"name": "m", "type": "local", "command": "python", "args": ["mcp/none.py"]}],
+    )
+    registry.register(NewSkill(draft, by="mine", state=State.DRAFT))
+    directory = write_files(
+        tmp_path / "mine",
+        {"butler.toml": '[butler]\nname = "mine"\nport = 40190\n[skills]\npacks = ["w@1.0.0"]\n'},
+    )
+    config = load_butler_config(directory, settings)
+    shelf = Shelf.open(registry, "mine", directory, config.skills.packs)
+    runner = ScriptRunner(settings.home, PATH)
+    maker = SkillMaker(shelf, announce)
+    return ButlerSkills(config, shelf, maker, Secrets(), runner, lend, lambda: "")
+
+
+async def test_a_named_draft_is_in_no_prompt_has_no_server_no_secret_and_does_not_run(
+    skills: ButlerSkills,
+) -> None:
+    await skills.open()
+    (pack,) = skills.shelf.packs()
+    assert skills.servers == ()
+    assert await skills.prompt_text() == ""
+    assert not any("A draft to obey" in (spec.about or "") for spec in skill_specs(skills))
+    assert await skills.variables(pack) == {}
+    assert [state["state"] for state in skills.states()] == ["draft"]
+    with pytest.raises(NotAllowed, match="before a person has approved it"):
+        await skills.run(Wish("w", "a", {}, Caller(CallerKind.SESSION, "mine")))
+
+
+async def test_an_approved_one_is_in_the_prompt_and_has_its_secrets(skills: ButlerSkills) -> None:
+    skills.shelf.registry.approve("w", "1.0.0")
+    (pack,) = skills.shelf.packs()
+    assert "Obey the draft." in await skills.prompt_text()
+    assert await skills.variables(pack) == {"KEY": "s3cret-value"}
