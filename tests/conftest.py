@@ -68,8 +68,9 @@ def key() -> FleetKey:
 
 
 @pytest.fixture
-def provisioner(admin: Login, key: FleetKey) -> Provisioner:
-    return Provisioner(admin, key)
+def provisioner(admin: Login, key: FleetKey, database_name: str) -> Provisioner:
+    """What all share is in the test's own database: what one test keeps there, no other one meets."""
+    return Provisioner(admin, key, shared_database=database_name)
 
 
 @pytest.fixture(scope="session")

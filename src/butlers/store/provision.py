@@ -168,6 +168,12 @@ class Provisioner:
             original = await connect(self._admin_in(self.shared_database), "butlers:provision")
         except asyncpg.InvalidCatalogNameError:
             return  # no butler shares a database here
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise ProvisioningError(
+                f"the database {self.shared_database!r}, which has the secrets that all share, may"
+                f" not be entered: {error}",
+                hint=f"grant {self.admin.user!r} CONNECT on it",
+            ) from error
         try:
             async with connection.transaction():
                 # First the lock, then the reading: else an older state could overwrite a newer one.

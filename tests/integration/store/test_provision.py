@@ -319,6 +319,25 @@ async def test_createrole_is_enough_for_walls(
             await mine.execute(f"SET ROLE {limited.user}")
 
 
+async def test_shared_secrets_that_may_not_be_read_are_no_missing_secrets(
+    limited: Login, admin: Login, key: FleetKey, database_name: str
+) -> None:
+    """Taken for absent, a butler would start without them and fail at its first work."""
+    others = f"{database_name}_shared"
+    place = Place("health", database_name, "health")
+    async with connected(admin) as connection:
+        await connection.execute(f'CREATE DATABASE "{others}"')
+        await connection.execute(f'REVOKE ALL ON DATABASE "{others}" FROM PUBLIC')
+        try:
+            with pytest.raises(ProvisioningError, match=others) as caught:
+                await Provisioner(limited, key, walls=False, shared_database=others).provision(
+                    place
+                )
+        finally:
+            await connection.execute(f'DROP DATABASE "{others}" WITH (FORCE)')
+    assert f"grant {limited.user!r} CONNECT" in (caught.value.hint or "")
+
+
 async def test_a_database_that_may_not_be_created_is_named(
     limited: Login, key: FleetKey, database_name: str
 ) -> None:
