@@ -1,22 +1,19 @@
-"""Installs each rival, pinned, into a venv outside the clone, and runs its script on our server."""
+"""Other queues on PostgreSQL: each runs its script on our server."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
 
+from benchmarks.rivals.package import Package
 from butlers.store.embedded import EmbeddedPostgres
 
 HERE = Path(__file__).resolve().parent
-PATIENCE_S = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,32 +25,7 @@ class Setting:
     payload: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rival:
-    name: str
-    version: str
-    needs: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.version}"
-
-    def python(self) -> Path | None:
-        """The interpreter of its venv, made on first use; None where it can not be had."""
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = cache / "butlers-bench" / f"{self.name}-{self.version}"
-        python = folder / "bin" / "python"
-        if not (folder / "installed").exists():
-            pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-            pins = [f"{self.name}=={self.version}", *self.needs]
-            try:
-                for step in ([sys.executable, "-m", "venv", str(folder)], [*pip, *pins]):
-                    subprocess.run(step, check=True, capture_output=True, timeout=PATIENCE_S)
-            except (OSError, subprocess.SubprocessError) as error:
-                print(f"{self.name}: {error}", file=sys.stderr)
-                return None
-            (folder / "installed").touch()
-        return python
-
+class Rival(Package):
     async def measure(self, python: Path, setting: Setting) -> tuple[float, float]:
         """Jobs put in and worked off a second, in a new database."""
         database = f"rival_{secrets.token_hex(6)}"
