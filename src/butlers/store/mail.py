@@ -39,20 +39,15 @@ async def search_history(
     limit: int,
 ) -> list[dict[str, Any]]:
     """Sessions in whose prompt or output all the words occur, newest first."""
-    rows = await connection.fetch(
-        """
+    query = """
         SELECT id AS session_id, request_id, trigger_source, prompt, output, outcome, started_at
         FROM sessions
         WHERE prompt || E'\\n' || coalesce(output, '') ILIKE ALL ($1::text[])
           AND ($2::timestamptz IS NULL OR started_at >= $2)
           AND ($3::timestamptz IS NULL OR started_at < $3)
         ORDER BY started_at DESC, id DESC LIMIT $4
-        """,
-        _patterns(words),
-        since,
-        until,
-        limit,
-    )
+        """
+    rows = await connection.fetch(query, _patterns(words), since, until, limit)
     return [dict(row) for row in rows]
 
 
@@ -64,19 +59,14 @@ async def search_inbox(
     limit: int,
 ) -> list[dict[str, Any]]:
     """Of the Switchboard: messages of all butlers in which all the words occur, newest first."""
-    rows = await connection.fetch(
-        """
+    query = """
         SELECT request_id, channel, sender, text, state, received_at FROM message_inbox
         WHERE text ILIKE ALL ($1::text[])
           AND ($2::timestamptz IS NULL OR received_at >= $2)
           AND ($3::timestamptz IS NULL OR received_at < $3)
         ORDER BY received_at DESC, request_id DESC LIMIT $4
-        """,
-        _patterns(words),
-        since,
-        until,
-        limit,
-    )
+        """
+    rows = await connection.fetch(query, _patterns(words), since, until, limit)
     return [dict(row) for row in rows]
 
 

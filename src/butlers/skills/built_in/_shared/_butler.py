@@ -1,43 +1,19 @@
-"""How a script of ours is asked, how it answers, and how it calls a tool of its butler."""
+"""How a script of ours calls a tool of its butler."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from typing import Any
+
+from _script import Refused
 
 PROTOCOL = "2026-07-28"
 META = "io.modelcontextprotocol"
 TIMEOUT_S = 60
 URL, TOKEN = "BUTLERS_URL", "BUTLERS_TOKEN"  # what the runner tells packs of ours alone
-
-
-class Refused(Exception):
-    """What the answer's error says."""
-
-
-def main(tool: Callable[[dict[str, Any]], Any]) -> None:
-    try:
-        outcome = {"success": True, "result": tool(_arguments())}
-    except Refused as error:
-        outcome = {"success": False, "error": str(error)}
-    sys.stdout.write(json.dumps(outcome))
-    sys.exit(0 if outcome["success"] else 1)
-
-
-def _arguments() -> dict[str, Any]:
-    word = sys.argv[1] if len(sys.argv) > 1 else "-"
-    try:
-        arguments = json.loads(sys.stdin.read() if word == "-" else word)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"the arguments are no JSON: {error}") from error
-    if not isinstance(arguments, dict):
-        raise Refused("the arguments are no object")
-    return arguments
 
 
 def call(tool: str, arguments: dict[str, Any]) -> Any:

@@ -1,13 +1,12 @@
-"""What the scripts of this pack share: how they are asked, how they answer, and where files are."""
+"""What the scripts of this pack share: which arguments they take, and where files are."""
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-import sys
-from collections.abc import Callable
 from typing import Any
+
+from _script import Refused
 
 # They change what the butler is, or will run: a person's to write.
 PROTECTED = frozenset(
@@ -26,32 +25,6 @@ PROTECTED = frozenset(
     }
 )
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class Refused(Exception):
-    """What the answer's error says."""
-
-
-def main(tool: Callable[[dict[str, Any]], Any]) -> None:
-    try:
-        outcome = {"success": True, "result": tool(_arguments())}
-    except Refused as error:
-        outcome = {"success": False, "error": str(error)}
-    except OSError as error:
-        outcome = {"success": False, "error": error.strerror or str(error)}
-    sys.stdout.write(json.dumps(outcome))
-    sys.exit(0 if outcome["success"] else 1)
-
-
-def _arguments() -> dict[str, Any]:
-    word = sys.argv[1] if len(sys.argv) > 1 else "-"
-    try:
-        arguments = json.loads(sys.stdin.read() if word == "-" else word)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"the arguments are no JSON: {error}") from error
-    if not isinstance(arguments, dict):
-        raise Refused("the arguments are no object")
-    return arguments
 
 
 def text(arguments: dict[str, Any], name: str, default: str | None = None) -> str:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from _tool import Refused, main, text
+from _script import Refused, main
+from _tool import text
 
 LIMIT = 256 * 1024
 TIMEOUT_S = 20

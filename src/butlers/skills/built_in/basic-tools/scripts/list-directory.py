@@ -7,7 +7,8 @@ import os
 import stat
 from typing import Any
 
-from _tool import main, open_folder, parts_of, text
+from _script import main
+from _tool import open_folder, parts_of, text
 
 LIMIT = 1_000
 _KINDS = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))

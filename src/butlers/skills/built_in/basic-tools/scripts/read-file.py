@@ -7,7 +7,8 @@ import base64
 import os
 from typing import Any
 
-from _tool import Refused, main, number, open_file, open_folder, parts_of, text
+from _script import Refused, main
+from _tool import number, open_file, open_folder, parts_of, text
 
 LIMIT = 256 * 1024
 

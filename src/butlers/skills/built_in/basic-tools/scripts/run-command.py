@@ -8,7 +8,8 @@ import threading
 from contextlib import suppress
 from typing import IO, Any
 
-from _tool import Refused, has_full_access, main, number, text
+from _script import Refused, main
+from _tool import has_full_access, number, text
 
 LIMIT = 256 * 1024
 TIMEOUT_S = 50

@@ -9,16 +9,8 @@ import secrets
 from contextlib import suppress
 from typing import Any
 
-from _tool import (
-    PROTECTED,
-    Refused,
-    has_full_access,
-    main,
-    open_file,
-    open_folder,
-    parts_of,
-    text,
-)
+from _script import Refused, main
+from _tool import PROTECTED, has_full_access, open_file, open_folder, parts_of, text
 
 LIMIT = 1024 * 1024
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from _butler import Refused, call
+from _butler import call
+from _script import Refused
 
 MOST = 500
 

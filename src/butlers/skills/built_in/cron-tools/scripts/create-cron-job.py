@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from _butler import call, main
+from _butler import call
+from _script import main
 
 
 def create_job(arguments: dict[str, Any]) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from _butler import call, main
+from _butler import call
 from _jobs import find_job
+from _script import main
 
 
 def delete_job(arguments: dict[str, Any]) -> Any:

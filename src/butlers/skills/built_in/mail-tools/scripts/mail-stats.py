@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from _butler import call, main
+from _butler import call
+from _script import main
 
 
 def mail_stats(arguments: dict[str, Any]) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from _butler import Refused, call, main
+from _butler import call
+from _script import Refused, main
 
 
 def search_history(arguments: dict[str, Any]) -> Any:
