@@ -32,6 +32,7 @@ class Bench:
     limits: Limits = field(default_factory=lambda: Limits(60, 60, 120))
     grants: Grants = field(default_factory=Grants)
     args: tuple[str, ...] = ()
+    system_prompt: str = SYSTEM_PROMPT
     url: str | None = None  # another than the butler's own
     token: str | None = None  # another than that of a live session
     tools: frozenset[str] | None = None  # those that the session is given; None: all
@@ -56,7 +57,7 @@ class Bench:
         with self.house.butler.guard.admit(asked) as token:
             server = McpServer(self.url or self.house.butler.url, self.token or token)
             return await self.adapter.invoke(
-                prompt, SYSTEM_PROMPT, {"tester": server}, self.environment, self.terms
+                prompt, self.system_prompt, {"tester": server}, self.environment, self.terms
             )
 
     @asynccontextmanager

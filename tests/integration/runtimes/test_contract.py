@@ -27,6 +27,21 @@ from integration.daemon.house import until
 from integration.runtimes.bench import SYSTEM_PROMPT, Bench
 from support.fake_model import Call, Fail, Hang, Say, Use
 
+# The names are those that Gemini CLI puts something in place of.
+NASTY = """
+
+  PERIWINKLE ${AgentSkills} ${SubAgents} ${AvailableTools}
+${mcp_tester_write_ToolName} ${list_directory_ToolName}
+$HOME ${HOME} $(id) `id` $& $$ $1 %s {x} {{x}} {{{x}}} <% x %> "double" 'single' \\ \\n \\u0041
+@AGENTS.md see @./secret.txt and !{ls} @{secret.txt}
+
+
+
+three empty lines above, a tab\t, a zero-width\u200b, Grüße 🎩, and a line end that stays \x20
+<!-- a comment -->
+
+"""
+
 
 def error(status: int, kind: str) -> Fail:
     """An API's error, with what each vendor's client looks for."""
@@ -88,6 +103,16 @@ async def test_the_prompts_arrive_as_they_are(bench: Bench) -> None:
     (turn,) = bench.model.turns
     assert prompt in turn.user
     assert SYSTEM_PROMPT in turn.system
+
+
+async def test_the_system_prompt_arrives_to_the_byte(bench: Bench) -> None:
+    """Also what a CLI would take for a template of its own, or for layout that it may tidy up."""
+    bench.system_prompt = NASTY
+    result = await bench.invoke()
+    assert (result.outcome, result.error) == (Outcome.OK, None)
+    (turn,) = bench.model.turns
+    assert turn.strings.count(NASTY) == 1
+    assert turn.text.count("PERIWINKLE") == 1, "and nothing of it twice"
 
 
 async def test_a_prompt_is_never_a_command(bench: Bench) -> None:

@@ -12,7 +12,7 @@ from butlers.domain.session import Access, SessionRequest, SessionResult
 from butlers.runtimes.base import Blank, McpServer, NotWarm, Warm
 from integration.daemon.house import House
 from integration.runtimes import test_contract as contract
-from integration.runtimes.bench import SYSTEM_PROMPT, Bench
+from integration.runtimes.bench import Bench
 from integration.runtimes.clis import CLAUDE, CODEX, Cli
 from support.fake_model import FakeModel, Say, Use
 
@@ -30,7 +30,7 @@ class WarmBench(Bench):
             try:
                 await process.boot()
                 await self.introduce(process, servers)
-                return await process.ask(prompt, SYSTEM_PROMPT, self.limits)
+                return await process.ask(prompt, self.system_prompt, self.limits)
             finally:
                 await process.close()
 
@@ -75,6 +75,7 @@ def bench(
 test_a_tool_call_and_an_answer = contract.test_a_tool_call_and_an_answer
 test_what_it_used_and_which_model = contract.test_what_it_used_and_which_model
 test_the_prompts_arrive_as_they_are = contract.test_the_prompts_arrive_as_they_are
+test_the_system_prompt_arrives_to_the_byte = contract.test_the_system_prompt_arrives_to_the_byte
 test_a_prompt_is_never_a_command = contract.test_a_prompt_is_never_a_command
 test_a_file_that_a_prompt_names_is_not_read = contract.test_a_file_that_a_prompt_names_is_not_read
 test_two_turns_and_two_calls_at_once = contract.test_two_turns_and_two_calls_at_once

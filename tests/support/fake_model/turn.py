@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +29,11 @@ class Turn:
     def text(self) -> str:
         """All that the model was sent."""
         return json.dumps(self.body, ensure_ascii=False)
+
+    @property
+    def strings(self) -> tuple[str, ...]:
+        """Every text in it, each as it stands."""
+        return tuple(_strings(self.body))
 
     def find(self, tool: str) -> str | None:
         """The offered tool whose name ends so; of several the one that says least beside it."""
@@ -63,6 +68,15 @@ def texts(content: Any) -> str:
     if isinstance(content, Mapping):
         return texts(content.get("text") or content.get("content") or "")
     return ""
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    inner = value.values() if isinstance(value, Mapping) else value
+    if isinstance(inner, Iterable) and not isinstance(inner, str):
+        for one in inner:
+            yield from _strings(one)
 
 
 def event(name: str, data: Mapping[str, Any]) -> bytes:

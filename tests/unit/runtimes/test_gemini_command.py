@@ -73,9 +73,19 @@ def test_the_environment_is_what_was_given_a_home_and_switches(workspace: Worksp
         "GEMINI_SYSTEM_MD": str(home / "system.md"),
         "GEMINI_CLI_NO_RELAUNCH": "true",
         "GEMINI_TELEMETRY_ENABLED": "false",
-        "NODE_OPTIONS": f'--require="{home / "hearing.cjs"}"',
+        "NODE_OPTIONS": f'--require="{home / "preload.cjs"}"',
     }
-    assert (home / "system.md").read_text() == "The system prompt."
+
+
+def test_the_system_prompt_is_no_template_to_it(workspace: Workspace) -> None:
+    home = workspace.home / ".gemini"
+    compose(workspace)
+    mark = (home / "system.md").read_text()
+    assert re.fullmatch(r"SYSTEM-PROMPT-[0-9a-f]{32}", mark)
+    assert mark in (home / "preload.cjs").read_text()
+    assert (home / "words.md").read_text() == "The system prompt."
+    compose(workspace)
+    assert (home / "system.md").read_text() != mark, "each session has another"
 
 
 def test_options_for_node_that_were_declared_stay(workspace: Workspace) -> None:

@@ -48,7 +48,7 @@ def compose(
         **_settings(terms),
         **_provider(env),
         **_butlers(mcp_servers, terms),
-        **_prompt(home, system_prompt),
+        **_prompt(system_prompt),
         **_models(home, catalog, terms),
     }
     write_private(home / "config.toml", "".join(toml.lines(config)))
@@ -175,11 +175,9 @@ def _server(server: McpServer, total_s: float) -> dict[str, Any]:
     }
 
 
-def _prompt(home: Path, system_prompt: str) -> dict[str, Any]:
-    if not system_prompt.strip():
-        return {}  # it refuses an empty file
-    path = write_private(home / "instructions.md", system_prompt)
-    return {"model_instructions_file": str(path)}
+def _prompt(system_prompt: str) -> dict[str, Any]:
+    """In its configuration: of a file of instructions it would cut off what is blank at both ends."""
+    return {"instructions": system_prompt} if system_prompt.strip() else {}
 
 
 def _models(home: Path, catalog: Catalog, terms: Terms) -> dict[str, Any]:

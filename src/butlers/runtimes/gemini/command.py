@@ -11,6 +11,7 @@ from butlers.domain.session import Access
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import own_environment, write_private
 from butlers.runtimes.gemini.policy import policy
+from butlers.runtimes.gemini.preload import Preload
 from butlers.runtimes.process import Command
 
 MODEL = "gemini-2.5-flash"  # unnamed, the CLI asks a model which one to take
@@ -18,12 +19,6 @@ SKILLS_LISTED = "${AgentSkills}"  # in place of it the CLI lists the skills that
 ATTEMPTS = 2  # its own patience is ten, over minutes
 
 ITS_OWN = (".gemini", "GEMINI.md")  # what it reads where it stands, and obeys
-
-# It leaves as soon as it has said its last word, and drops what of it no longer fitted into the pipe: after
-# a long prompt or a long result its end would be lost. So it has to wait until what it says is heard.
-WAIT_TO_BE_HEARD = """\
-for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
-"""
 
 
 def compose(
@@ -38,9 +33,9 @@ def compose(
     home = terms.workspace.home / ".gemini"
     settings = _settings(alias(name), server, terms)
     write_private(home / "settings.json", json.dumps(settings, indent=1))
+    preload = Preload.write(home, system_prompt, env)
     listing = f"\n\n{SKILLS_LISTED}" if terms.skills else ""
-    system = write_private(home / "system.md", f"{system_prompt}{listing}")
-    hearing = write_private(home / "hearing.cjs", WAIT_TO_BE_HEARD)
+    system = write_private(home / "system.md", f"{preload.mark}{listing}")
     return Command(
         argv=(
             str(executable),
@@ -59,7 +54,7 @@ def compose(
             GEMINI_SYSTEM_MD=str(system),
             GEMINI_CLI_NO_RELAUNCH="true",  # its second process would outlive it
             GEMINI_TELEMETRY_ENABLED="false",
-            NODE_OPTIONS=f"{env.get('NODE_OPTIONS', '')} --require={json.dumps(str(hearing))}".strip(),
+            NODE_OPTIONS=preload.options,
         ),
         cwd=_cwd(terms),
         # A prompt that begins with a slash would be a command to the CLI itself.

@@ -15,11 +15,15 @@ from typing import Any
 from butlers.domain.session import Outcome, SessionResult, ToolCall, Usage
 from butlers.runtimes import failures
 from butlers.runtimes.failures import Failure
+from butlers.runtimes.gemini.preload import DELIVERED
 from butlers.runtimes.process import Ended, Event
 from butlers.runtimes.shapes import count, mapping, text
 
 WHO = "Gemini CLI"
-
+UNINSTRUCTED = (
+    f"{WHO} did not let its butler's words reach the model as they are;"
+    " what it said is not its butler's (is it the version that `butlers doctor` names?)"
+)
 FORBIDDEN = ("tool_not_registered", "policy_violation")  # how a refusal is called
 _NO_SERVER = re.compile(r"MCP issues detected")
 _ANSWERED = re.compile(
@@ -42,6 +46,7 @@ class GeminiTranscript:
         self._speaking = False
         self._usage = Usage()
         self._complaint = ""
+        self._instructed = False  # the model has its butler's words, as they are
         self._status: str | None = None  # how it says that it ended: "success" or "error"
 
     def read(self, event: Event) -> bool:
@@ -54,6 +59,8 @@ class GeminiTranscript:
             self._learn(event)
         elif kind == "init":
             self._model = text(event.get("model"))
+        elif kind == DELIVERED:
+            self._instructed = True
         elif kind == "error":
             self._complaint = text(event.get("message")) or ""
         elif kind == "result":
@@ -114,7 +121,7 @@ class GeminiTranscript:
         if _NO_SERVER.search(ended.exit.stderr) and not self._reached:
             return failures.unreached(WHO, self._butler)
         if self._status == "success":
-            return None
+            return None if self._instructed else Failure(Outcome.CRASHED, UNINSTRUCTED)
         *_, status = ("", *_ANSWERED.findall(ended.exit.stderr))  # its last event may not name it
         return failures.of_model(WHO, f"{self._complaint} {status}")
 

@@ -1,0 +1,37 @@
+"""A butler's CLAUDE.md on its way to the model: expanded by us, and changed by nobody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from butlers.sessions.system_prompt import read_system_prompt
+from integration.runtimes.clis import Cli
+from integration.runtimes.place import OpenPlace
+from support.fake_model import Say
+
+CLAUDE_MD = """\
+# You are ${AgentSkills}
+
+@AGENTS.md
+@no-such-file.md
+${SubAgents} ${AvailableTools} ${HOME} $HOME $(id) `id` {{x}} "double" 'single' \\\\ @AGENTS.md
+
+
+
+Three empty lines are three.
+
+"""
+NOTES = "Prefers `metric` units, $5 and ${AvailableTools}.\n"
+
+
+async def test_what_the_model_is_told_is_the_expanded_file(open_place: OpenPlace, cli: Cli) -> None:
+    async with open_place(cli) as place:
+        folder: Path = place.house.directory
+        (folder / "CLAUDE.md").write_text(CLAUDE_MD)
+        (folder / "AGENTS.md").write_text(NOTES)
+        place.model.script = [Say("Understood.")]
+        assert (await place.trigger())["output"] == "Understood."
+        expected = read_system_prompt(folder, "tester")
+    assert expected == CLAUDE_MD.replace("\n@AGENTS.md\n", f"\n{NOTES}", 1)
+    (turn,) = place.model.turns
+    assert turn.strings.count(expected) == 1
