@@ -10,6 +10,10 @@ from typing import Protocol
 from butlers.domain.request import RequestContext
 from butlers.domain.session import Access, SessionResult
 
+# The variable in which a session's CLI is told its servers. It holds the token, so that what the CLI runs
+# is not to have it.
+MCP_SERVERS = "MCP_SERVERS"
+
 
 @dataclass(frozen=True, slots=True)
 class McpServer:

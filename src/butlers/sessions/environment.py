@@ -13,7 +13,7 @@ from typing import Protocol
 from butlers.config.butler import ButlerConfig
 from butlers.domain.session import Access
 from butlers.domain.trace import traceparent_environment
-from butlers.runtimes.base import McpServer
+from butlers.runtimes.base import MCP_SERVERS, McpServer
 from butlers.runtimes.needs import CORE_KEYS, NEEDS
 
 PATH = "/usr/local/bin:/usr/bin:/bin"  # where the host has none
@@ -42,7 +42,7 @@ class SessionEnvironment:
     ) -> dict[str, str]:
         """``outside``: the session reads what somebody else wrote."""
         variables = await self.variables(runtime, access=access, outside=outside)
-        return {**variables, "MCP_SERVERS": describe(servers), **traceparent_environment()}
+        return {**variables, MCP_SERVERS: describe(servers), **traceparent_environment()}
 
     async def variables(self, runtime: str, *, access: Access, outside: bool) -> dict[str, str]:
         """What does not depend on which session it is."""

@@ -85,6 +85,7 @@ async def test_a_persons_own_session_has_what_is_declared_and_the_core_keys(
 ) -> None:
     found = await seen(house, SessionRequest(uuid7(), "look", "trigger"), tmp_path)
     assert set(found) == ALWAYS | {
+        "CLAUDE_ENV_FILE",  # of the CLI, where it has a shell
         "DECLARED",
         "ANTHROPIC_BASE_URL",
         "ANTHROPIC_API_KEY",

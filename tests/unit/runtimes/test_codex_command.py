@@ -86,7 +86,8 @@ def test_the_token_is_in_no_file_and_no_argument_and_no_shell(workspace: Workspa
     for file in files:
         assert TOKEN not in file.read_text()
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert config(workspace)["shell_environment_policy"]["exclude"] == ["BUTLERS_SESSION_TOKEN"]
+    excluded = config(workspace)["shell_environment_policy"]["exclude"]
+    assert excluded == ["BUTLERS_SESSION_TOKEN", "MCP_SERVERS"]
 
 
 def test_the_butler_is_its_only_server(workspace: Workspace) -> None:
@@ -153,12 +154,12 @@ def test_nothing_calls_home_and_nothing_is_added_to_the_prompt(workspace: Worksp
     assert found["check_for_update_on_startup"] is False
     assert found["project_doc_max_bytes"] == 0
     assert found["skills"] == {"include_instructions": False, "bundled": {"enabled": False}}
-    assert Path(found["model_instructions_file"]).read_text() == "The system prompt."
+    assert found["instructions"] == "The system prompt."
 
 
-def test_an_empty_system_prompt_has_no_file(workspace: Workspace) -> None:
+def test_an_empty_system_prompt_is_not_told(workspace: Workspace) -> None:
     compose(workspace, system=" \n")
-    assert "model_instructions_file" not in config(workspace)
+    assert "instructions" not in config(workspace)
 
 
 def test_model_and_own_arguments(workspace: Workspace) -> None:

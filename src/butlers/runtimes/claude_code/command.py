@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
-from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.base import MCP_SERVERS, McpServer, Terms
 from butlers.runtimes.claude_code.permissions import TOOLS, Permissions
 from butlers.runtimes.cli import own_environment, write_private
 from butlers.runtimes.process import Command
@@ -67,10 +67,18 @@ def compose(
         *(("--model", terms.model) if terms.model else ()),
         *terms.args,
     )
-    switches = {**SWITCHES, **(FULL_SWITCHES if full else CONFINED_SWITCHES)}
+    switches = {**SWITCHES, **(FULL_SWITCHES if full else CONFINED_SWITCHES), **_shell(terms)}
     return Command(
         argv, own_environment(env, terms, **switches), terms.workspace.cwd, plain(prompt)
     )
+
+
+def _shell(terms: Terms) -> dict[str, str]:
+    """What it reads before each command that it runs, which would else have the session's token."""
+    if terms.grants.access is Access.SEALED:
+        return {}
+    bare = write_private(terms.workspace.private / "bare.sh", f"unset {MCP_SERVERS}\n")
+    return {"CLAUDE_ENV_FILE": str(bare)}
 
 
 def _full() -> tuple[str, ...]:

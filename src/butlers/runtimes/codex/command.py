@@ -9,7 +9,7 @@ from typing import Any
 
 from butlers.domain.session import Access
 from butlers.runtimes import toml
-from butlers.runtimes.base import Limits, McpServer, Terms
+from butlers.runtimes.base import MCP_SERVERS, Limits, McpServer, Terms
 from butlers.runtimes.cli import own_environment, write_private
 from butlers.runtimes.codex.catalog import Catalog
 from butlers.runtimes.process import Command
@@ -116,7 +116,7 @@ def _settings(terms: Terms) -> dict[str, Any]:
         "history": {"persistence": "none"},
         "skills": {"include_instructions": full, "bundled": {"enabled": False}},
         "tools": {"experimental_request_user_input": {"enabled": False}},
-        "shell_environment_policy": {"exclude": [TOKEN]},
+        "shell_environment_policy": {"exclude": [TOKEN, MCP_SERVERS]},
         # Without approvals to give it would trust the folder, and take servers from it.
         "projects": {str(path): {"trust_level": "untrusted"} for path in _spellings(terms)},
         "features": {

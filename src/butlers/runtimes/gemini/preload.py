@@ -1,4 +1,4 @@
-"""What is loaded into the CLI's process before the CLI itself, for two things that no setting of it gives.
+"""What is loaded into the CLI's process before the CLI itself, for what no setting of it gives.
 
 Its system prompt is a template to it: it puts its own texts in place of ``${AgentSkills}``, ``${SubAgents}``,
 ``${AvailableTools}`` and ``${…_ToolName}``, draws empty lines together and cuts both ends, and has no way to
@@ -8,6 +8,8 @@ ends well without it is none (see ``transcript``).
 
 And it leaves as soon as it has said its last word, and drops what of it no longer fitted into the pipe: after
 a long prompt or a long result its end would be lost. So it has to wait until what it says is heard.
+
+And what it runs would have the session's token in its environment.
 """
 
 from __future__ import annotations
@@ -18,17 +20,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from butlers.runtimes.base import MCP_SERVERS
 from butlers.runtimes.cli import write_private
 
 DELIVERED = "butlers.system_prompt_delivered"
 
 _PROGRAM = """\
 const fs = require("fs");
-const { words, mark, delivered, options } = @GIVEN;
+const { words, mark, delivered, options, servers } = @GIVEN;
 
 for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
 
-// For this process alone, and not for what it runs.
+// What it runs has neither this program nor the session's token.
+delete process.env[servers];
 if (options) process.env.NODE_OPTIONS = options; else delete process.env.NODE_OPTIONS;
 
 const whole = JSON.stringify(fs.readFileSync(words, "utf8")).slice(1, -1);
@@ -59,6 +63,7 @@ class Preload:
             "mark": mark,
             "delivered": DELIVERED,
             "options": options,
+            "servers": MCP_SERVERS,
         }
         program = write_private(home / "preload.cjs", _PROGRAM.replace("@GIVEN", json.dumps(given)))
         return cls(mark, f"{options} --require={json.dumps(str(program))}".strip())

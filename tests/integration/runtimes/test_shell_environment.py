@@ -1,0 +1,56 @@
+"""What a session's own shell has in its environment: what the butler declares, and not what opens the butler.
+
+The CLI itself is given the session's token, in ``MCP_SERVERS`` among other places. A command that the model
+runs has no use for it, and prints its environment wherever it likes.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from butlers.domain.session import Access
+from integration.daemon.house import House
+from integration.runtimes.clis import CLAUDE, CODEX, GEMINI, Cli
+from integration.runtimes.place import OpenPlace
+from support.fake_model import Say, Use
+
+SCRIPT = "sh skills/errand/environment.sh"
+TOKEN = re.compile(r"\bbs\.[\w-]+")
+
+pytestmark = pytest.mark.parametrize(
+    ("cli", "access"),
+    [
+        (CLAUDE, Access.WORKSPACE),
+        (GEMINI, Access.WORKSPACE),
+        (CLAUDE, Access.FULL),
+        (CODEX, Access.FULL),
+        (GEMINI, Access.FULL),
+    ],
+    indirect=["cli"],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+
+
+def furnish(house: House) -> None:
+    folder = house.directory / "skills" / "errand"
+    folder.mkdir(parents=True)
+    (folder / "environment.sh").write_text("env\n")
+
+
+async def test_a_command_has_no_token_of_its_session(
+    open_place: OpenPlace, cli: Cli, access: Access
+) -> None:
+    async with open_place(cli, f'access = "{access}"', furnish) as place:
+        place.model.script = [Use(cli.run(SCRIPT)), Use("quick", text="a"), Say("Seen.")]
+        ended = await place.trigger()
+        assert (ended["outcome"], ended["output"]) == ("ok", "Seen.")
+        (row,) = await place.house.rows("SELECT access, denials FROM sessions")
+        assert (row["access"], row["denials"]) == (access, "[]")
+    printed = place.model.turns[-1].results[0]
+    assert "PATH=" in printed, "it ran"
+    assert place.model.url in printed, "and has what the butler declares"
+    assert not TOKEN.search(printed)
+    assert "MCP_SERVERS=" not in printed
+    assert "BUTLERS_SESSION_TOKEN" not in printed
