@@ -40,7 +40,7 @@ from butlers.sessions.blank import BlankShare
 from butlers.sessions.budget import Budget
 from butlers.sessions.environment import SessionEnvironment
 from butlers.sessions.guard import SessionGuard
-from butlers.sessions.pool import waiting_slots
+from butlers.sessions.pool import Recipe, waiting_slots
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.spawner import Means, Spawner
 from butlers.sessions.warm import WarmPool
@@ -193,26 +193,18 @@ async def create_spawner(butler: Butler) -> None:
         config, butler.credentials, butler.settings.environ, work.credentials_of(butler)
     )
     slots = FleetSlots(butler.home, butler.max_sessions)
+    variables = partial(environment.variables, access=Access.SEALED, outside=True)
+    recipe = Recipe(variables, config.runtime.model, config.runtime.args)
     butler.warm = WarmPool(
         config.name,
         butler.url,
         config.runtime.warm,
         butler.guard,
         workspaces,
-        partial(environment.build, access=Access.SEALED, outside=True),
         waiting_slots(butler.home, butler.max_sessions),
-        model=config.runtime.model,
-        args=config.runtime.args,
+        recipe,
     )
-    butler.blank = BlankShare(
-        butler.blanks,
-        config.name,
-        butler.url,
-        butler.guard,
-        partial(environment.variables, access=Access.SEALED, outside=True),
-        config.runtime.model,
-        config.runtime.args,
-    )
+    butler.blank = BlankShare(butler.blanks, config.name, butler.url, butler.guard, recipe)
     means = Means(
         config=config,
         url=butler.url,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from butlers.domain import tasks
@@ -19,27 +19,16 @@ from butlers.domain.ids import uuid7
 from butlers.domain.session import Access, SessionRequest, SessionResult
 from butlers.runtimes.base import Blank, Grants, Limits, McpServer, Runtime, Terms, Workspace
 from butlers.sessions.guard import QUERY, SessionGuard
-from butlers.sessions.pool import Held, Pool, waiting_slots
+from butlers.sessions.pool import Held, Make, Pool, Recipe, waiting_slots
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.workspace import Workspaces
 
 NOBODY = "_blank"  # in the place of a butler's name, which begins with a letter
 
 
-@dataclass(frozen=True, slots=True)
-class Make:
-    """What a process is booted with and keeps. Two are alike when all of it is, to the credential's value."""
-
-    runtime: str
-    model: str | None
-    args: tuple[str, ...]
-    env: Mapping[str, str] = field(repr=False)
-
-
 @dataclass(slots=True)
 class Unclaimed(Held):
     process: Blank
-    make: Make
 
 
 class BlankPool(Pool[Unclaimed]):
@@ -53,16 +42,20 @@ class BlankPool(Pool[Unclaimed]):
         self._workspaces = workspaces
         self._slots = slots
         self._wish: tuple[Runtime, Make] | None = None
+        self._makes: dict[str, Make] = {}  # of each butler, as it was known last
 
-    async def take(self, runtime: Runtime, make: Make) -> Unclaimed | None:
+    async def take(self, butler: str, runtime: Runtime, make: Make) -> Unclaimed | None:
         """One of this make, if there is one; another is booted in its place."""
-        found = await self._pop(lambda held: held.make == make)
-        # Those of another make are for whoever uses them. When nobody does, their time runs out.
+        self._makes[butler] = make
+        found = await self._pop(make)
+        self._retire_all_but(self._makes.values())
+        # Those of another make are for the butlers that use them.
         if found is not None or not self._ready:
-            self.want(runtime, make)
+            self.want(butler, runtime, make)
         return found
 
-    def want(self, runtime: Runtime, make: Make) -> None:
+    def want(self, butler: str, runtime: Runtime, make: Make) -> None:
+        self._makes[butler] = make
         self._wish = (runtime, make)
         self._wanted.set()
 
@@ -141,20 +134,15 @@ class BlankShare:
     butler: str
     url: str
     guard: SessionGuard
-    environment: Callable[[str], Awaitable[dict[str, str]]]
-    model: str | None
-    args: tuple[str, ...]
+    recipe: Recipe
 
     async def take(self, runtime: Runtime) -> Claimed | None:
         if self.pool is None:
             return None
-        held = await self.pool.take(runtime, await self._make(runtime))
+        held = await self.pool.take(self.butler, runtime, await self.recipe.make(runtime))
         return Claimed(held, self) if held else None
 
     async def want(self, runtime: Runtime) -> None:
         """Have some booted before the first message."""
         if self.pool is not None:
-            self.pool.want(runtime, await self._make(runtime))
-
-    async def _make(self, runtime: Runtime) -> Make:
-        return Make(runtime.name, self.model, self.args, await self.environment(runtime.name))
+            self.pool.want(self.butler, runtime, await self.recipe.make(runtime))

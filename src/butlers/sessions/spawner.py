@@ -265,7 +265,7 @@ class Spawner:
 
     async def _waiting(self, runtime: Runtime) -> Ready | None:
         """The butler's own, else one that waits for any butler."""
-        return await self._means.warm.take() or await self._means.blank.take(runtime)
+        return await self._means.warm.take(runtime) or await self._means.blank.take(runtime)
 
     async def _ask_cold(self, session: SessionRequest, plan: _Plan, prompt: str) -> SessionResult:
         means, config = self._means, self._means.config

@@ -1,13 +1,13 @@
 """CLIs that wait, booted and connected, for the butler's next message: the boot is most of a short session.
 
 Off unless ``[butler.runtime] warm`` asks for some. Each waits with a folder and a token of its own, which
-opens nothing before its session has begun.
+opens nothing before its session has begun. What it was booted with it keeps: one that would be booted with
+something else now, such as another key, is not asked.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +15,12 @@ from typing import Protocol
 
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Access, SessionRequest, SessionResult
-from butlers.runtimes.base import Grants, Limits, McpServer, Runtime, Terms
+from butlers.runtimes.base import MCP_SERVERS, Grants, Limits, McpServer, Runtime, Terms
+from butlers.sessions.environment import describe
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
-from butlers.sessions.pool import Held, Pool
+from butlers.sessions.pool import Held, Pool, Recipe
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.workspace import Workspaces
-
-Environment = Callable[[str, dict[str, McpServer]], Awaitable[dict[str, str]]]
 
 
 class Ready(Protocol):
@@ -63,26 +62,25 @@ class WarmPool(Pool[Waiting]):
         number: int,
         guard: SessionGuard,
         workspaces: Workspaces,
-        environment: Environment,
         slots: FleetSlots,
-        *,
-        model: str | None,
-        args: tuple[str, ...],
+        recipe: Recipe,
     ) -> None:
         super().__init__(number)
         self._butler = butler
         self._url = url
         self._guard = guard
         self._workspaces = workspaces
-        self._environment = environment
         self._slots = slots
-        self._model = model
-        self._args = args
+        self._recipe = recipe
 
-    async def take(self) -> Waiting | None:
+    async def take(self, runtime: Runtime) -> Waiting | None:
         """One that is ready, if there is one; another is booted in its place."""
+        if not self._number:
+            return None
+        make = await self._recipe.make(runtime)
+        self._retire_all_but([make])
         self._wanted.set()
-        return await self._pop(lambda _any: True)
+        return await self._pop(make)
 
     async def run(self, runtime: Runtime) -> None:
         """Keep as many ready as are asked for, while messages come."""
@@ -98,11 +96,12 @@ class WarmPool(Pool[Waiting]):
             token, live = stack.enter_context(self._guard.reserve(address))
             workspace = stack.enter_context(self._workspaces.open(address))
             servers = {self._butler: McpServer(f"{self._url}?{QUERY}={address}", token)}
-            env = await self._environment(runtime.name, servers)
-            terms = Terms(workspace, Grants(Access.SEALED), model=self._model, args=self._args)
+            make = await self._recipe.make(runtime)
+            env = {**make.env, MCP_SERVERS: describe(servers)}
+            terms = Terms(workspace, Grants(Access.SEALED), model=make.model, args=make.args)
             process = runtime.warm(servers, env, terms)
             if process is None:
                 return None
-            waiting = Waiting(process, stack.pop_all(), live)
+            waiting = Waiting(process, stack.pop_all(), make, live)
         await waiting.boot()
         return waiting

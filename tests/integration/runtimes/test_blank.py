@@ -157,6 +157,22 @@ async def test_another_credential_is_another_process(
     assert not before & street.waiting()
 
 
+async def test_one_with_a_key_that_nobody_has_any_more_is_ended(
+    street: Street, model: FakeModel, cli: Cli
+) -> None:
+    await street.ready()
+    before = street.waiting()
+    for place in street.places.values():
+        environ = {**place.house.butler.settings.environ, cli.no_key: "another"}
+        place.house.butler.credentials._environ = environ  # as if it had been changed in the store
+        model.script = [Say("On the new key.")]
+        assert (await place.run()).text == "On the new key."
+    await until("the old one to be gone", lambda: not before & street.waiting() or None)
+    await street.ready()
+    (held,) = street.pool._ready
+    assert held.make.env[cli.no_key] == "another"
+
+
 async def test_a_control_protocol_that_misbehaves_is_given_up_for_a_cold_start(
     street: Street, model: FakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,13 @@ from collections.abc import AsyncIterator
 import pytest
 from structlog.testing import capture_logs
 
+from butlers.config.master_key import MasterKey
 from butlers.domain.ids import uuid7
+from butlers.domain.redaction import SecretText
 from butlers.domain.session import Outcome, SessionRequest
 from butlers.sessions import pool
+from butlers.store.secrets import NewSecret
+from butlers.store.vault import Vault
 from integration.daemon.house import House, until
 from integration.runtimes.clis import CLAUDE, CODEX, Cli
 from integration.runtimes.place import OpenPlace, Place
@@ -68,6 +72,32 @@ async def test_what_is_not_a_sealed_message_starts_cold(place: Place) -> None:
     result = await place.run(SessionRequest(uuid7(), "tidy up", "trigger"))
     assert result.outcome is Outcome.OK
     assert before <= place.waiting()
+
+
+async def test_a_key_that_was_changed_is_the_one_that_is_used(
+    place: Place, cli: Cli, database_name: str
+) -> None:
+    """The one that waits holds the key that it was booted with, which may be revoked by now."""
+    await place.ready()
+    before = place.waiting()
+    house = place.house
+    vault = Vault(
+        house.provisioner, MasterKey.load(house.butler.settings), {"tester": database_name}
+    )
+    await vault.put([NewSecret("tester", cli.no_key, SecretText("the-new-key"), None, None)])
+    place.model.script = [Use("write", text="milk"), Say("On the new key.")]
+    result = await place.run()
+    assert (result.outcome, result.text) == (Outcome.OK, "On the new key.")
+    await until("the old one to be gone", lambda: not before & place.waiting() or None)
+    await place.ready()
+    place.model.script = [Say("And warm again.")]
+    assert (await place.run()).text == "And warm again."
+    turns = [asked for asked in place.model.requests if asked.method == "POST"]
+    assert len(turns) == 3
+    for asked in turns:
+        sent = " ".join(asked.headers.values())
+        assert "the-new-key" in sent
+        assert "key-of-the-session" not in sent
 
 
 async def test_one_that_died_while_it_waited_is_replaced_by_a_cold_start(place: Place) -> None:
