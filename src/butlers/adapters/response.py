@@ -57,6 +57,7 @@ def total(runs: Iterable[Usage]) -> Usage:
         output_tokens=_sum(one.output_tokens for one in every),
         cached_tokens=_sum(one.cached_tokens for one in every),
         cost_usd=_cost(every),
+        written_tokens=sum(one.written_tokens for one in every),
     )
 
 

@@ -66,6 +66,7 @@ class Usage:
     output_tokens: int | None = None
     cached_tokens: int | None = None  # those of the input that came from a cache
     cost_usd: Decimal | None = None
+    written_tokens: int = 0  # those of the input that were put into a cache
 
 
 @dataclass(frozen=True, slots=True)

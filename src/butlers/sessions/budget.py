@@ -42,7 +42,8 @@ class Budget:
         """Write the session down with what it may use, or raise that nothing is left for it."""
         claim = Claim(_tokens(RESERVED), self._reserved(opening.model))
         opening = replace(opening, reserved_tokens=claim.tokens, reserved_usd=claim.usd)
-        self._mind_the_price(opening.model, claim)
+        if claim.usd is None:
+            self._mind_the_price(opening.model)
         if self.limit.exists:
             await log_store.lock_budget(connection)
             spent = await log_store.spent_since(connection, self.limit.day_of(now))
@@ -69,10 +70,10 @@ class Budget:
             )
         return self.prices.cost(model, RESERVED)
 
-    def _mind_the_price(self, model: str | None, claim: Claim) -> None:
+    def _mind_the_price(self, model: str | None) -> None:
         """Said once: dollars are set, and tokens bind in their place."""
-        bound = [limit.tokens_for(claim) for limit in self._limits if limit.usd is not None]
-        if claim.usd is not None or not bound or (name := model or "") in self._warned:
+        bound = [limit.tokens_without_price for limit in self._limits if limit.usd is not None]
+        if not bound or (name := model or "") in self._warned:
             return
         self._warned.add(name)
         log.warning(
@@ -98,6 +99,8 @@ class Budget:
         """Tell the fleet's ledger what it took; the butler's own is the session log."""
         usage = result.usage
         known = usage.input_tokens is not None and usage.output_tokens is not None
+        if known and cost is None:  # where the configuration names no model, this is known only now
+            self._mind_the_price(result.model)
         used = Claim(_tokens(usage), cost) if known else None
         self._settle(session_id, used, at_least=result.outcome in CUT_SHORT)
 

@@ -88,12 +88,15 @@ def _write(descriptor: int, session_id: UUID, claim: Claim) -> None:
 
 
 def _sum(path: Path) -> Spent:
-    last: dict[str, tuple[int, Decimal]] = {}
+    last: dict[str, Claim] = {}
     for line in path.read_text().splitlines():
         try:
             session_id, tokens, usd = json.loads(line)
         except ValueError:
             continue  # torn by a kill: its writer never had the answer that it may run
-        last[session_id] = (tokens, Decimal(usd or 0))
-    tokens, dollars = zip(*last.values(), strict=True) if last else ((), ())
-    return Spent(sum(tokens), sum(dollars, Decimal(0)))
+        last[session_id] = Claim(tokens, None if usd is None else Decimal(usd))
+    return Spent(
+        sum(one.tokens for one in last.values()),
+        sum((one.usd or Decimal(0) for one in last.values()), Decimal(0)),
+        sum(one.tokens for one in last.values() if one.usd is None),
+    )

@@ -48,6 +48,7 @@ class DoneCall:
 class Spent:
     tokens: int
     usd: Decimal
+    unpriced: int = 0  # of the tokens, those of which nobody knows what they cost
 
 
 async def open_session(connection: Connection, session: SessionRequest, opening: Opening) -> None:
@@ -139,23 +140,32 @@ async def calls_of_request(connection: Connection, request_id: UUID) -> list[Don
 
 
 async def spent_since(connection: Connection, since: datetime) -> Spent:
-    """What sessions that began since then used, or have reserved."""
+    """What sessions that began since then used, or have reserved.
+
+    One that told its use but has no known price counts in tokens alone: its reserved dollars were a guess.
+    """
     row = await connection.fetchrow(
         """
-        SELECT coalesce(sum(CASE WHEN outcome = ANY($2::text[])
-                                 THEN greatest(input_tokens + output_tokens, reserved_tokens)
-                                 ELSE coalesce(input_tokens + output_tokens, reserved_tokens)
-                            END), 0) AS tokens,
-               coalesce(sum(CASE WHEN outcome = ANY($2::text[])
-                                 THEN greatest(cost_usd, reserved_usd)
-                                 ELSE coalesce(cost_usd, reserved_usd) END), 0) AS usd
-        FROM sessions WHERE started_at >= $1
+        SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(usd), 0) AS usd,
+               coalesce(sum(tokens) FILTER (WHERE usd IS NULL), 0) AS unpriced
+        FROM (
+            SELECT CASE WHEN outcome = ANY($2::text[])
+                        THEN greatest(input_tokens + output_tokens, reserved_tokens)
+                        ELSE coalesce(input_tokens + output_tokens, reserved_tokens)
+                   END AS tokens,
+                   CASE WHEN outcome = ANY($2::text[]) THEN greatest(cost_usd, reserved_usd)
+                        WHEN input_tokens + output_tokens IS NULL
+                        THEN coalesce(cost_usd, reserved_usd)
+                        ELSE cost_usd
+                   END AS usd
+            FROM sessions WHERE started_at >= $1
+        ) AS taken
         """,
         since,
         CUT_SHORT,
     )
     assert row is not None
-    return Spent(int(row["tokens"]), row["usd"])
+    return Spent(int(row["tokens"]), row["usd"], int(row["unpriced"]))
 
 
 async def lock_budget(connection: Connection) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from structlog.testing import capture_logs
 
 from butlers.config.butler import BudgetConfig
 from butlers.config.prices import load_prices
@@ -147,6 +148,39 @@ async def test_an_unknown_price_is_unknown_and_bound_by_tokens(make_house: MakeH
     assert listed["cost_usd"] is None
     with pytest.raises(OverBudget, match="5,100 so far"):
         await house.butler.spawner.run(asked())
+
+
+async def test_where_no_model_is_named_it_costs_what_the_model_does_that_the_cli_took(
+    make_house: MakeHouse,
+) -> None:
+    house = await open_house(make_house, "daily_usd = 1")
+    house.butler.spawner.model = Thinker(
+        model="claude-opus-4-5-20251101", usage=Usage(100_000, 0, 0)
+    )
+    await house.butler.spawner.run(asked())
+    (row,) = await house.rows("SELECT model, cost_usd FROM sessions")
+    assert (row["model"], row["cost_usd"]) == ("claude-opus-4-5-20251101", Decimal("0.5"))
+    await house.butler.spawner.run(asked())
+    with pytest.raises(OverBudget, match=r"\$1\.00 so far\)"):
+        await house.butler.spawner.run(asked())
+
+
+@pytest.mark.parametrize("model", ["nobody-knows-it", None])
+async def test_a_price_that_is_still_unknown_in_the_end_is_not_the_dearest(
+    make_house: MakeHouse, model: str | None
+) -> None:
+    """What was reserved was a guess. What is known are the tokens, and they bind."""
+    house = await open_house(make_house, "daily_usd = 1")
+    house.butler.spawner.model = Thinker(model=model, usage=Usage(9_000, 1_000, 0))
+    with capture_logs() as logs:
+        for _ in range(3):
+            await house.butler.spawner.run(asked())
+        with pytest.raises(OverBudget, match=r"\$0\.00 so far, and 30,000 tokens of unknown price"):
+            await house.butler.spawner.run(asked())
+    said = [line for line in logs if "price of the model is unknown" in line["event"]]
+    assert [(line["model"], line["daily_tokens"]) for line in said] == [(model, [50_000])]
+    rows = await house.rows("SELECT cost_usd FROM sessions WHERE outcome = 'ok'")
+    assert [row["cost_usd"] for row in rows] == [None] * 3
 
 
 async def test_a_session_whose_use_nobody_knows_counts_as_reserved(make_house: MakeHouse) -> None:

@@ -121,6 +121,16 @@ async def test_without_a_price_a_token_budget_of_the_owner_binds(start: Start) -
         await house.butler.spawner.run(asked())
 
 
+def test_what_has_no_price_takes_of_the_dollars_by_its_tokens(tmp_path: Path) -> None:
+    budget, now = FleetBudget.of(FleetConfig(daily_usd=Decimal(1)), tmp_path), datetime.now(UTC)
+    session = uuid7()
+    budget.reserve(session, Claim(EACH, Decimal("0.45")), now)
+    budget.settle(session, Claim(20_000, None))
+    budget.reserve(uuid7(), Claim(1, Decimal("0.60")), now)
+    with pytest.raises(OverBudget, match="20,000 tokens of unknown price"):
+        budget.reserve(uuid7(), Claim(1, None), now)
+
+
 def test_a_line_that_a_kill_tore_is_passed_over(tmp_path: Path) -> None:
     fleet, now = FleetConfig(daily_tokens=100), datetime.now(UTC)
     FleetBudget.of(fleet, tmp_path).reserve(uuid7(), Claim(60, None), now)

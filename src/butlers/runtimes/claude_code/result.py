@@ -73,13 +73,13 @@ class Ending:
             usage = plain_usage(mapping(self._event.get("usage")))
             return replace(usage, cost_usd=self._cost([]))
         cached = _sum(models, "cacheReadInputTokens")
+        written = _sum(models, "cacheCreationInputTokens")
         return Usage(
-            input_tokens=_total(
-                _sum(models, "inputTokens"), cached, _sum(models, "cacheCreationInputTokens")
-            ),
+            input_tokens=_total(_sum(models, "inputTokens"), cached, written),
             output_tokens=_sum(models, "outputTokens"),
             cached_tokens=cached,
             cost_usd=self._cost(models),
+            written_tokens=written or 0,
         )
 
     def _cost(self, models: list[Any]) -> Decimal | None:
@@ -96,6 +96,7 @@ def plain_usage(usage: Mapping[str, Any]) -> Usage:
         input_tokens=_total(count(usage.get("input_tokens")), cached, written),
         output_tokens=count(usage.get("output_tokens")),
         cached_tokens=cached,
+        written_tokens=written or 0,
     )
 
 
@@ -106,6 +107,7 @@ def total_usage(turns: Iterable[Usage]) -> Usage:
         input_tokens=_total(*(turn.input_tokens for turn in every)),
         output_tokens=_total(*(turn.output_tokens for turn in every)),
         cached_tokens=_total(*(turn.cached_tokens for turn in every)),
+        written_tokens=sum(turn.written_tokens for turn in every),
     )
 
 

@@ -13,6 +13,7 @@ USAGE = {
     "inputTokens": "input_tokens",
     "outputTokens": "output_tokens",
     "cachedInputTokens": "cached_input_tokens",
+    "cacheWriteInputTokens": "cache_write_input_tokens",
 }
 INTERRUPTED = "the turn was interrupted"
 

@@ -110,4 +110,5 @@ def _usage(said: Mapping[str, Any]) -> Usage:
         input_tokens=count(said.get("input_tokens")),
         output_tokens=count(said.get("output_tokens")),
         cached_tokens=count(said.get("cached_input_tokens")),
+        written_tokens=count(said.get("cache_write_input_tokens")) or 0,
     )
