@@ -41,9 +41,9 @@ def doctor(
         print_json(checks)
     else:
         for check in checks:
-            typer.echo(f"{check['state']:8}{check['name']:14}{check['detail']}")
+            typer.echo(f"{check['state']:10}{check['name']:14}{check['detail']}")
             if check.get("hint"):
-                typer.echo(f"{'':22}hint: {check['hint']}")
+                typer.echo(f"{'':24}hint: {check['hint']}")
     if any(check["state"] == "broken" for check in checks):
         raise typer.Exit(1)
 
@@ -63,7 +63,7 @@ async def _examine(
     checks.append(_fleet(running))
     if running:
         checks += await asyncio.gather(*(_thinks(settings, name) for name in running))
-    if prove and running:
+    if prove:
         checks.append(await _proof(settings, running))
     return checks
 
@@ -124,6 +124,9 @@ async def _thinks(settings: Settings, butler: str) -> Check:
 
 async def _proof(settings: Settings, running: list[str]) -> Check:
     """A session of one butler that has a model calls a tool, and the call is seen at our own server."""
+    if not running:
+        hint = "`butlers up`, then `butlers doctor` again"
+        return _check("proof", "absent", "not proven: no butler is running", hint)
     for butler in running:
         async with owner_client(settings, butler) as client:
             try:

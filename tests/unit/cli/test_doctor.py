@@ -1,0 +1,50 @@
+"""What doctor says of a machine where no fleet runs: nothing is taken for proven."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from butlers.cli.main import app
+
+PROGRAM = "#!/bin/sh\necho 'codex-cli 0.1.0'\n"
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With one CLI, of another version than the tested one, and a key for it."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "codex").write_text(PROGRAM)
+    (programs / "codex").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("BUTLERS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    return tmp_path
+
+
+def test_without_a_fleet_it_says_that_nothing_is_proven(machine: Path) -> None:
+    said = CliRunner().invoke(app, ["doctor"])
+    assert said.exit_code == 0, said.output
+    lines = said.output.splitlines()
+    at = next(
+        number for number, line in enumerate(lines) if line.split()[:2] == ["absent", "proof"]
+    )
+    assert "not proven: no butler is running" in lines[at]
+    assert lines[at + 1].strip() == "hint: `butlers up`, then `butlers doctor` again"
+    assert any(line.split()[:2] == ["untested", "codex"] for line in lines)
+
+
+def test_and_so_does_its_document(machine: Path) -> None:
+    said = CliRunner().invoke(app, ["doctor", "--json"])
+    (proof,) = [check for check in json.loads(said.output) if check["name"] == "proof"]
+    assert (proof["state"], proof["detail"]) == ("absent", "not proven: no butler is running")
+    assert proof["hint"]
+
+
+def test_one_that_was_not_asked_to_prove_says_nothing_of_it(machine: Path) -> None:
+    said = CliRunner().invoke(app, ["doctor", "--no-prove", "--json"])
+    assert "proof" not in {check["name"] for check in json.loads(said.output)}
