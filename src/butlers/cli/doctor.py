@@ -136,7 +136,7 @@ async def _proof(settings: Settings, running: list[str]) -> Check:
                 seen = await client.call("sessions_get", {"session_id": ended["session_id"]})
             except ButlersError as error:
                 return _check("proof", "broken", f"{butler}: {error}", error.hint)
-        called = [call["tool"] for call in seen["tool_calls"] if call["ok"]]
+        called = [call["tool"] for call in seen["tool_calls"] if call["ok"] and not call["of_cli"]]
         if ended["success"] and "status" in called:
             took = f"{seen['duration_ms'] / 1000:.1f} s"
             return _check("proof", "ok", f"{butler} on {seen['runtime']} called status, {took}")

@@ -54,8 +54,7 @@ def show(session: SessionId, butler: OfButler = None, as_json: AsJson = False) -
         if value not in (None, [], ""):
             typer.echo(f"{key + ':':17}{value}")
     for call in calls:
-        mark = "ok" if call["ok"] else f"failed: {call['error']}"
-        typer.echo(f"  {call['tool']} {call['arguments']} -> {mark} ({call['duration_ms']} ms)")
+        typer.echo(f"  {call_line(call)}")
 
 
 @app.command()
@@ -77,6 +76,13 @@ def stop_all(as_json: AsJson = False) -> None:
         for name, sessions in stopped.items():
             typer.echo(f"{name}: {len(sessions)} stopped")
     answers.tell_failures()
+
+
+def call_line(call: dict[str, Any]) -> str:
+    mark = "ok" if call["ok"] else f"failed: {call['error']}"
+    # How long its own took the CLI does not tell.
+    beside = "the CLI's own" if call["of_cli"] else f"{call['duration_ms']} ms"
+    return f"{call['tool']} {call['arguments']} -> {mark} ({beside})"
 
 
 def _names(butler: str | None) -> list[str]:

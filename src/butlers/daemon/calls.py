@@ -31,7 +31,6 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
 from butlers.daemon.auth import ButlerTokens
-from butlers.daemon.keepable import keepable, storable
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import (
     ButlersError,
@@ -43,6 +42,7 @@ from butlers.domain.errors import (
     ShuttingDown,
 )
 from butlers.domain.faults import kill_point
+from butlers.domain.keepable import keepable, storable
 from butlers.domain.redaction import redactor
 from butlers.sessions.guard import LiveSession
 from butlers.store import journal

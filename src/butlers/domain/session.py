@@ -56,6 +56,8 @@ class ToolCall:
     arguments: dict[str, Any]
     ok: bool
     result: Any = None
+    of_cli: bool = False  # a tool of the CLI itself, which the butler only hears of
+    denied: bool = False  # by the session's access level
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,25 @@ with no less than its reservation.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from butlers.domain.ids import uuid7
+from butlers.domain.keepable import keepable
 from butlers.domain.redaction import redactor
-from butlers.domain.session import Outcome, SessionRequest, SessionResult
+from butlers.domain.session import Outcome, SessionRequest, SessionResult, ToolCall
 from butlers.domain.trace import current_trace
 from butlers.store.database import Connection
 
 # What the model was doing just then is in nobody's count.
 CUT_SHORT = (Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.CRASHED)
+OF_CLI = "cli"  # the kind of caller of a tool that is not ours
+DENIED = "denied by its access level"
+SAID = 400  # characters of what a tool said that failed
 DEAREST = Decimal(999_999)  # a figure beyond it is a mistake of whoever counted
 
 
@@ -107,6 +113,43 @@ async def close_session(
         ended.seconds if ended else None,
         ended.why if ended else None,
     )
+    await _record_own_calls(connection, session_id, result.tool_calls)
+
+
+async def _record_own_calls(
+    connection: Connection, session_id: UUID, calls: Sequence[ToolCall]
+) -> None:
+    """What it did with its CLI's own tools, as the CLI told it. Its butler's were written down when they
+    were made. They belong to no request, because nobody could repeat or replay them."""
+    await connection.executemany(
+        """
+        INSERT INTO tool_calls (id, session_id, caller_kind, caller, tool, arguments, ok, error,
+                                duration_ms)
+        SELECT $1, id, $3, runtime, $4, $5::jsonb, $6, $7, 0 FROM sessions WHERE id = $2
+        """,
+        [
+            (
+                uuid7(),
+                session_id,
+                OF_CLI,
+                _clean(call.tool),
+                keepable(call.arguments),
+                call.ok and not call.denied,
+                _why(call),
+            )
+            for call in calls
+            if call.of_cli
+        ],
+    )
+
+
+def _why(call: ToolCall) -> str | None:
+    if call.denied:
+        return DENIED
+    if call.ok:
+        return None
+    said = call.result if isinstance(call.result, str) else ""
+    return _clean(said[:SAID]) or "it did not say why"
 
 
 async def close_crashed(connection: Connection) -> list[UUID]:
@@ -199,11 +242,13 @@ async def get_session(connection: Connection, session_id: UUID) -> dict[str, Any
         return None
     calls = await connection.fetch(
         """
-        SELECT tool, arguments, ok, replayed, error, duration_ms, called_at, result_digest,
-               result_bytes
+        SELECT tool, arguments, ok, replayed, error, called_at, result_digest, result_bytes,
+               caller_kind = $2 AS of_cli,
+               CASE WHEN caller_kind <> $2 THEN duration_ms END AS duration_ms
         FROM tool_calls WHERE session_id = $1 ORDER BY id
         """,
         session_id,
+        OF_CLI,
     )
     return {**dict(row), "tool_calls": [dict(call) for call in calls]}
 

@@ -39,7 +39,13 @@ async def trigger(ctx: CallContext, prompt: str, context: str | None = None) -> 
         "output": result.text,
         "error": result.error,
         "tool_calls": [
-            {"tool": call.tool, "arguments": call.arguments, "ok": call.ok}
+            {
+                "tool": call.tool,
+                "arguments": call.arguments,
+                "ok": call.ok,
+                "of_cli": call.of_cli,
+                "denied": call.denied,
+            }
             for call in result.tool_calls
         ],
     }

@@ -96,11 +96,14 @@ def test_a_tool_that_raised() -> None:
 
 def test_what_was_refused_is_told_also_when_the_session_went_on() -> None:
     result = read("refused-then-done")
-    assert (result.denials, result.tool_calls) == (("exec_command",), (SET,))
+    refused = ToolCall("exec_command", {}, ok=False, of_cli=True, denied=True)
+    assert (result.denials, result.tool_calls) == (("exec_command",), (SET, refused))
 
 
-def test_its_own_tools_are_no_calls_of_the_butlers() -> None:
-    assert read("full").tool_calls == (SET,)
+def test_its_own_tools_are_told_as_its_own() -> None:
+    touch = {"command": "/bin/bash -lc 'touch made'"}
+    own = ToolCall("command_execution", touch, True, "", of_cli=True)
+    assert read("full").tool_calls == (own, SET)
 
 
 @pytest.mark.parametrize("why", [End.NEVER_BEGAN, End.FELL_SILENT, End.TOOK_TOO_LONG])

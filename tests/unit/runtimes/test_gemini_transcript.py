@@ -101,11 +101,17 @@ def test_a_tool_that_the_butler_has_not_is_a_call_that_failed() -> None:
 
 def test_what_was_refused_is_told_also_when_the_session_went_on() -> None:
     result = read("refused-then-done")
-    assert (result.denials, result.tool_calls) == (("run_shell_command: touch made",), (SET,))
+    assert result.denials == ("run_shell_command: touch made",)
+    refused, done = result.tool_calls
+    assert (refused.tool, refused.arguments["command"]) == ("run_shell_command", "touch made")
+    assert (refused.ok, refused.of_cli, refused.denied) == (False, True, True)
+    assert done == SET
 
 
-def test_its_own_tools_are_no_calls_of_the_butlers() -> None:
-    assert read("full").tool_calls == (SET,)
+def test_its_own_tools_are_told_as_its_own() -> None:
+    own, done = read("full").tool_calls
+    assert (own.tool, own.ok, own.of_cli, own.denied) == ("run_shell_command", True, True, False)
+    assert done == SET
 
 
 def test_an_answer_comes_in_pieces() -> None:

@@ -115,9 +115,7 @@ class ClaudeTranscript:
         result = SessionResult(
             Outcome.OK,
             (self._ending.text if self._ending else None) or self._said,
-            tuple(
-                ToolCall(use.name, use.arguments, use.ok, use.result) for use in self._uses.values()
-            ),
+            tuple(self._call(key, use) for key, use in self._uses.items()),
             self._ending.usage if self._ending else total_usage(self._turns.values()),
             model=self._model,
             denials=self._denials(),
@@ -143,6 +141,10 @@ class ClaudeTranscript:
     def _reached(self) -> bool:
         """A call that came through is proof enough: a server may connect only after the start."""
         return any(use.ok and use.own for use in self._uses.values())
+
+    def _call(self, key: str, use: _Use) -> ToolCall:
+        denied = use.refused or (self._ending is not None and key in self._ending.denials)
+        return ToolCall(use.name, use.arguments, use.ok, use.result, not use.own, denied)
 
     def _denials(self) -> tuple[str, ...]:
         seen = [use.told for use in self._uses.values() if use.refused]

@@ -14,6 +14,8 @@ from butlers.runtimes.shapes import count, mapping, mappings, text
 
 WHO = "Codex"
 
+# Its own tools, as it names what they did, and what of that is told.
+_OWN = {"command_execution": ("command",), "file_change": ("changes",), "web_search": ("query",)}
 _UNSUPPORTED = re.compile(r"unsupported call: (?!mcp__)(\S+)")
 _NO_SERVER = re.compile(r"required MCP servers failed to initialize: [^:\n]*: ([^\n\[]*)")
 _NO_KEY = re.compile(r"Missing environment variable: [^\n]*")
@@ -44,11 +46,13 @@ class CodexTranscript:
         return self._completed or self._failed is not None
 
     def result(self, ended: Ended) -> SessionResult:
-        denials = (*self._declined, *_UNSUPPORTED.findall(ended.exit.stderr))
+        missing = _UNSUPPORTED.findall(ended.exit.stderr)
+        denials = (*self._declined, *missing)
+        absent = (ToolCall(name, {}, ok=False, of_cli=True, denied=True) for name in missing)
         result = SessionResult(
             Outcome.OK,
             self._text,
-            tuple(self._calls.values()),
+            (*self._calls.values(), *absent),
             self._usage,
             denials=denials,
             exit=ended.exit,
@@ -65,8 +69,21 @@ class CodexTranscript:
             self._text = text(item.get("text")) or ""
         elif kind == "mcp_tool_call" and item.get("server") == self._butler:
             self._calls[str(item.get("id"))] = _call(item)
-        elif item.get("status") == "declined":
-            self._declined.append(text(item.get("command")) or text(kind) or "a tool")
+        else:
+            self._own(text(kind) or "a tool", item)
+
+    def _own(self, kind: str, item: Mapping[str, Any]) -> None:
+        """What it did without its butler."""
+        declined = item.get("status") == "declined"
+        if declined:
+            self._declined.append(text(item.get("command")) or kind)
+        if declined or kind in _OWN:
+            told = {name: item[name] for name in _OWN.get(kind, ("command",)) if name in item}
+            ok = item.get("status", "completed") == "completed"
+            result = text(item.get("aggregated_output"))
+            self._calls[str(item.get("id"))] = ToolCall(
+                kind, told, ok, result, of_cli=True, denied=declined
+            )
 
     def _failure(self, ended: Ended) -> Failure | None:
         if self._completed:

@@ -36,10 +36,7 @@ class GeminiTranscript:
     def __init__(self, butler: str) -> None:
         self._butler = butler
         self._prefix = f"mcp_{butler}_"
-        self._calls: dict[
-            str, ToolCall
-        ] = {}  # of the butler's tools, in the order in which they began
-        self._others: dict[str, str] = {}  # the CLI's own, in a few words
+        self._calls: dict[str, ToolCall] = {}  # in the order in which they began
         self._denials: list[str] = []
         self._model: str | None = None
         self._text = ""
@@ -78,13 +75,13 @@ class GeminiTranscript:
             exit=ended.exit,
         )
         failure = self._failure(ended)
-        if failure is None and result.denials and not self._reached:
+        if failure is None and result.denials and not any(call.ok for call in result.tool_calls):
             failure = failures.refused(result.denials)
         return failure.of(result) if failure else result
 
     @property
     def _reached(self) -> bool:
-        return any(call.ok for call in self._calls.values())
+        return any(call.ok and not call.of_cli for call in self._calls.values())
 
     def _hear(self, piece: str) -> None:
         """The answer is what it says after its last tool."""
@@ -94,21 +91,20 @@ class GeminiTranscript:
     def _use(self, event: Event) -> None:
         self._speaking = False
         key, name = str(event.get("tool_id")), text(event.get("tool_name")) or ""
-        arguments = mapping(event.get("parameters"))
-        if name.startswith(self._prefix):
-            tool = name.removeprefix(self._prefix)
-            self._calls[key] = ToolCall(tool, dict(arguments), ok=False)
-        else:
-            target = text(arguments.get("command")) or text(arguments.get("file_path"))
-            self._others[key] = f"{name}: {target}" if target else name
+        arguments = dict(mapping(event.get("parameters")))
+        of_cli = not name.startswith(self._prefix)
+        tool = name.removeprefix(self._prefix)
+        self._calls[key] = ToolCall(tool, arguments, ok=False, of_cli=of_cli)
 
     def _learn(self, event: Event) -> None:
         key, error = str(event.get("tool_id")), mapping(event.get("error"))
         if call := self._calls.get(key):
             said = text(error.get("message")) or _parsed(text(event.get("output")) or "")
-            self._calls[key] = replace(call, ok=event.get("status") == "success", result=said)
-        elif key in self._others and _forbidden(error):
-            self._denials.append(self._others[key])
+            denied = call.of_cli and _forbidden(error)
+            ok = event.get("status") == "success"
+            self._calls[key] = replace(call, ok=ok, result=said, denied=denied)
+            if denied:
+                self._denials.append(_told(call))
 
     def _end(self, event: Event) -> None:
         self._status = text(event.get("status")) or ""
@@ -129,6 +125,12 @@ class GeminiTranscript:
         if found := _NO_KEY.search(ended.exit.stderr):
             return Failure(Outcome.NO_CREDENTIAL, f"{WHO}: {failures.brief(found[0])}")
         return failures.cut_short(WHO, ended) or failures.of_exit(WHO, ended)
+
+
+def _told(call: ToolCall) -> str:
+    """It in a few words: the tool, and what it was to be used on."""
+    target = text(call.arguments.get("command")) or text(call.arguments.get("file_path"))
+    return f"{call.tool}: {target}" if target else call.tool
 
 
 def _forbidden(error: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.daemon.keepable import LONGEST, keepable
+from butlers.domain.keepable import LONGEST, keepable
 from butlers.domain.redaction import MASK
 
 JSON = st.recursive(

@@ -1,0 +1,92 @@
+"""What a session does with its CLI's own tools is on record too, as its CLI tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from butlers.domain.redaction import MASK
+from butlers.store.sessions import DENIED
+from integration.daemon.house import House
+from integration.runtimes.clis import CLAUDE, CODEX, GEMINI, Cli
+from integration.runtimes.place import OpenPlace
+from support.fake_model import Call, Say, Use
+
+SCRIPT = "sh skills/errand/run.sh"
+SECRET = "sk-ant-0123456789abcdef0123"
+
+WRITE: dict[str, Callable[[str], Call]] = {
+    "claude-code": lambda path: Call("Write", {"file_path": path, "content": f"key {SECRET}"}),
+    "gemini": lambda path: Call("write_file", {"file_path": path, "content": f"key {SECRET}"}),
+}
+
+
+def furnish(house: House) -> None:
+    folder = house.directory / "skills" / "errand"
+    folder.mkdir(parents=True)
+    (folder / "run.sh").write_text("echo RAN\n")
+
+
+def told(call: dict[str, Any]) -> tuple[Any, ...]:
+    return (call["tool"], call["ok"], call["error"], call["of_cli"])
+
+
+@pytest.mark.parametrize("cli", [CLAUDE, GEMINI], indirect=True, ids=lambda cli: cli.name)
+async def test_what_it_ran_and_what_it_was_refused(open_place: OpenPlace, cli: Cli) -> None:
+    async with open_place(cli, 'access = "workspace"', furnish) as place:
+        target = place.house.directory / "made.md"
+        run, write = cli.run(SCRIPT), WRITE[cli.name](str(target))
+        place.model.script = [Use(run), Use(write), Use("quick", text="a"), Say("Tried.")]
+        ended = await place.trigger()
+        assert ended["outcome"] == "ok"
+        async with place.house.owner() as owner:
+            shown = await owner.call("sessions_get", {"session_id": ended["session_id"]})
+        assert not target.exists()
+    ours, ran, refused = shown["tool_calls"]
+    assert told(ours) == ("quick", True, None, False)
+    assert told(ran) == (run.tool, True, None, True)
+    assert ran["arguments"]["command"] == SCRIPT
+    assert told(refused) == (write.tool, False, DENIED, True)
+    assert refused["arguments"]["content"] == f"key {MASK}"
+    assert ran["duration_ms"] is refused["duration_ms"] is None
+    rows = await place.house.rows(
+        "SELECT caller, request_id FROM tool_calls WHERE caller_kind='cli'"
+    )
+    assert {(row["caller"], row["request_id"]) for row in rows} == {(cli.name, None)}
+
+
+@pytest.mark.parametrize("cli", [CLAUDE, CODEX, GEMINI], indirect=True, ids=lambda cli: cli.name)
+async def test_a_command_of_a_full_session_that_worked_and_one_that_did_not(
+    open_place: OpenPlace, cli: Cli
+) -> None:
+    async with open_place(cli, 'access = "full"', furnish) as place:
+        bad = "ls no-such-folder-there"
+        place.model.script = [Use(cli.run(SCRIPT)), Use(cli.run(bad)), Say("Tried.")]
+        ended = await place.trigger()
+        async with place.house.owner() as owner:
+            shown = await owner.call("sessions_get", {"session_id": ended["session_id"]})
+    ran, failed = shown["tool_calls"]
+    assert (ran["ok"], ran["of_cli"], ran["error"]) == (True, True, None)
+    assert SCRIPT in str(ran["arguments"])
+    assert bad in str(failed["arguments"])
+    assert failed["of_cli"]
+    # Gemini CLI calls a command that ran and said that it failed a success.
+    assert (failed["ok"], bool(failed["error"])) == (
+        (True, False) if cli is GEMINI else (False, True)
+    )
+
+
+async def test_a_sealed_session_that_tried_is_on_record(open_place: OpenPlace, cli: Cli) -> None:
+    async with open_place(cli) as place:
+        attempt = replace(cli.run("touch made"), anyway=True)
+        place.model.script = [Use(attempt), Say("I could not.")]
+        session = place.message()
+        await place.run(session)
+        async with place.house.owner() as owner:
+            shown = await owner.call("sessions_get", {"session_id": str(session.session_id)})
+        assert not (place.house.directory / "made").exists()
+    (tried,) = shown["tool_calls"]
+    assert told(tried) == (attempt.tool, False, DENIED, True)
