@@ -147,6 +147,12 @@ class QueueFull(ButlersError):
     default_hint = "try again in a moment"
 
 
+class TooManyStrangers(QueueFull):
+    """There is no room for one more message of somebody unknown."""
+
+    code = "too_many_strangers"
+
+
 # -- messages, calls, peers ------------------------------------------------------------------------
 
 

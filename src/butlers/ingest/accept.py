@@ -160,8 +160,6 @@ class Desk:
         if control.ingestion_tier is IngestionTier.METADATA:
             return Verdict(MessageState.NOTED, "its connector sent no more than that it came")
         if not request.sender_roles:
-            if await strangers.are_too_many(connection, request):
-                return Verdict(MessageState.NOTED, "too much of strangers is held already")
             return Verdict(MessageState.HELD, "nobody knows the sender yet", rule)
         return Verdict(MessageState.ACCEPTED, None, rule)
 

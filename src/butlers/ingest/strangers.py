@@ -6,16 +6,19 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID, uuid5
 
 from butlers.domain.delivery import DeliveryRequest, Intent
+from butlers.domain.errors import TooManyStrangers
 from butlers.domain.message import Channel
 from butlers.domain.request import BLOCKED, RequestContext
 from butlers.store import inbox
 from butlers.store.database import Connection
+from butlers.store.inbox import Held
 
 KNOWN = "contact"  # the role of whoever the owner has let in
-MOST_HELD = 1_000  # messages of all strangers together
-MOST_OF_ONE = 100
+MOST_HELD = 10_000  # messages of all strangers together
+LARGEST_HELD = 2**30  # bytes of them, files included
 SHOWN = 200  # characters of an address
 _ASKED = UUID("6d1e9d6e-4f0b-4f0a-9d0b-6a2f6f7b9d11")  # the name space of these questions
+_FULL = UUID("2b6c1f0e-93a5-4c1c-8a1d-5d3f7c0a4e27")  # and of the word that there is no room
 ORIGIN = "switchboard"
 
 Post = Callable[[Connection, DeliveryRequest], Awaitable[UUID]]
@@ -25,17 +28,45 @@ def is_blocked(request: RequestContext) -> bool:
     return BLOCKED in request.sender_roles
 
 
-async def are_too_many(connection: Connection, request: RequestContext) -> bool:
-    """Whether so much is held that of one more only the fact is kept: it must not fill the disk, nor keep
-    its connector from what comes behind it."""
-    held = await inbox.count_held(
-        connection, request.source_channel, request.source_sender_identity
-    )
-    return held.of_all >= MOST_HELD or held.of_sender >= MOST_OF_ONE
-
-
 async def hold(connection: Connection, request: RequestContext, post: Post) -> None:
-    """Ask the owner, once for each sender."""
+    """Keep a message that is stored, and ask the owner once for each sender. Where there is no room left it
+    is sent away: it stays with its connector, which comes again."""
+    before, now = await inbox.weigh_held(connection, request.request_id)
+    if _is_full(before):
+        raise TooManyStrangers(
+            f"{before.messages:,} messages of strangers are held already",
+            hint="the owner lets senders in or blocks them: `butlers contacts waiting`",
+        )
+    await _ask(connection, request, post)
+    if _is_full(now):
+        await _tell_it_is_full(connection, request, now, post)
+
+
+def _is_full(held: Held) -> bool:
+    return held.messages >= MOST_HELD or held.size >= LARGEST_HELD
+
+
+async def _tell_it_is_full(
+    connection: Connection, request: RequestContext, held: Held, post: Post
+) -> None:
+    """With the message that takes the last place: one that is sent away leaves nothing behind that could
+    tell of it."""
+    notice = DeliveryRequest(
+        delivery_id=uuid5(_FULL, str(request.request_id)),
+        origin=ORIGIN,
+        intent=Intent.SEND,
+        channel=Channel.CONSOLE,
+        target="console:owner",
+        message=(
+            f"{held.messages:,} messages of people I do not know are held, and there is no room for more."
+            " Nothing is lost: from now on they stay where they come from, and what stands behind them"
+            " there waits too. `butlers contacts waiting` shows who it is; let them in, or block them."
+        ),
+    )
+    await post(connection, notice)
+
+
+async def _ask(connection: Connection, request: RequestContext, post: Post) -> None:
     channel = request.source_channel
     sender = " ".join(request.source_sender_identity.split())[:SHOWN]
     question = DeliveryRequest(

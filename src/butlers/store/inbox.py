@@ -23,10 +23,10 @@ class MessageState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How many messages are held."""
+    """How many messages are held, and how many bytes they have with their files."""
 
-    of_all: int
-    of_sender: int
+    messages: int
+    size: int
 
 
 async def store_message(
@@ -111,18 +111,26 @@ async def get_message(connection: Connection, request_id: UUID) -> dict[str, Any
     return dict(row) if row else None
 
 
-async def count_held(connection: Connection, channel: str, sender: str) -> Held:
+async def weigh_held(connection: Connection, request_id: UUID) -> tuple[Held, Held]:
+    """What is held without this message, and with it. Whoever weighs too waits for the transaction's end:
+    of two messages only one takes the last place."""
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('held', 0))")
     row = await connection.fetchrow(
         """
-        SELECT count(*) AS of_all,
-               count(*) FILTER (WHERE channel = $1 AND sender = $2) AS of_sender
-        FROM message_inbox WHERE state = 'held'
+        SELECT count(*) FILTER (WHERE request_id <> $1) AS others,
+               coalesce(sum(size) FILTER (WHERE request_id <> $1), 0)::bigint AS size_of_others,
+               count(*) AS all, coalesce(sum(size), 0)::bigint AS size_of_all
+        FROM message_inbox, LATERAL (
+            SELECT octet_length(text) + coalesce(pg_column_size(raw), 0)
+                   + coalesce(sum((file ->> 'size_bytes')::bigint), 0) AS size
+            FROM jsonb_array_elements(attachments) AS file
+        ) AS weight
+        WHERE state = 'held'
         """,
-        channel,
-        sender,
+        request_id,
     )
     assert row is not None
-    return Held(row["of_all"], row["of_sender"])
+    return Held(row["others"], row["size_of_others"]), Held(row["all"], row["size_of_all"])
 
 
 async def list_held(connection: Connection) -> list[dict[str, Any]]:

@@ -11,7 +11,13 @@ from uuid import UUID
 
 import pytest
 
-from butlers.domain.errors import ButlersError, InvalidArguments, InvalidMessage, NotFound
+from butlers.domain.errors import (
+    ButlersError,
+    InvalidArguments,
+    InvalidMessage,
+    NotFound,
+    TooManyStrangers,
+)
 from butlers.domain.ids import uuid7
 from butlers.domain.request import joined
 from butlers.wire.client import McpClient
@@ -184,13 +190,67 @@ async def test_nothing_of_somebody_known_stays_held(desk: House) -> None:
     assert len(await desk.rows("SELECT 1 FROM queue_items WHERE queue = 'inbox'")) == 12
 
 
-async def test_a_flood_of_strangers_is_noted_and_holds_up_nobody(
+async def flood(house: House, messages: list[dict[str, Any]]) -> tuple[int, int]:
+    """How many were held, and how many were sent away to come again; there is no third."""
+
+    async def one(message: dict[str, Any]) -> bool:
+        try:
+            return bool((await ingest(house, message))["status"] == "held")
+        except TooManyStrangers as error:
+            assert error.retryable
+            assert error.hint
+            return False
+
+    held = await asyncio.gather(*(one(message) for message in messages))
+    return held.count(True), held.count(False)
+
+
+async def told_it_is_full(house: House) -> list[str]:
+    return [words for words in await questions(house) if "no room" in words]
+
+
+async def test_of_a_flood_of_strangers_nothing_is_lost_and_the_owner_is_told_once(
     desk: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.ingest.strangers.MOST_OF_ONE", 2)
-    states = [(await ingest(desk, mail(f"{n}")))["status"] for n in range(4)]
-    assert states == ["held", "held", "noted", "noted"]
-    assert (await ingest(desk, mail("me", sender="ben@example.com")))["status"] == "held"
+    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 5)
+    flooding = [mail(f"{n}", sender=f"{n % 2}@example.com") for n in range(12)]
+    assert await flood(desk, flooding) == (5, 7)
+    rows = await desk.rows("SELECT text, state FROM message_inbox")
+    assert {row["state"] for row in rows} == {"held"}
+    assert all(row["text"] for row in rows)
+    assert len(await told_it_is_full(desk)) == 1
+    # Whoever comes again finds what is kept, and room when the owner has decided.
+    await call(desk, "contacts_block", channel="email", identity="0@example.com")
+    await call(desk, "contacts_allow", channel="email", identity="1@example.com")
+    for message in flooding:
+        await ingest(desk, message)
+    kept = await desk.rows("SELECT text FROM message_inbox WHERE text <> ''")
+    assert sorted(row["text"] for row in kept) == sorted(f"{n}" for n in range(12))
+    assert len(await told_it_is_full(desk)) == 1
+
+
+async def test_a_repeat_of_what_is_held_is_known_though_there_is_no_room(
+    desk: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 1)
+    message = mail("one")
+    first = await ingest(desk, message)
+    again = await ingest(desk, message)
+    assert (again["request_id"], again["duplicate"]) == (first["request_id"], True)
+    with pytest.raises(TooManyStrangers):
+        await ingest(desk, mail("two"))
+
+
+async def test_strangers_files_take_room_too(desk: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("butlers.ingest.strangers.LARGEST_HELD", 2_000)
+    file = {"media_type": "text/plain", "content": base64.b64encode(b"x" * 3_000).decode()}
+    await ingest(desk, mail("small"))
+    assert await told_it_is_full(desk) == []
+    await ingest(desk, mail("large", payload={"attachments": [file]}))
+    assert len(await told_it_is_full(desk)) == 1
+    with pytest.raises(TooManyStrangers):
+        await ingest(desk, mail("small too"))
+    assert (await ingest(desk, envelope("hello")))["status"] == "accepted"
 
 
 async def test_an_address_of_the_owners_speaks_for_the_owner(desk: House) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from butlers.connectors.poll import Arrival, PollingConnector
-from butlers.domain.errors import QueueFull, StateConflict
+from butlers.domain.errors import QueueFull, StateConflict, TooManyStrangers
 from butlers.domain.message import Event, InboundEnvelope, Payload, Sender, Source
 from integration.daemon.house import House, until
 
@@ -129,6 +129,21 @@ async def test_a_message_that_is_refused_is_noted_and_blocks_nobody(switchboard:
         ("uid-2", "held"),
     ]
     assert connector.counters.messages_failed == 1
+
+
+async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits(
+    switchboard: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 2)
+    async with switchboard.owner() as client:
+        connector = PollingConnector(Shelf(["one", "two", "three", "four"]), client)
+        await connector.beat()
+        with pytest.raises(TooManyStrangers):
+            await connector.step(None)
+        assert await checkpoint(switchboard) == {"uid": 2}
+        await _let_in(switchboard)
+        assert await connector.step(await connector.checkpoint()) == {"uid": 4}
+    assert await kept(switchboard) == [f"uid-{number}" for number in range(4)]
 
 
 async def test_of_two_instances_the_older_gives_way(switchboard: House) -> None:
