@@ -27,7 +27,7 @@ from butlers.domain.request import joined
 from butlers.domain.route import FALLBACK_RULE, RouteDecision, RouteRequest, Turn
 from butlers.routing.notify import SWITCHBOARD, queue_reply
 from butlers.routing.peers import Peers
-from butlers.store import conversation, decisions, queue, registry
+from butlers.store import conversation, decisions, queue, registry, told
 from butlers.store.database import Connection, Database
 from butlers.store.decisions import Leg
 from butlers.store.pause import mind_pause
@@ -86,7 +86,7 @@ class Dispatch:
         try:
             await self._send(item, legs, index, turns)
         except PeerUnavailable:
-            await self._tell_of_waiting(item)
+            await self._tell_of_waiting(lease, item)
             raise
         return {"targets": [target]}
 
@@ -133,11 +133,24 @@ class Dispatch:
                 connection, request.request_id, decision.target, self._clock.now()
             )
 
-    async def _tell_of_waiting(self, item: InboxItem) -> None:
-        """Once, when it takes longer than a person would think. The same words are one delivery."""
-        if self._clock.now() - item.request.received_at > PATIENCE:
-            async with self._database.transaction() as connection:
-                await queue_reply(connection, SWITCHBOARD, item.request, WAITING)
+    async def _tell_of_waiting(self, lease: Lease, item: InboxItem) -> None:
+        """Once for each message, when it takes longer than a person would think: also for those behind it,
+        whose own turn may come only when this one is over."""
+        if self._clock.now() - item.request.received_at <= PATIENCE:
+            return
+        async with self._database.transaction() as connection:
+            behind = await queue.list_behind(connection, lease, PATIENCE)
+            waiting = [item.request, *(decode(InboxItem, one).request for one in behind)]
+            untold = await told.first_ones(
+                connection,
+                told.AWAY,
+                [str(request.request_id) for request in waiting],
+                self._clock.now().date(),
+            )
+            for request in waiting:
+                if str(request.request_id) in untold:
+                    # The same words to the same message are one delivery, on another day too.
+                    await queue_reply(connection, SWITCHBOARD, request, WAITING)
 
     async def _recent(self, item: InboxItem) -> tuple[Turn, ...]:
         request = item.request

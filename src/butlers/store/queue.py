@@ -46,18 +46,21 @@ _FIRST = """(
 )"""
 
 # One that waits and keeps its place takes along those of its lane that are behind it. They could not be
-# claimed before it anyway, and each claim would have to look at every one of them.
+# claimed before it anyway, and each claim would have to look at every one of them. Where it waits for
+# somebody who is away, so do they: the day that each may wait begins now, not when its own turn comes.
 _AND_LANE = """
 WITH head AS ({} RETURNING *),
 behind AS (
-    SELECT item.id, head.run_after FROM queue_items AS item JOIN head USING (queue, lane)
+    SELECT item.id, head.run_after, head.waits_since IS NOT NULL AS away
+    FROM queue_items AS item JOIN head USING (queue, lane)
     WHERE head.state = 'ready' AND item.state = 'ready' AND item.id > head.id
       AND item.run_after < head.run_after AND NOT item.aside
     FOR UPDATE OF item SKIP LOCKED
 ),
 moved AS (
     UPDATE queue_items AS item
-    SET run_after = behind.run_after, error = coalesce(item.error, 'an earlier one waits')
+    SET run_after = behind.run_after, error = coalesce(item.error, 'an earlier one waits'),
+        waits_since = CASE WHEN behind.away THEN coalesce(item.waits_since, now()) END
     FROM behind WHERE item.id = behind.id
 )
 SELECT true FROM head
@@ -270,6 +273,21 @@ async def wait(
         shortest,
         and_lane=True,
     )
+
+
+async def list_behind(connection: Connection, lease: Lease, older_than: timedelta) -> list[Any]:
+    """What those carry that stand behind an item in its lane and have waited for so long, in order."""
+    rows = await connection.fetch(
+        """
+        SELECT item.payload FROM queue_items AS item JOIN queue_items AS head USING (queue, lane)
+        WHERE head.id = $1 AND item.id > head.id AND item.state = 'ready'
+          AND item.created_at < now() - $2::interval
+        ORDER BY item.id
+        """,
+        lease.item_id,
+        older_than,
+    )
+    return [row["payload"] for row in rows]
 
 
 async def postpone(

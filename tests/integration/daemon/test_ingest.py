@@ -353,3 +353,44 @@ async def test_a_sender_who_waits_for_somebody_away_is_told_once(
     await until("some more attempts", tried_often)
     (words,) = await told()
     assert "is away" in words["message"]
+
+
+async def test_everybody_behind_a_message_that_waits_is_told_once_and_has_a_day_of_their_own(
+    switchboard: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("butlers.routing.dispatch.PATIENCE", timedelta(0))
+    async with switchboard.owner() as owner:
+        sent = [
+            (await owner.call("ingest", envelope(f"are you there? {number}")))["request_id"]
+            for number in range(4)
+        ]
+
+    async def told() -> list[str]:
+        rows = await switchboard.rows(
+            "SELECT payload->>'request_id' AS id FROM queue_items WHERE queue = 'notify' ORDER BY id"
+        )
+        return [row["id"] for row in rows]
+
+    async def all_told() -> bool:
+        return len(await told()) >= len(sent)
+
+    await until("all of them to be told", all_told)
+
+    async def state_of_all() -> dict[str, dict[str, Any]]:
+        rows = await switchboard.rows("SELECT * FROM queue_items WHERE queue = 'inbox'")
+        return {row["key"]: row for row in rows}
+
+    async def first_tried_often() -> bool:
+        return bool((await state_of_all())[sent[0]]["fence"] >= 4)
+
+    await until("some more attempts of the first", first_tried_often)
+    assert sorted(await told()) == sorted(sent)
+    assert all(one["waits_since"] for one in (await state_of_all()).values())
+
+    await switchboard.rows("UPDATE queue_items SET waits_since = now() - interval '25 hours'")
+
+    async def all_dead() -> bool:
+        await switchboard.rows("UPDATE queue_items SET run_after = now() WHERE state = 'ready'")
+        return {one["state"] for one in (await state_of_all()).values()} == {"dead"}
+
+    await until("all of them to have waited for too long", all_dead)

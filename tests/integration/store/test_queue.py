@@ -408,6 +408,34 @@ async def test_what_has_killed_its_workers_too_often_goes_to_the_dead_letter(
     assert await queue.claim(desk, "q", ME) == []
 
 
+async def test_the_day_of_those_behind_one_that_waits_begins_with_its_own(
+    desk: asyncpg.Connection,
+) -> None:
+    for key in ("first", "second", "third"):
+        await queue.enqueue(desk, "q", key, {}, lane="conversation")
+    await queue.wait(desk, await take(desk), "they are away")
+    assert (await row(desk, "third"))["waits_since"] is not None
+
+    await desk.execute("UPDATE queue_items SET waits_since = waits_since - interval '25 hours'")
+    for key in ("first", "second", "third"):
+        await desk.execute("UPDATE queue_items SET run_after = now() WHERE state = 'ready'")
+        lease = await take(desk)
+        assert lease.key == key
+        await queue.wait(desk, lease, "they are away")
+        assert (await row(desk, key))["state"] == "dead"
+
+
+async def test_who_is_behind_one_that_waits_for_a_certain_time_waits_for_nobody(
+    desk: asyncpg.Connection,
+) -> None:
+    for key in ("first", "second"):
+        await queue.enqueue(desk, "q", key, {}, lane="recipient")
+    when = datetime.now(UTC) + LATER
+    await queue.postpone(desk, await take(desk), "the line is shut", when, aside=False)
+    found = await row(desk, "second")
+    assert (found["run_after"], found["waits_since"]) == (when, None)
+
+
 # -- waking ------------------------------------------------------------------------------------------
 
 
