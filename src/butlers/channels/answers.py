@@ -22,8 +22,9 @@ SHORTEST_PAUSE_S = 1.0
 
 # Whoever answers so stands in between, and does not know what the one behind did.
 _IN_BETWEEN = frozenset({502, 504})
-# The request was not looked at.
-_NOT_NOW = frozenset({408, 425, 503})
+# "Not now". Whoever says when to come again has refused it; of one that only says so nobody knows how far it
+# came: a server may give up in the middle of it, and a gate in front of one may lose patience with it.
+_NOT_NOW = frozenset({408, 425, 429, 503})
 _CONFLICT = 409
 _TOO_MANY = 429
 _SERVER_ERRORS = 500
@@ -37,13 +38,14 @@ def error_for(
     status, host = answer.status_code, answer.request.url.host
     said = f"{host} answered {status} {answer.reason_phrase}".rstrip()
     pause_s = retry_after(answer.headers.get("retry-after"), now)
-    if status == _TOO_MANY or (status in _NOT_NOW and pause_s is not None):
+    if status in _NOT_NOW and pause_s is not None:
         busy = ChannelBusy(said, response=text)
-        busy.pause_s = pause_s if pause_s is not None else busy.pause_s
+        busy.pause_s = pause_s
         return busy
-    if status in _NOT_NOW:
-        return ChannelUnavailable(said, response=text)
-    if status in _IN_BETWEEN:
+    if status in _NOT_NOW and repeatable:
+        kind = ChannelBusy if status == _TOO_MANY else ChannelUnavailable
+        return kind(said, response=text)
+    if status in _NOT_NOW or status in _IN_BETWEEN:
         return DeliveryUncertain(said, response=text)
     if status == _CONFLICT or status >= _SERVER_ERRORS:
         # It is at it already, or broke in the middle of it.

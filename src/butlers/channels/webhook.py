@@ -2,6 +2,10 @@
 
 The signature is ``v1=`` and the HMAC-SHA256, in hex, of timestamp, a full stop and the body. The receiver
 answers 2xx with its own id of the message, ``{"id": "..."}``, and takes one delivery id once.
+
+One that is not said to do so (``idempotent``) is asked again only where it can not have the message: nobody
+listens there, or it answers 429 or 503 and says with ``Retry-After`` when to come again. After any other
+failure the delivery ends as unknown.
 """
 
 from __future__ import annotations

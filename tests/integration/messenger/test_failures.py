@@ -112,7 +112,7 @@ async def test_a_channel_that_is_away_costs_no_attempts_and_nothing_is_lost(
 ) -> None:
     await closed.open()
     closed.server.usual = status(503)  # as from a server that is being restarted
-    sent = await closed.accept(delivery())
+    sent = await closed.accept(delivery("sure:anna"))
     for _ in range(MAX_ATTEMPTS + 4):
         closed.clock.leap(seconds=60)
         await closed.hurry()

@@ -19,7 +19,7 @@ from butlers.store.database import Login
 from butlers.store.queue import Lease
 from integration.messenger.office import Office, delivery
 from integration.store.witness import eventually
-from support.webhook_server import CLOSE, HANG, WAIT
+from support.webhook_server import CLOSE, HANG, WAIT, status
 
 DELIVERED = DeliveryState.DELIVERED
 UNKNOWN = DeliveryState.UNKNOWN
@@ -42,6 +42,35 @@ async def test_what_may_have_gone_out_is_unknown_and_never_sent_again(
     await closed.open()  # a restart does not send it again either
     await closed.hurry()
     await closed.until_settled()
+    assert closed.server.times == {str(sent): 1}
+
+
+@pytest.mark.parametrize("code", [408, 429, 503])
+async def test_a_receiver_that_took_it_and_says_not_now_gets_it_once(
+    closed: Office, code: int
+) -> None:
+    closed.server.script(status(code, takes=True))
+    await closed.open()
+    sent = await closed.accept(delivery())
+    row = await closed.until_state(sent, UNKNOWN)
+    assert str(code) in row["reason"]
+    closed.clock.leap(seconds=61)
+    await closed.hurry()
+    await closed.until_settled()
+    assert closed.server.times == {str(sent): 1}
+
+
+@pytest.mark.parametrize("code", [429, 503])
+async def test_a_receiver_that_says_when_to_come_again_has_not_taken_it(
+    closed: Office, code: int
+) -> None:
+    closed.server.script(status(code, Retry_After="1"))
+    await closed.open()
+    sent = await closed.accept(delivery())
+    await closed.until_state(sent, DeliveryState.DEFERRED)
+    closed.clock.leap(seconds=61)
+    await closed.hurry()
+    await closed.until_state(sent, DELIVERED)
     assert closed.server.times == {str(sent): 1}
 
 

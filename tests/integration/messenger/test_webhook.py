@@ -67,10 +67,13 @@ async def test_a_delivery_arrives_signed_and_named(server: WebhookServer) -> Non
         (status(410), DeliveryRefused),
         (status(302, Location="http://127.0.0.1:1/"), DeliveryRefused),
         (status(304), DeliveryRefused),
-        (status(408), ChannelUnavailable),
-        (status(503), ChannelUnavailable),
         (status(503, Retry_After="7"), ChannelBusy),
-        (status(429), ChannelBusy),
+        (status(429, Retry_After="7"), ChannelBusy),
+        (status(408), DeliveryUncertain),
+        (status(425), DeliveryUncertain),
+        (status(429), DeliveryUncertain),
+        (status(503), DeliveryUncertain),
+        (status(503, Retry_After="soon"), DeliveryUncertain),
         (status(409), DeliveryUncertain),
         (status(500), DeliveryUncertain),
         (status(501), DeliveryUncertain),
@@ -98,6 +101,23 @@ async def test_who_takes_one_key_once_has_said_that_it_failed(
 ) -> None:
     server.script(status(code))
     with pytest.raises(ChannelFailed):
+        await channel(server.url).send(delivery("sure:anna"))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (408, ChannelUnavailable),
+        (425, ChannelUnavailable),
+        (503, ChannelUnavailable),
+        (429, ChannelBusy),
+    ],
+)
+async def test_who_takes_one_key_once_may_be_asked_again_when_it_has_no_time(
+    server: WebhookServer, code: int, kind: type[ButlersError]
+) -> None:
+    server.script(status(code))
+    with pytest.raises(kind):
         await channel(server.url).send(delivery("sure:anna"))
 
 
