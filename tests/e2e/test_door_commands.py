@@ -134,8 +134,10 @@ def test_the_house_obeys_by_message(fleet: Fleet) -> None:
     (resumed,) = fleet.replies(fleet.send("/resume"))
     assert resumed.message == "Going on."
     assert [reply.message for reply in fleet.replies(kept)] == ["Logged: pulse 72 bpm."]
-    (stopped,) = fleet.replies(fleet.send("/stop"))
+    said = fleet.send("/stop")
+    (stopped,) = fleet.replies(said)
     assert stopped.message == "Nothing was running."
+    assert "commands, /stop, done" in butlers(fleet, "trace", str(said)).stdout
 
 
 def _mail(fleet: Fleet, about: str) -> str | None:

@@ -87,7 +87,8 @@ def _decided(hop: Hop) -> str:
 
 def _queued(hop: Hop) -> str:
     failed = f": {hop['error']}" if hop["error"] else ""
-    return f"{hop['queue']}, {hop['state']}, attempt {hop['attempts']}{failed}"
+    told = f", /{hop['command']}" if hop.get("command") else ""
+    return f"{hop['queue']}{told}, {hop['state']}, attempt {hop['attempts']}{failed}"
 
 
 def _session(hop: Hop) -> str:

@@ -15,6 +15,7 @@ from uuid import UUID, uuid5
 import structlog
 
 from butlers.channels.console import ENDPOINT
+from butlers.domain import command
 from butlers.domain.delivery import DeliveryRequest, Intent
 from butlers.domain.errors import DatabaseUnavailable
 from butlers.domain.message import Channel, InboxItem
@@ -37,7 +38,11 @@ SCAN_S = 30.0  # also without being woken: a queue may be left by a process that
 SHOWN = 300  # characters of an error
 
 # What a queue's items are, for those that somebody waits for an answer to.
-SENDERS: Mapping[str, Any] = {"inbox": InboxItem, "routes": RouteRequest}
+SENDERS: Mapping[str, Any] = {
+    "inbox": InboxItem,
+    command.QUEUE: InboxItem,
+    "routes": RouteRequest,
+}
 # What goes out. The Messenger keeps books of its own, and tells of it itself.
 OUTGOING = (NOTIFY, DELIVERIES)
 LOST = "A message could not be handed on to the Messenger"

@@ -11,8 +11,9 @@ from butlers.store.database import Connection
 Hop = dict[str, Any]
 
 QUEUES = """
-SELECT created_at AS at, queue, state, attempts, error, run_after, finished_at FROM queue_items
-WHERE queue IN ('inbox', 'routes') AND key = ANY($1)
+SELECT created_at AS at, queue, state, attempts, error, run_after, finished_at,
+       result ->> 'command' AS command
+FROM queue_items WHERE queue IN ('inbox', 'commands', 'routes') AND key = ANY($1)
 """
 HANDED_ON = """
 SELECT created_at AS at, queue, state, attempts, error, run_after, finished_at FROM queue_items

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from butlers.domain import command
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import NotAllowed
+from butlers.domain.message import InboxItem, PolicyTier
 from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.store import queue, worker
 from butlers.wire.codec import encode
 from integration.daemon.house import House, MakeHouse, envelope, request_context, until
 from integration.daemon.thinker import Thinker, for_ever
@@ -141,6 +145,37 @@ async def test_a_command_gets_through_when_nothing_else_does(desk: House) -> Non
     await until("the workers to be busy", lambda: desk.butler.guard.count >= 4 or None)
     assert (await say(desk, "/status")).startswith("switchboard: healthy")
     assert (await say(desk, "/stop")).startswith("Stopped")
+
+
+async def test_a_command_is_on_the_record_of_its_message(desk: House) -> None:
+    async with desk.owner() as owner:
+        request_id = (await owner.call("ingest", envelope("/status")))["request_id"]
+
+        async def carried_out() -> dict[str, Any] | None:
+            hops = (await owner.call("request_path", {"request_id": request_id}))["hops"]
+            found = [hop for hop in hops if hop.get("queue") == "commands"]
+            return found[0] if found and found[0]["state"] == "done" else None
+
+        hop = await until("the command to be carried out", carried_out)
+    assert (hop["command"], hop["attempts"]) == ("status", 1)
+
+
+async def test_whose_command_fails_each_time_is_told(
+    desk: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "backoff", lambda _attempt: timedelta(0))
+    request = request_context()
+    broken = InboxItem(request, "this is no command", PolicyTier.INTERACTIVE)
+    async with desk.butler.database.transaction() as connection:
+        await queue.enqueue(connection, command.QUEUE, str(request.request_id), encode(broken))
+
+    async def told() -> list[str]:
+        rows = await desk.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+        said = [json.loads(row["payload"]) for row in rows]
+        return [one["message"] for one in said if one["request_id"] == str(request.request_id)]
+
+    (words,) = await until("the owner to be told", told)
+    assert "could not deal with your message" in words
 
 
 @pytest.mark.parametrize("text", ["/stopped", "stop", "/stop it /pause"[:5] + "ping", "/unknown"])
