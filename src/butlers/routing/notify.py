@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from butlers.channels.console import ENDPOINT
 from butlers.domain.delivery import DeliveryRequest, Intent
 from butlers.domain.ids import uuid7
+from butlers.domain.message import Channel
 from butlers.domain.request import RequestContext
 from butlers.domain.trace import current_trace
 from butlers.routing.peers import Peers
@@ -54,6 +57,20 @@ async def queue_reply(
         source_event=request.source_event_identity,
     )
     return await queue_delivery(connection, delivery)
+
+
+def place(channel: str | None, recipient: str | None) -> tuple[str, str]:
+    """Where a new message goes: to the owner's console, unless somebody else is named."""
+    return channel or Channel.CONSOLE, recipient or ENDPOINT
+
+
+def answers(request: RequestContext, notified: Mapping[str, Any]) -> bool:
+    """Whether a notification, by its arguments, went where the request came from. What was said to somebody
+    else is no answer to it."""
+    if notified.get("intent", Intent.SEND) != Intent.SEND:
+        return True
+    there = place(notified.get("channel"), notified.get("recipient"))
+    return there == (request.source_channel, request.source_endpoint_identity)
 
 
 class Outbox:

@@ -9,7 +9,7 @@ from butlers.domain.errors import OverBudget, Postponed, RateLimited, SessionUna
 from butlers.domain.ids import uuid7
 from butlers.domain.route import RouteRequest
 from butlers.domain.session import Outcome, SessionRequest, SessionResult
-from butlers.routing.notify import queue_reply
+from butlers.routing.notify import answers, queue_reply
 from butlers.routing.reports import queue_report
 from butlers.sessions.spawner import Spawner
 from butlers.store import queue, told
@@ -78,7 +78,7 @@ class RouteInbox:
         if result.outcome in TRY_AGAIN:
             await self._tell_of_waiting(route)
             raise _unavailable(result)
-        spoken = _answered(result) or await self._was_answered(route)
+        spoken = _answered(route, result) or await self._was_answered(route)
         outcome = str(result.outcome)
         ended = {"session_id": str(session.session_id), "outcome": outcome, "well": result.ok}
         return ended, None if spoken else _words(result)
@@ -108,7 +108,9 @@ class RouteInbox:
         """By an earlier session of this request, which was cut off after it had spoken."""
         async with self._database.transaction() as connection:
             done = await calls_of_request(connection, route.request.request_id)
-        return any(call.tool == "notify" for call in done)
+        return any(
+            call.tool == "notify" and answers(route.request, call.arguments) for call in done
+        )
 
     async def _reply(self, route: RouteRequest, text: str) -> None:
         async with self._database.transaction() as connection:
@@ -123,8 +125,11 @@ def _unavailable(result: SessionResult) -> SessionUnavailable:
     return limited
 
 
-def _answered(result: SessionResult) -> bool:
-    return any(call.tool == "notify" and call.ok for call in result.tool_calls)
+def _answered(route: RouteRequest, result: SessionResult) -> bool:
+    return any(
+        call.tool == "notify" and call.ok and answers(route.request, call.arguments)
+        for call in result.tool_calls
+    )
 
 
 def _words(result: SessionResult) -> str:

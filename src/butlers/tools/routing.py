@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from butlers.channels.console import ENDPOINT
 from butlers.domain.caller import PEERS, SESSIONS
 from butlers.domain.delivery import DeliveryRequest, Intent, check_emoji
 from butlers.domain.errors import InvalidArguments, NotAllowed
 from butlers.domain.ids import uuid7
 from butlers.domain.links import links_from
-from butlers.domain.message import Channel
 from butlers.domain.request import RequestContext
 from butlers.domain.route import RouteRequest
-from butlers.routing.notify import SWITCHBOARD, queue_delivery, queue_reply
+from butlers.routing.notify import SWITCHBOARD, place, queue_delivery, queue_reply
 from butlers.routing.routes import accept_route
 from butlers.store.request_path import routed_text
 from butlers.tools.base import tool
@@ -45,14 +43,15 @@ async def notify(
     """
     ordinal = ctx.key.ordinal if ctx.key else 0
     if intent is Intent.SEND:
+        channel, recipient = place(channel, recipient)
         delivery_id = await queue_delivery(
             ctx.connection,
             DeliveryRequest(
                 delivery_id=uuid7(),
                 origin=ctx.butler,
                 intent=intent,
-                channel=channel or Channel.CONSOLE,
-                target=recipient or ENDPOINT,
+                channel=channel,
+                target=recipient,
                 message=message,
                 request_id=ctx.key.request_id if ctx.key else None,
                 ordinal=ordinal,

@@ -1,0 +1,93 @@
+"""What counts as an answer: what goes back to where a message came from, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from butlers.domain.request import RequestContext
+from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.routing.routes import accept_route
+from butlers.wire.client import McpClient
+from integration.daemon.house import House, request_context, until
+from integration.daemon.thinker import Thinker
+
+FROM_A_HOOK = {
+    "source_channel": "webhook",
+    "source_endpoint_identity": "phone:owner",
+    "source_sender_identity": "phone:owner",
+    "source_event_identity": "event-1",
+}
+
+
+async def route(house: House, request: RequestContext) -> None:
+    decision = RouteDecision("tester", "fallback", "test")
+    async with house.butler.database.transaction() as connection:
+        await accept_route(connection, RouteRequest(request, "tester", "think", decision))
+
+    async def done() -> list[dict[str, Any]]:
+        return await house.rows(
+            "SELECT 1 FROM queue_items WHERE queue = 'routes' AND state = 'done'"
+        )
+
+    await until("the route to be done", done)
+
+
+async def said(house: House) -> list[tuple[str, str, str]]:
+    rows = await house.rows("SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id")
+    payloads = [json.loads(row["payload"]) for row in rows]
+    return [(one["intent"], one["target"], one["message"]) for one in payloads]
+
+
+def notifying(**arguments: Any) -> Thinker:
+    async def think(butler: McpClient) -> str:
+        await butler.call("notify", arguments)
+        return "That is what I think."
+
+    return Thinker(think)
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {"message": "Somebody wrote."},  # to the owner's console
+        {"message": "Dinner?", "channel": "webhook", "recipient": "phone:anna"},
+    ],
+)
+async def test_what_was_said_to_somebody_else_is_no_answer(
+    house: House, elsewhere: dict[str, Any]
+) -> None:
+    house.butler.spawner.model = notifying(**elsewhere)
+    await route(house, replace(request_context(), **FROM_A_HOOK))
+    target = elsewhere.get("recipient", "console:owner")
+    assert await said(house) == [
+        ("send", target, elsewhere["message"]),
+        ("reply", "phone:owner", "That is what I think."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"message": "Done.", "intent": "reply"},
+        {"emoji": "👍", "intent": "react"},
+        {"message": "Done.", "channel": "webhook", "recipient": "phone:owner"},
+    ],
+)
+async def test_what_goes_back_to_where_it_came_from_is_the_answer(
+    house: House, answer: dict[str, Any]
+) -> None:
+    house.butler.spawner.model = notifying(**answer)
+    await route(house, replace(request_context(), **FROM_A_HOOK))
+    ((intent, target, message),) = await said(house)
+    assert (intent, target) == (answer.get("intent", "send"), "phone:owner")
+    assert message == answer.get("message", "")
+
+
+async def test_a_new_message_on_the_console_answers_what_was_typed_there(house: House) -> None:
+    house.butler.spawner.model = notifying(message="Done.")
+    await route(house, request_context())
+    assert await said(house) == [("send", "console:owner", "Done.")]
