@@ -10,6 +10,7 @@ from butlers.domain.message import Attachment
 from butlers.domain.request import RequestContext
 from butlers.domain.strict import STRICT
 
+BY_RULE = "rule"  # one of the owner's
 FALLBACK_RULE = "fallback"
 CONTRACT = 1  # of the route envelope that we write
 

@@ -29,7 +29,7 @@ from butlers.domain.message import (
     headers_of,
 )
 from butlers.domain.request import RequestContext
-from butlers.domain.route import RouteDecision
+from butlers.domain.route import BY_RULE, RouteDecision
 from butlers.domain.rule import RuleAction, TriageRule
 from butlers.domain.trace import TraceContext, current_trace
 from butlers.ingest import strangers
@@ -222,7 +222,7 @@ class Verdict:
     def route(self) -> RouteDecision | None:
         if self.rule is None or self.rule.target is None:
             return None
-        return RouteDecision(self.rule.target, "rule", str(self.rule))
+        return RouteDecision(self.rule.target, BY_RULE, str(self.rule))
 
     def tier(self, asked: PolicyTier) -> PolicyTier:
         lowered = self.rule is not None and self.rule.action is RuleAction.LOW_PRIORITY

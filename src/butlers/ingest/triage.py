@@ -16,7 +16,7 @@ import structlog
 
 from butlers.domain.errors import InvalidArguments
 from butlers.domain.registration import Registration
-from butlers.domain.route import CONTRACT, FALLBACK_RULE, RouteDecision
+from butlers.domain.route import BY_RULE, CONTRACT, FALLBACK_RULE, RouteDecision
 from butlers.domain.rule import RuleAction, TriageRule
 from butlers.ingest.rules import Letter, contains, first_match
 from butlers.skills.reflexes import CompiledTrigger, compile_trigger
@@ -62,7 +62,7 @@ def decide(
     butlers = candidates(registrations)
     steps: list[Step] = []
     for step in (
-        _by_rule(letter, rules),
+        _by_rule(letter, rules, butlers),
         _by_reflex(letter, butlers),
         _by_affinity(affinity, butlers),
         _by_trigger(letter, butlers),
@@ -74,13 +74,15 @@ def decide(
     return steps
 
 
-def _by_rule(letter: Letter, rules: Sequence[TriageRule]) -> Step:
+def _by_rule(letter: Letter, rules: Sequence[TriageRule], butlers: Sequence[Registration]) -> Step:
     rule = first_match(rules, letter)
     if rule is None:
         return Step("rules", "none of the owner's rules matches")
     decision = None
     if rule.action is RuleAction.ROUTE and rule.target:
-        decision = RouteDecision(rule.target, "rule", str(rule))
+        if rule.target not in {butler.name for butler in butlers}:
+            return Step("rules", f"{rule}, but nobody knows {rule.target} any more")
+        decision = RouteDecision(rule.target, BY_RULE, str(rule))
     return Step("rules", str(rule), decision)
 
 

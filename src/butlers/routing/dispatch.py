@@ -12,8 +12,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from butlers.channels.console import ENDPOINT
 from butlers.domain.clock import Clock
-from butlers.domain.delivery import DeliveryRequest
+from butlers.domain.delivery import DeliveryRequest, Intent
 from butlers.domain.errors import (
     EarlierMessageWaits,
     PeerUnavailable,
@@ -21,11 +22,12 @@ from butlers.domain.errors import (
     PreviousPartOpen,
 )
 from butlers.domain.faults import kill_point
-from butlers.domain.message import InboxItem
+from butlers.domain.ids import uuid7
+from butlers.domain.message import Channel, InboxItem
 from butlers.domain.registration import Registration
 from butlers.domain.request import joined
-from butlers.domain.route import FALLBACK_RULE, RouteDecision, RouteRequest, Turn
-from butlers.routing.notify import SWITCHBOARD, queue_reply
+from butlers.domain.route import BY_RULE, FALLBACK_RULE, RouteDecision, RouteRequest, Turn
+from butlers.routing.notify import SWITCHBOARD, queue_delivery, queue_reply
 from butlers.routing.peers import Peers
 from butlers.store import conversation, decisions, queue, registry, told
 from butlers.store.database import Connection, Database
@@ -167,9 +169,12 @@ class Dispatch:
     async def _decide(self, item: InboxItem, turns: tuple[Turn, ...]) -> list[Leg]:
         request_id = item.request.request_id
         async with self._database.transaction() as connection:
-            if known := await decisions.read_legs(connection, request_id):
-                return known
+            known = await decisions.read_legs(connection, request_id)
             registrations = await registry.list_registrations(connection)
+            if known and not _leads_nowhere(known, registrations):
+                return known
+            for leg in known:
+                await self._set_aside(connection, request_id, leg.decision)
         decision = await self._triage(item, registrations)
         if decision.rule == FALLBACK_RULE:
             async with self._database.transaction() as connection:
@@ -180,12 +185,44 @@ class Dispatch:
         async with self._database.transaction() as connection:
             return await decisions.settle(connection, request_id, [decision])
 
+    async def _set_aside(
+        self, connection: Connection, request_id: UUID, decision: RouteDecision
+    ) -> None:
+        """A rule that leads nowhere: the message is decided without it, and the owner told, once a day."""
+        why = f"the rule ({decision.reason}) names {decision.target}, whom nobody knows any more"
+        await decisions.reopen_message(connection, request_id, why)
+        today = self._clock.now().date()
+        if not await told.is_first(connection, told.RULE_LEADS_NOWHERE, decision.reason, today):
+            return
+        notice = DeliveryRequest(
+            delivery_id=uuid7(),
+            origin=SWITCHBOARD,
+            intent=Intent.SEND,
+            channel=Channel.CONSOLE,
+            target=ENDPOINT,
+            message=(
+                f"Your rule “{decision.reason}” leads nowhere: there is no butler {decision.target} any"
+                " more. Messages go where they would go without it. `butlers rules list` shows it,"
+                " `butlers rules remove ID` ends it."
+            ),
+        )
+        await queue_delivery(connection, notice)
+
     async def _find(self, name: str) -> Registration:
         async with self._database.transaction() as connection:
             found = await registry.find_registration(connection, name)
         if found is None:
             raise PeerUnavailable(f"{name} has not registered with the Switchboard")
         return found
+
+
+def _leads_nowhere(legs: Sequence[Leg], registrations: Sequence[Registration]) -> bool:
+    """Whether a rule of the owner's names a butler that was forgotten. One that is only away is known."""
+    return len(legs) == 1 and (
+        legs[0].decision.rule == BY_RULE
+        and legs[0].routed_at is None
+        and legs[0].decision.target not in {one.name for one in registrations}
+    )
 
 
 def _lane(item: InboxItem, target: str) -> str:
@@ -207,6 +244,7 @@ def _split(lease: Lease, item: InboxItem, legs: Sequence[Leg]) -> Finish:
                 lane=_lane(item, target),
                 item_id=UUID(int=lease.item_id.int + number),
             )
+        kill_point("inbox.split")
 
     return Finish({"targets": [leg.decision.target for leg in legs]}, write)
 

@@ -91,6 +91,16 @@ async def reopen(connection: Connection, target: str) -> int:
     return len(rows)
 
 
+async def reopen_message(connection: Connection, request_id: UUID, why: str) -> None:
+    """Have one message decided again, and keep why."""
+    await connection.execute("DELETE FROM route_decisions WHERE request_id = $1", request_id)
+    await connection.execute(
+        "UPDATE message_inbox SET decided_at = NULL, state_reason = $2 WHERE request_id = $1",
+        request_id,
+        why,
+    )
+
+
 async def settle(
     connection: Connection, request_id: UUID, decisions: Sequence[RouteDecision] = ()
 ) -> list[Leg]:

@@ -9,6 +9,7 @@ from butlers.store.database import Connection
 
 OVER_BUDGET = "over budget"
 AWAY = "away"
+RULE_LEADS_NOWHERE = "rule leads nowhere"
 
 
 async def is_first(connection: Connection, what: str, whom: str, day: date) -> bool:

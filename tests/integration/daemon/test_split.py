@@ -262,6 +262,30 @@ async def test_what_waits_for_a_butler_that_is_forgotten_is_decided_again(desk: 
     assert "health" in (refused.value.hint or "")
 
 
+async def test_a_rule_that_names_a_forgotten_butler_leads_nowhere_and_the_owner_is_told_once(
+    desk: House,
+) -> None:
+    rule = {"kind": "pattern", "value": "ship", "action": "route", "target": "gone"}
+    async with desk.owner() as owner:
+        await owner.call("rules_add", rule)
+        before = await ingest(desk, "the first ship for @health")
+        await owner.call("registry_forget", {"name": "gone"})
+        after = [await ingest(desk, f"ship {number} for @health") for number in (2, 3)]
+        for request_id in (before, *after):
+            await routed(desk, request_id, "health")
+        hops = (await owner.call("request_path", {"request_id": str(after[0])}))["hops"]
+        explained = await owner.call("triage_explain", {"request_id": str(after[0])})
+    (received,) = (hop for hop in hops if hop["hop"] == "received")
+    assert "whom nobody knows any more" in received["state_reason"]
+    (decided,) = (hop for hop in hops if hop["hop"] == "decided")
+    assert (decided["target"], decided["rule"]) == ("health", "trigger")
+    assert "nobody knows gone" in explained["now"][0]["found"]
+    rows = await desk.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+    (told,) = (json.loads(row["payload"])["message"] for row in rows)
+    assert "leads nowhere" in told
+    assert "butlers rules remove" in told
+
+
 async def _is(house: House, request_id: UUID, part: str, state: str) -> bool | None:
     return (await state_of(house, request_id, part))["state"] == state or None
 
