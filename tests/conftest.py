@@ -22,6 +22,7 @@ from butlers.store.migrations import butler_chains, migrate, shipped_versions
 from butlers.store.provision import Place, Provisioner
 from butlers.wire.tokens import FleetKey
 from support.fleet import Fleet, butlers_environment, command
+from support.storm import SEED_PROPERTY
 
 
 def pytest_configure() -> None:
@@ -30,6 +31,14 @@ def pytest_configure() -> None:
     plain = structlog.dev.plain_traceback
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)
     structlog.configure(processors=[*others, renderer])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """With what a storm can be repeated, also where it went well and nothing of its output is shown."""
+    ended = [*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())]
+    told = (said for report in ended for said in report.user_properties)
+    for seed in sorted({value for name, value in told if name == SEED_PROPERTY}):
+        terminalreporter.write_line(f"repeat the storm with: {seed}")
 
 
 @pytest.fixture(scope="session")

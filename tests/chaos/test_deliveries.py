@@ -11,9 +11,11 @@ import pytest
 from butlers.domain.errors import ButlersError
 from support.fleet import wait_for
 from support.hooked_fleet import HookedFleet, hooked_fleet
+from support.webhook_server import status
 
 BEFORE = ("deliver.before_commit", "deliver.committed", "deliveries.claimed")
 AFTER = ("deliveries.handled", "deliveries.completed")
+BUSY = status(429, "not now", Retry_After="1")
 POINTS = (*BEFORE, "deliveries.sending", "deliveries.sent", *AFTER)
 
 
@@ -77,6 +79,26 @@ def test_a_channel_that_takes_a_key_once_gets_it_for_certain(
     found = fleet.wait_state(sent, "delivered")
     assert found["provider_message_id"] == fleet.server.messages[str(sent)]
     assert fleet.server.times[str(sent)] <= 2  # the same key, so one message there
+
+
+@pytest.mark.parametrize("hook", ["plain", "sure"])
+@pytest.mark.parametrize("point", ["deliveries.failed", "deliveries.failure_kept"])
+def test_killed_as_a_failed_attempt_is_written_down_it_arrives_once_or_is_unknown(
+    fleet: HookedFleet, hook: str, point: str
+) -> None:
+    kill_there(fleet, point)
+    fleet.server.script(BUSY)
+    sent = fleet.notify(f"{hook}:anna", f"killed at {point}")
+    restart(fleet)
+
+    found = fleet.wait_state(sent, "delivered", "unknown")
+    wait_for("every queue to be empty", lambda: settled(fleet))
+    # That the receiver did not want it is known only where that was written down.
+    lost = (hook, point) == ("plain", "deliveries.failed")
+    arrived = fleet.server.times.get(str(sent), 0)
+    assert (found["state"], arrived) == (("unknown", 0) if lost else ("delivered", 1))
+    if lost:
+        assert_told_and_not_sent_again(fleet, str(sent), arrived)
 
 
 @pytest.mark.parametrize("point", ["before_commit", "committed"])

@@ -1,67 +1,105 @@
-"""SIGKILL where the parts of one message wait for each other: each part is answered once, in order."""
+"""SIGKILL where a message is given in parts to several butlers: each part is answered once, in order.
+
+A real CLI decides, with a fake model behind it. Messages come in and answers go out over signed webhooks, and
+the answers are counted at the receiving end.
+"""
 
 from __future__ import annotations
 
 import itertools
-from uuid import UUID
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from support.fleet import Fleet, wait_for
+from support import npm
+from support.fake_model import ModelThread, Say, Use, in_prompt
+from support.fleet import wait_for
+from support.offline import isolated
+from support.talking_fleet import TalkingFleet, talking_fleet
 
-POINTS = (
-    ("health", "reports.handled"),
-    ("switchboard", "route_ended.before_commit"),
-    ("switchboard", "route_ended.committed"),
-)
-PARTS = """
-INSERT INTO switchboard.route_decisions
-    (request_id, target, position, rule, reason, part, after_previous)
-SELECT $1, target, position, 'classified', 'two things', part, position > 0
-FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS part(target, part, ordinal),
-     LATERAL (SELECT ordinal::int - 1 AS position) AS place
-"""
-DECIDED = "UPDATE switchboard.message_inbox SET decided_at = now() WHERE request_id = $1"
+POINTS = {
+    "switchboard": (
+        "assign.before_commit",
+        "assign.committed",
+        "inbox.decided",
+        "inbox.split",
+        "inbox.handled",
+        "inbox.completed",
+        "route_ended.before_commit",
+        "route_ended.committed",
+    ),
+    "health": ("reports.handled",),
+}
+CASES = [(butler, point) for butler, points in POINTS.items() for point in points]
 
 _pulses = itertools.count(40)
 
 
-@pytest.mark.parametrize(("butler", "point"), POINTS, ids=[point for _, point in POINTS])
-def test_the_second_part_goes_on_once_when_the_first_has_ended(
-    fleet: Fleet, butler: str, point: str
+@dataclass
+class ThinkingFleet:
+    """A fleet whose Switchboard asks a model whose a message is."""
+
+    fleet: TalkingFleet
+    environment: dict[str, str]
+
+    def start(self, butler: str, **extra: str) -> None:
+        thinks = self.environment if butler == "switchboard" else {}
+        self.fleet.start(butler, **thinks, **extra)
+        self.fleet.wait_healthy(butler)
+
+
+@pytest.fixture(scope="module")
+def house(template_home: Path) -> Iterator[ThinkingFleet]:
+    programs = npm.installed("clis")
+    with isolated(), ModelThread() as thinking, talking_fleet(template_home) as fleet:
+        environment = {
+            "ANTHROPIC_API_KEY": "a-key-for-tests",
+            "ANTHROPIC_BASE_URL": thinking.model.url,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+        }
+        running = ThinkingFleet(fleet, environment)
+        fleet.stop("switchboard")
+        running.start("switchboard")
+        yield running
+
+
+@pytest.mark.parametrize(("butler", "point"), CASES, ids=[point for _, point in CASES])
+def test_killed_there_and_restarted_each_part_is_answered_once_and_in_order(
+    house: ThinkingFleet, butler: str, point: str
 ) -> None:
-    pulse = next(_pulses)
-    request_id = decided_in_two(fleet, f"pulse {pulse}", f"note: after {pulse}")
-    if butler != "switchboard":
-        fleet.stop(butler)
-        fleet.start("switchboard")
-    fleet.start(butler, BUTLERS_KILL_POINT=point)
+    fleet, pulse = house.fleet, next(_pulses)
+    fleet.stop(butler)
+    house.start(butler, BUTLERS_KILL_POINT=point)
+    fleet.say("sure", point, two_things(pulse), thread=point)
     fleet.wait_killed(butler)
-    fleet.start(butler)
-    fleet.wait_healthy(butler)
+    house.start(butler)
 
-    words = (f"Logged: pulse {pulse} bpm.", "Noted.")
-    mail = "SELECT message FROM messenger.console_mailbox WHERE request_id = $1 ORDER BY posted_at"
-    wait_for("both answers", lambda: len(fleet.rows(mail, request_id)) >= len(words))
+    answers = [(point, f"Logged: pulse {pulse} bpm."), (point, "Noted.")]
+    wait_for("both answers", lambda: len(fleet.answers(point)) >= len(answers))
     wait_for("every queue to be empty", lambda: settled(fleet))
-    assert tuple(row["message"] for row in fleet.rows(mail, request_id)) == words
-    ended = "SELECT ended_well FROM switchboard.route_decisions WHERE request_id = $1"
-    assert [row["ended_well"] for row in fleet.rows(ended, request_id)] == [True, True]
+    assert fleet.answers(point) == answers
 
 
-def decided_in_two(fleet: Fleet, first: str, second: str) -> UUID:
-    """A message whose parts are decided, as a session would, while the Switchboard is down."""
-    fleet.stop("switchboard")
-    fleet.start("switchboard", BUTLERS_KILL_POINT="inbox.claimed")
-    fleet.wait_healthy("switchboard")
-    request_id = fleet.send(f"{first}, and {second}")
-    fleet.wait_killed("switchboard")
-    fleet.rows(PARTS, request_id, ["health", "general"], [first, second])
-    fleet.rows(DECIDED, request_id)
-    return request_id
+def two_things(pulse: int) -> str:
+    """A message that its classification gives to two butlers, the second after the first."""
+    script = in_prompt(
+        Use("assign", butler="health", reason="a measurement", part=f"pulse {pulse}"),
+        Use(
+            "assign",
+            butler="general",
+            reason="a note",
+            part=f"note: after {pulse}",
+            after_previous=True,
+        ),
+        Say("Both are assigned."),
+    )
+    return f"two things at once, please {script}"
 
 
-def settled(fleet: Fleet) -> bool:
+def settled(fleet: TalkingFleet) -> bool:
     open_items = "SELECT FROM {}.queue_items WHERE state IN ('ready', 'leased')"
     names = ("switchboard", "health", "general", "messenger")
     return not any(fleet.rows(open_items.format(name)) for name in names)

@@ -10,13 +10,14 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from support.fleet import wait_for
-from support.storm import ON_THE_ROAD, Storm
+from support.storm import ON_THE_ROAD, SEED_PROPERTY, Storm
 from support.talking_fleet import TalkingFleet, talking_fleet
 
 SEED = int(os.environ.get("BUTLERS_STORM_SEED") or random.SystemRandom().getrandbits(32))
@@ -30,9 +31,13 @@ def fleet(template_home: Path) -> Iterator[TalkingFleet]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def _tell_the_seed(record_property: Callable[[str, object], None]) -> None:
+    record_property(SEED_PROPERTY, f"BUTLERS_STORM_SEED={SEED} BUTLERS_STORM_MESSAGES={MESSAGES}")
+
+
 @pytest.mark.timeout(900)  # what it needs where others work too; a part that hangs ends sooner
 def test_in_a_storm_every_message_is_answered_once_and_in_order(fleet: TalkingFleet) -> None:
-    print(f"BUTLERS_STORM_SEED={SEED} BUTLERS_STORM_MESSAGES={MESSAGES}")
     storm = Storm(fleet, SEED, MESSAGES)
     try:
         storm.rage()
@@ -61,6 +66,23 @@ def test_a_messenger_that_is_away_for_minutes_sends_all_of_it_once_and_in_order(
     assert fleet.answers() == []
     fleet.start("messenger")
     wait_for("all answers", lambda: len(fleet.answers()) >= storm.messages, AWAY_S * 2)
+    wait_for("every queue to be empty", lambda: not left(fleet, "ready", "leased"))
+    assert len(fleet.answers()) == storm.messages
+    for thread, numbers in storm.conversations.items():
+        assert fleet.answers(thread) == [storm.answer(number) for number in numbers]
+    assert left(fleet, "dead") == 0
+
+
+@pytest.mark.timeout(600)
+def test_a_switchboard_that_is_frozen_past_its_leases_answers_each_once_and_in_order(
+    fleet: TalkingFleet,
+) -> None:
+    storm = Storm(fleet, SEED, 80)
+    with ThreadPoolExecutor(1) as pool:
+        speaking = pool.submit(storm.speak)
+        storm.freeze("switchboard")
+        speaking.result()
+    storm.wait_answered(storm.messages)
     wait_for("every queue to be empty", lambda: not left(fleet, "ready", "leased"))
     assert len(fleet.answers()) == storm.messages
     for thread, numbers in storm.conversations.items():

@@ -22,6 +22,8 @@ from support.fleet import ROOT, Fleet, butlers_environment, command, wait_for
 from support.webhook_server import WebhookServer
 
 SECRET = b"the signing secret of this fleet"
+# Whether what is told twice is one message there.
+OUT = {"plain": "false", "sure": "true", "guest": "true"}
 TARGETS = ("plain:anna", "sure:anna")
 
 
@@ -45,7 +47,7 @@ class HookedFleet(Fleet):
         hooks = "".join(
             f'\n[channels.webhook.{name}]\nurl = "{self.server.url}"\n'
             f'secret_name = "HOOK_SECRET"\nidempotent = {idempotent}\n'
-            for name, idempotent in (("plain", "false"), ("sure", "true"))
+            for name, idempotent in OUT.items()
         )
         with open(folder / "butler.toml", "a") as file:
             file.write(

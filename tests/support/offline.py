@@ -51,8 +51,8 @@ def _raise_loopback() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, INTERFACE.pack(b"lo", up))
 
 
-@pytest.fixture
-def offline() -> Iterator[None]:
+@contextmanager
+def isolated() -> Iterator[None]:
     """Where it is not permitted the test runs with the network and says so; in CI that is a failure."""
     isolation = only_loopback()
     try:
@@ -69,3 +69,9 @@ def offline() -> Iterator[None]:
         yield
     finally:
         isolation.__exit__(None, None, None)
+
+
+@pytest.fixture
+def offline() -> Iterator[None]:
+    with isolated():
+        yield

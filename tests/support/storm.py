@@ -18,8 +18,8 @@ from support.fleet import ROOT, wait_for
 from support.talking_fleet import TalkingFleet
 
 ON_THE_ROAD = ("switchboard", "health", "messenger")
-REPLACEABLE = ("health", "messenger")  # found by what they have registered, wherever they run
 STAND_IN_PORT = 40108  # of the ten that a slot has
+SEED_PROPERTY = "storm_seed"  # of a test, for the summary of the run
 CONVERSATIONS = 8
 REPEATS = 0.1  # of the senders, who did not hear that it was taken
 Held = list[tuple[UUID, int]]  # items, with the fence of their claim
@@ -53,11 +53,11 @@ class Storm:
         with ThreadPoolExecutor(CONVERSATIONS) as pool:
             talks = [pool.submit(self._talk, *talk) for talk in self.conversations.items()]
             for answered, fault in self._plan():
-                self._wait_answered(answered)
+                self.wait_answered(answered)
                 fault()
             for talk in talks:
                 talk.result()
-        self._wait_answered(self.messages)
+        self.wait_answered(self.messages)
 
     def speak(self) -> None:
         """All conversations at once, and nothing goes wrong by itself."""
@@ -86,7 +86,7 @@ class Storm:
             *(self._kill for _ in range(6)),
             self._kill_database,
             self._kill_database,
-            self._freeze,
+            lambda: self.freeze(*self._random.sample(ON_THE_ROAD, len(ON_THE_ROAD))),
             self._stay_away,
         ]
         self._random.shuffle(faults)
@@ -114,9 +114,8 @@ class Storm:
         wait_for("messages to pile up", lambda: self._taken >= enough, BREATH_S)
         self.fleet.start("messenger")
 
-    def _freeze(self) -> None:
-        """One is frozen past its leases, another takes over, and then the first one goes on."""
-        names = self._random.sample(REPLACEABLE, len(REPLACEABLE))
+    def freeze(self, *names: str) -> None:
+        """One of them is frozen past its leases, another takes over, and then the first one goes on."""
         for name in names:
             self.fleet.wait_healthy(name)
         name, held = wait_for("one to be at work", lambda: self._freeze_at_work(names), BREATH_S)
@@ -124,9 +123,9 @@ class Storm:
         with self._stand_in(name):
             wait_for("its items to be taken over", lambda: not self._still(name, held), BREATH_S)
             self.fleet.processes[name].send_signal(signal.SIGCONT)
-            self._wait_answered(min(self.messages, len(self.fleet.answers()) + CONVERSATIONS))
+            self.wait_answered(min(self.messages, len(self.fleet.answers()) + CONVERSATIONS))
 
-    def _freeze_at_work(self, names: list[str]) -> tuple[str, Held] | None:
+    def _freeze_at_work(self, names: tuple[str, ...]) -> tuple[str, Held] | None:
         """The first of them that holds something; whoever is idle goes on at once."""
         for name in names:
             process = self.fleet.processes[name]
@@ -161,7 +160,7 @@ class Storm:
         finally:
             self.fleet.stop(stand_in)
 
-    def _wait_answered(self, number: int) -> None:
+    def wait_answered(self, number: int) -> None:
         while (found := len(self.fleet.answers())) < number:
             what = f"more than {found} answers, after {self.happened[-1:]}"
             wait_for(what, lambda found=found: len(self.fleet.answers()) > found, BREATH_S)

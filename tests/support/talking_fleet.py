@@ -21,12 +21,11 @@ from support.webhook_server import WebhookServer
 
 Said = tuple[str, str]  # the event that it answers, and the words
 
-HOOKS = (
-    "plain",
-    "sure",
-)  # in and out; the one may double what it is told twice, the other does not
+# In and out, and whether it speaks for the owner.
+HOOKS = {"plain": "true", "sure": "true", "guest": "false"}
 CONNECTORS = "".join(
-    f'\n[connectors.webhook.{name}]\nsecret = "HOOK_SECRET"\nowner = true\n' for name in HOOKS
+    f'\n[connectors.webhook.{name}]\nsecret = "HOOK_SECRET"\nowner = {owner}\n'
+    for name, owner in HOOKS.items()
 )
 
 
@@ -51,9 +50,12 @@ class TalkingFleet(HookedFleet):
         with open(self.home / "postgres" / "data" / "postgresql.auto.conf", "a") as file:
             file.write("fsync = off\n")
 
-    def post(self, hook: str, event_id: str, text: str, thread: str | None = None) -> Any | None:
+    def post(
+        self, hook: str, event_id: str, text: str, thread: str | None = None, sender: str = ""
+    ) -> Any | None:
         """Say something once, as a program does. None when nobody took it."""
-        body = json.dumps({"id": event_id, "text": text, "thread": thread}).encode()
+        told = {"id": event_id, "text": text, "thread": thread, "sender": sender}
+        body = json.dumps(told).encode()
         timestamp = str(int(time.time()))
         headers = {
             "Butlers-Timestamp": timestamp,
@@ -69,9 +71,13 @@ class TalkingFleet(HookedFleet):
         assert answer.status_code in (429, 503), answer.text
         return None
 
-    def say(self, hook: str, event_id: str, text: str, thread: str | None = None) -> Any:
+    def say(
+        self, hook: str, event_id: str, text: str, thread: str | None = None, sender: str = ""
+    ) -> Any:
         """Say it until somebody has taken it: the sender's retry, with the same id."""
-        return wait_for(f"{event_id} to be taken", lambda: self.post(hook, event_id, text, thread))
+        return wait_for(
+            f"{event_id} to be taken", lambda: self.post(hook, event_id, text, thread, sender)
+        )
 
     def answers(self, thread: str | None = None) -> list[Said]:
         """Which events were answered and how, in the order in which it came."""

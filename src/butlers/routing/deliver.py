@@ -176,7 +176,10 @@ class Counter:
 
     async def _fail(self, attempt: _Attempt, failure: Failure) -> Any:
         self._note(attempt.line, failure.outcome)
-        return _told(await self._keep_failure(attempt, failure))
+        kill_point("deliveries.failed")
+        turn = await self._keep_failure(attempt, failure)
+        kill_point("deliveries.failure_kept")
+        return _told(turn)
 
     async def _keep_receipt(self, attempt: _Attempt, receipt: DeliveryReceipt) -> Any:
         async def write(connection: Connection) -> None:
