@@ -43,8 +43,8 @@ def error_for(
         busy.pause_s = pause_s
         return busy
     if status in _NOT_NOW and repeatable:
-        kind = ChannelBusy if status == _TOO_MANY else ChannelUnavailable
-        return kind(said, response=text)
+        away = ChannelBusy if status == _TOO_MANY else ChannelUnavailable
+        return away(said, response=text)
     if status in _NOT_NOW or status in _IN_BETWEEN:
         return DeliveryUncertain(said, response=text)
     if status == _CONFLICT or status >= _SERVER_ERRORS:

@@ -84,24 +84,23 @@ class HttpDoor:
         return endpoint
 
     async def _ingest(self, request: Request) -> dict[str, Any]:
+        data: Any = None
+        try:
+            self._check_token(request)
+            data = _parsed(await _read(request))
+            envelope = decode(InboundEnvelope, data)
+        except ButlersError as error:
+            self._front.refuse(data, error.message)
+            raise
+        return await self._accept(envelope)
+
+    def _check_token(self, request: Request) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise NotAuthenticated
         caller, _session = self.tokens.identify(token)
         if caller.kind is not CallerKind.OWNER:
             raise NotAllowed(f"{caller.name} may not take messages in")
-        try:
-            data = json.loads(await _read(request))
-        except ValueError as error:
-            raise InvalidMessage(
-                f"the body is not JSON: {error}", hint="send an ingest.v1 envelope"
-            ) from None
-        try:
-            envelope = decode(InboundEnvelope, data)
-        except ButlersError as error:
-            self._front.refuse(data, error.message)
-            raise
-        return await self._accept(envelope)
 
     async def _webhook(self, request: Request) -> dict[str, Any]:
         name = request.path_params["name"]
@@ -166,6 +165,15 @@ async def keep_webhooks_known(butler: Butler) -> None:
 
 
 _SOMEBODY = Caller(CallerKind.OWNER, "http")
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise InvalidMessage(
+            f"the body is not JSON: {error}", hint="send an ingest.v1 envelope"
+        ) from None
 
 
 async def _read(request: Request) -> bytes:

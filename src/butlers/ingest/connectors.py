@@ -14,11 +14,13 @@ def condition(state: str, error: str | None, silent_s: float, seen: Counts) -> t
     """One word for it, and why: down, rejected, looping, what it says of itself, or healthy."""
     if silent_s > SILENT_S:
         return "down", f"not heard of for {silent_s:.0f} s"
-    if seen.refused and not seen.new:
+    # Of one that is refused its connector hands in a note; that is no message that came through.
+    if (lost := max(seen.refused, seen.failed)) and not seen.new:
         why = f": {seen.last_refusal}" if seen.last_refusal else ""
-        return "rejected", f"all {seen.refused} messages of the last minute were refused{why}"
-    if seen.duplicate >= MANY and seen.duplicate > 10 * seen.new:
-        return "looping", f"{seen.duplicate} repeats and {seen.new} new messages in the last minute"
+        return "rejected", f"all {lost} messages of the last minute were refused{why}"
+    came = seen.new + seen.noted
+    if seen.duplicate >= MANY and seen.duplicate > 10 * came:
+        return "looping", f"{seen.duplicate} repeats and {came} new messages in the last minute"
     if state != ConnectorState.HEALTHY:
         return state, error or "it says so itself"
     return "healthy", ""

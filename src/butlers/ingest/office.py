@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from butlers.domain.errors import ButlersError
-from butlers.domain.message import InboundEnvelope
+from butlers.domain.message import InboundEnvelope, IngestionTier
 from butlers.ingest.accept import Accepted, Desk
 from butlers.ingest.judge import Judge
 from butlers.ingest.tally import Seen, Tally
 from butlers.store.database import Connection
+
+NAMELESS = "(not said)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,19 @@ class FrontOffice:
             if not error.retryable:
                 self.tally.count(endpoint, Seen.REFUSED, error.message)
             raise
-        seen = Seen.DUPLICATE if accepted.duplicate else Seen.NEW
-        self.tally.count(endpoint, seen)
+        self.tally.count(endpoint, _seen(accepted, envelope))
         return accepted
 
     def refuse(self, told: Any, why: str) -> None:
-        """Count what is no envelope at all, as far as it says where it comes from."""
+        """Count what is no envelope at all. Also one that does not say where it comes from is seen."""
         source = told.get("source") if isinstance(told, dict) else None
         endpoint = source.get("endpoint_identity") if isinstance(source, dict) else None
-        if isinstance(endpoint, str):
-            self.tally.count(endpoint, Seen.REFUSED, why)
+        named = endpoint.strip() if isinstance(endpoint, str) else ""
+        self.tally.count(named or NAMELESS, Seen.REFUSED, why)
+
+
+def _seen(accepted: Accepted, envelope: InboundEnvelope) -> Seen:
+    if accepted.duplicate:
+        return Seen.DUPLICATE
+    noted = envelope.control.ingestion_tier is IngestionTier.METADATA
+    return Seen.NOTED if noted else Seen.NEW

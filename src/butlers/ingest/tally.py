@@ -15,8 +15,10 @@ MOST_EVENTS = 10_000
 
 class Seen(StrEnum):
     NEW = "new"
+    NOTED = "noted"  # of which its connector said no more than that it came
     DUPLICATE = "duplicate"
     REFUSED = "refused"
+    FAILED = "failed"  # by the connector's own count
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class Counts:
     new: int = 0
     duplicate: int = 0
     refused: int = 0
+    noted: int = 0
+    failed: int = 0
     last_refusal: str | None = None
 
 
@@ -39,11 +43,12 @@ class Tally:
         # By endpoint alone: what a connector is called and which channel it serves need not be the same.
         self._sources: dict[str, _Source] = {}
 
-    def count(self, endpoint: str, seen: Seen, why: str | None = None) -> None:
+    def count(self, endpoint: str, seen: Seen, why: str | None = None, times: int = 1) -> None:
         if endpoint not in self._sources and len(self._sources) >= MOST_SOURCES:
             return  # somebody makes up names; the known ones are still counted
         source = self._sources.setdefault(endpoint, _Source())
-        source.events.append((self._clock.monotonic(), seen))
+        now = self._clock.monotonic()
+        source.events.extend((now, seen) for _ in range(min(times, MOST_EVENTS)))
         source.last_refusal = why or source.last_refusal
 
     def counts(self, endpoint: str) -> Counts:
@@ -59,5 +64,11 @@ class Tally:
             kinds.count(Seen.NEW),
             kinds.count(Seen.DUPLICATE),
             kinds.count(Seen.REFUSED),
+            kinds.count(Seen.NOTED),
+            kinds.count(Seen.FAILED),
             source.last_refusal,
         )
+
+    def endpoints(self) -> list[str]:
+        """All that were counted, by name."""
+        return sorted(self._sources)

@@ -10,16 +10,21 @@ from butlers.domain.connector import Checkpoint, Heartbeat
 from butlers.store.database import Connection
 
 
-async def keep_heartbeat(connection: Connection, heartbeat: Heartbeat) -> None:
-    """The first one registers. A new instance counts from nothing again."""
-    await connection.execute(
+async def keep_heartbeat(connection: Connection, heartbeat: Heartbeat) -> int:
+    """The first one registers. A new instance counts from nothing again. How many messages failed there since
+    its last one."""
+    before = await connection.fetchval(
         """
+        WITH before AS (
+            SELECT counters FROM connectors WHERE kind = $1 AND endpoint = $2 AND instance_id = $3
+        )
         INSERT INTO connectors (kind, endpoint, instance_id, version, state, error, uptime_s, counters)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
         ON CONFLICT (kind, endpoint) DO UPDATE
         SET instance_id = excluded.instance_id, version = excluded.version, state = excluded.state,
             error = excluded.error, uptime_s = excluded.uptime_s, counters = excluded.counters,
             heartbeat_at = now()
+        RETURNING (SELECT (counters ->> 'messages_failed')::bigint FROM before)
         """,
         heartbeat.kind,
         heartbeat.endpoint_identity,
@@ -30,6 +35,7 @@ async def keep_heartbeat(connection: Connection, heartbeat: Heartbeat) -> None:
         heartbeat.uptime_s,
         asdict(heartbeat.counters),
     )
+    return max(0, heartbeat.counters.messages_failed - (before or 0))
 
 
 async def move_checkpoint(

@@ -6,13 +6,16 @@ from typing import Any
 from uuid import UUID
 
 from butlers.domain.caller import OWNER_ONLY
-from butlers.domain.connector import Heartbeat
+from butlers.domain.connector import ConnectorState, Heartbeat
 from butlers.domain.errors import StateConflict
 from butlers.domain.message import check_storable
 from butlers.ingest.connectors import HEARTBEAT_S, condition
+from butlers.ingest.tally import Counts, Seen
 from butlers.store import connectors
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
+
+UNKNOWN = "unknown"
 
 
 @tool(callers=OWNER_ONLY)
@@ -25,7 +28,10 @@ async def connector_heartbeat(ctx: CallContext, heartbeat: Heartbeat) -> dict[st
         heartbeat.version or "",
     ]
     check_storable("the heartbeat", texts)
-    await connectors.keep_heartbeat(ctx.connection, heartbeat)
+    failed = await connectors.keep_heartbeat(ctx.connection, heartbeat)
+    if failed:
+        why = heartbeat.error or "by its own count"
+        ctx.front.tally.count(heartbeat.endpoint_identity, Seen.FAILED, why, failed)
     return {"status": "noted", "again_in_s": HEARTBEAT_S}
 
 
@@ -57,7 +63,30 @@ async def connector_advance(
 async def connectors_list(ctx: CallContext) -> dict[str, Any]:
     """Every connector, how it is and why: by its heartbeat, and by what the door saw of it."""
     found = await connectors.list_connectors(ctx.connection)
-    return {"connectors": [_with_condition(ctx, one) for one in found]}
+    known = {one["endpoint"] for one in found}
+    unknown = (name for name in ctx.front.tally.endpoints() if name not in known)
+    listed = [
+        *(_with_condition(ctx, one) for one in found),
+        *(_unknown(ctx, one) for one in unknown),
+    ]
+    return {"connectors": [one for one in listed if one]}
+
+
+def _unknown(ctx: CallContext, endpoint: str) -> dict[str, Any] | None:
+    """One that never said that it is there, and is refused all the same."""
+    seen = ctx.front.tally.counts(endpoint)
+    health, why = condition(ConnectorState.HEALTHY, None, 0.0, seen)
+    if health == "healthy":
+        return None
+    nothing = dict.fromkeys(("instance_id", "heartbeat_at", "counters", "cursor"))
+    return {
+        "kind": UNKNOWN,
+        "endpoint": endpoint,
+        **nothing,
+        "health": health,
+        "why": why,
+        "last_minute": _last_minute(seen),
+    }
 
 
 def _with_condition(ctx: CallContext, row: dict[str, Any]) -> dict[str, Any]:
@@ -67,12 +96,12 @@ def _with_condition(ctx: CallContext, row: dict[str, Any]) -> dict[str, Any]:
         **row,
         "health": health,
         "why": why,
-        "last_minute": {
-            "new": seen.new,
-            "duplicate": seen.duplicate,
-            "refused": seen.refused,
-        },
+        "last_minute": _last_minute(seen),
     }
+
+
+def _last_minute(seen: Counts) -> dict[str, int]:
+    return {str(kind): getattr(seen, kind) for kind in Seen}
 
 
 TOOLS = (connector_heartbeat, connector_checkpoint, connector_advance, connectors_list)

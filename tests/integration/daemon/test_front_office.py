@@ -606,7 +606,37 @@ async def test_one_whose_every_message_is_refused_is_seen_whatever_it_says(desk:
     (one,) = (await call(desk, "connectors_list"))["connectors"]
     assert one["health"] == "rejected"
     assert "empty" in one["why"]
-    assert one["last_minute"] == {"new": 0, "duplicate": 0, "refused": 3}
+    seen = {"new": 0, "noted": 0, "duplicate": 0, "refused": 3, "failed": 0}
+    assert one["last_minute"] == seen
+
+
+async def test_one_that_does_not_say_where_it_is_and_is_always_refused_is_seen(desk: House) -> None:
+    nameless = mail() | {"source": {"channel": "email", "provider": "imap"}}
+    for _ in range(2):
+        with pytest.raises(InvalidArguments):
+            await ingest(desk, nameless)
+    with pytest.raises(InvalidArguments):
+        await ingest(desk, mail() | {"payload": {}})  # it says where, and never that it is there
+    listed = (await call(desk, "connectors_list"))["connectors"]
+    assert [(one["kind"], one["endpoint"], one["health"]) for one in listed] == [
+        ("unknown", "(not said)", "rejected"),
+        ("unknown", "me@example.com", "rejected"),
+    ]
+    assert "all 2 messages" in listed[0]["why"]
+
+
+async def test_one_that_itself_counts_only_failures_is_seen(desk: House) -> None:
+    beat = heartbeat(counters={"messages_failed": 2})
+    await call(desk, "connector_heartbeat", heartbeat=beat)
+    (one,) = (await call(desk, "connectors_list"))["connectors"]
+    assert (one["health"], one["last_minute"]["failed"]) == ("rejected", 2)
+    again = beat | {"counters": {"messages_failed": 5, "messages_ingested": 1}}
+    await call(desk, "connector_heartbeat", heartbeat=again)
+    (one,) = (await call(desk, "connectors_list"))["connectors"]
+    assert one["last_minute"]["failed"] == 5, "each failure once"
+    await ingest(desk, mail("one that comes through"))
+    (one,) = (await call(desk, "connectors_list"))["connectors"]
+    assert one["health"] == "healthy"
 
 
 async def test_one_that_sends_the_same_again_and_again_is_seen(desk: House) -> None:

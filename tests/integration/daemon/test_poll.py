@@ -131,6 +131,18 @@ async def test_a_message_that_is_refused_is_noted_and_blocks_nobody(switchboard:
     assert connector.counters.messages_failed == 1
 
 
+async def test_one_whose_every_message_is_refused_is_seen_though_each_is_noted(
+    switchboard: House,
+) -> None:
+    async with switchboard.owner() as client:
+        connector = PollingConnector(Shelf(["bad\0", "worse\0"]), client)
+        await connector.beat()
+        assert await connector.step(None) == {"uid": 2}
+        (one,) = (await client.call("connectors_list"))["connectors"]
+    assert one["health"] == "rejected"
+    assert one["last_minute"]["noted"] == one["last_minute"]["refused"] == 2
+
+
 async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits(
     switchboard: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,10 @@ class HandClock:
         ("healthy", SILENT_S + 1, Counts(new=3), "down"),
         ("healthy", 1, Counts(refused=2, last_refusal="the envelope is bad"), "rejected"),
         ("healthy", 1, Counts(new=1, refused=2), "healthy"),
+        ("healthy", 1, Counts(refused=2, noted=2), "rejected"),
+        ("healthy", 1, Counts(noted=2), "healthy"),
+        ("healthy", 1, Counts(failed=2), "rejected"),
+        ("healthy", 1, Counts(new=1, failed=2), "healthy"),
         ("healthy", 1, Counts(duplicate=MANY), "looping"),
         ("healthy", 1, Counts(duplicate=MANY - 1), "healthy"),
         ("healthy", 1, Counts(new=10, duplicate=MANY), "healthy"),
@@ -52,10 +56,10 @@ def test_the_tally_is_of_the_last_minute() -> None:
     tally.count("a", Seen.REFUSED, "bad")
     clock.seconds = WINDOW_S / 2
     tally.count("a", Seen.DUPLICATE)
-    assert tally.counts("a") == Counts(1, 1, 1, "bad")
+    assert tally.counts("a") == Counts(1, 1, 1, last_refusal="bad")
     assert tally.counts("b") == Counts()
     clock.seconds = WINDOW_S + 1
-    assert tally.counts("a") == Counts(0, 1, 0, "bad")
+    assert tally.counts("a") == Counts(0, 1, 0, last_refusal="bad")
 
 
 def test_made_up_names_do_not_fill_the_memory() -> None:
