@@ -97,13 +97,16 @@ async def _reasons_to_ask(
     connection: Connection, delivery: DeliveryRequest, terms: Terms
 ) -> list[Kind]:
     """Why the owner is asked first. A channel that is not there is refused later, without a question;
-    a line on the owner's own console reaches nobody else."""
+    a line on the owner's own console reaches nobody else, and opens no links. Whoever is answered is not new,
+    but links that somebody else put into the conversation may carry out what was said in it."""
     own = delivery.channel == Channel.CONSOLE and delivery.target == ENDPOINT
-    if delivery.intent is not Intent.SEND or own or delivery.channel not in terms.channels:
+    if own or delivery.channel not in terms.channels:
         return []
+    links = [Kind.OUTSIDE_LINKS] if delivery.outside_links else []
+    if delivery.intent is not Intent.SEND:
+        return links
     known = await recipients.is_known(connection, delivery.channel, delivery.target)
-    new = [] if known else [Kind.NEW_RECIPIENT]
-    return [*new, Kind.OUTSIDE_LINKS] if delivery.outside_links else new
+    return links if known else [Kind.NEW_RECIPIENT, *links]
 
 
 def _question(delivery: DeliveryRequest, reasons: list[Kind], now: datetime) -> PendingAction:

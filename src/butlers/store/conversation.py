@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from butlers.domain.delivery import DeliveryRequest
@@ -62,3 +62,18 @@ async def recent_turns(
         LONGEST_TURN,
     )
     return tuple(Turn(row["speaker"], row["text"], row["at"]) for row in reversed(rows))
+
+
+async def words_of_others(connection: Connection, request_id: UUID, reach: timedelta) -> str:
+    """What travelled along with a message and was written by somebody else than its sender or the owner."""
+    rows = await connection.fetch(
+        """
+        SELECT other.text FROM message_inbox AS asked JOIN message_inbox AS other USING (conversation)
+        WHERE asked.request_id = $1 AND other.state = 'accepted' AND other.sender <> asked.sender
+          AND NOT 'owner' = ANY(other.sender_roles)
+          AND other.received_at BETWEEN asked.received_at - $2::interval AND asked.received_at
+        """,
+        request_id,
+        reach,
+    )
+    return "\n".join(row["text"] for row in rows)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
 
 from butlers.domain.caller import OWNER_ONLY, PEERS, CallerKind
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import InvalidArguments, NotAllowed, NotFound
+from butlers.domain.links import links_from
 from butlers.domain.message import (
     Control,
     Event,
@@ -134,6 +137,7 @@ async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]
     """Take a delivery for the Messenger. It is stored before this answers."""
     if delivery.origin != ctx.caller.name:
         raise NotAllowed(f"{ctx.caller.name} can not deliver in the name of {delivery.origin}")
+    delivery = await _stamped(ctx, delivery)
     key = delivery.idempotency_key
     created = await queue.enqueue(
         ctx.connection, DELIVERIES, key, encode(delivery), lane=delivery.lane
@@ -141,6 +145,17 @@ async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]
     if created:
         await conversation.keep_said(ctx.connection, delivery)
     return {"status": "accepted", "duplicate": not created}
+
+
+async def _stamped(ctx: CallContext, delivery: DeliveryRequest) -> DeliveryRequest:
+    """With the links that lead where somebody else in the conversation pointed: whoever is answered has not
+    sent them, and a chat program opens them unasked. Those of the sender are no news to the sender."""
+    if delivery.request_id is None:
+        return delivery
+    reach = timedelta(minutes=ctx.services.config.triage.history_minutes)
+    others = await conversation.words_of_others(ctx.connection, delivery.request_id, reach)
+    found = (*delivery.outside_links, *links_from(delivery.message, others))
+    return replace(delivery, outside_links=tuple(dict.fromkeys(found)))
 
 
 TOOLS = (ingest, register, assign, route_ended, registry_list, registry_forget, deliver)

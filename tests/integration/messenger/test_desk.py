@@ -104,7 +104,8 @@ async def test_a_new_recipient_waits_for_the_owners_word(office: Office) -> None
 async def test_the_owners_console_and_replies_need_no_word(office: Office) -> None:
     for free in (
         send("console:owner", channel="console", outside_links=("https://evil.example",)),
-        delivery("plain:ben", outside_links=("https://evil.example",)),
+        delivery("console:owner", channel="console", outside_links=("https://evil.example",)),
+        delivery("plain:ben"),
     ):
         await office.until_state(await office.accept(free, known=False), DELIVERED)
     assert await actions(office) == []
@@ -130,6 +131,20 @@ async def test_a_link_from_outside_waits_even_for_a_known_recipient(office: Offi
     # The word was about this message; the next link is another question.
     await office.accept(send(message=f"Again {link}", outside_links=(link,)))
     assert len(await actions(office)) == 2
+
+
+async def test_an_answer_with_a_link_from_somebody_else_waits_too(office: Office) -> None:
+    link = "https://evil.example/?secret=4711"
+    parked = await office.accept(delivery(message=f"See {link}", outside_links=(link,)))
+    assert (await office.delivery(parked))["state"] == "parked"
+    (action,) = await actions(office)
+    assert action["kind"] == "outside_links"
+    assert link in action["summary"]
+    await office.until_settled()
+    assert office.server.requests == []
+    await office.decide(action["id"], APPROVED)
+    await office.until_state(parked, DELIVERED)
+    assert office.server.times == {str(parked): 1}
 
 
 # -- the owner's word ------------------------------------------------------------------------------
