@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +90,20 @@ def test_the_variables_were_found() -> None:
 def test_the_two_commands_of_the_readme_are_targets(target: str) -> None:
     assert re.search(rf"^make {target}\b", README, re.MULTILINE)
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_ci_runs_every_test_there_is() -> None:
+    """What CI calls is `make test`, and that leaves nothing out."""
+    assert re.search(r"^make test$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    (line,) = re.findall(r"-m pytest\b(.*)", (ROOT / "Makefile").read_text())
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    given = f"{line} {options['addopts']}".split()
+    assert not {"-k", "-m", "--ignore", "--ignore-glob", "--deselect", "-x"} & set(given)
+    assert not any(word.startswith("tests") for word in given)
+    assert options["testpaths"] == ["tests"]
+    assert "norecursedirs" not in options
+    ignoring = (path for path in (ROOT / "tests").rglob("conftest.py"))
+    assert not any("collect_ignore" in path.read_text() for path in ignoring)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
