@@ -27,6 +27,7 @@ from butlers.modules.lifecycle import ModuleSet
 from butlers.routing.commands import Commands
 from butlers.routing.deliver import Counter
 from butlers.routing.dispatch import Dispatch
+from butlers.routing.pausing import House
 from butlers.routing.peers import Peers
 from butlers.routing.registration import Registrar
 from butlers.scheduling.scheduler import Scheduler
@@ -104,6 +105,7 @@ class Butler:
         self.blanks = blanks  # processes that wait for any butler of the fleet
         self.fleet_budget = fleet_budget
         self.in_flight = InFlight()
+        self.house = House()
         self.phase = "created"
         self.failure: str | None = None
         self.stack = AsyncExitStack()

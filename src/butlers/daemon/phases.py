@@ -257,6 +257,7 @@ async def connect_switchboard(butler: Butler) -> None:
             config.url,
             lambda: work.registration_of(butler),
             partial(work.obey_house, butler),
+            butler.house,
         )
 
 
@@ -274,6 +275,7 @@ async def register_tools(butler: Butler) -> None:
         butler.status,
         butler.scheduler,
         butler.modules,
+        butler.house,
         butler.front,
         butler.counter.traffic if butler.counter else None,
         butler.skills,

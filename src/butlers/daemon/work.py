@@ -14,7 +14,7 @@ from butlers.domain.session import SessionRequest
 from butlers.ingest.accept import INBOX
 from butlers.routing.deliver import DELIVERIES
 from butlers.routing.notify import NOTIFY, Outbox, queue_delivery
-from butlers.routing.pausing import obey
+from butlers.routing.pausing import obey_answer
 from butlers.routing.reports import REPORTS, Reporter
 from butlers.routing.routes import ROUTES, RouteInbox
 from butlers.scheduling.jobs import Jobs
@@ -99,11 +99,11 @@ def work_of_all(butler: Butler) -> list[Work]:
     return work
 
 
-async def obey_house(butler: Butler, told: Pause | None) -> None:
+async def obey_house(butler: Butler, told: Pause | None, asked_at: int) -> None:
     """What the owner told the house while this butler was away counts for it too. And the Switchboard is
     there: what waited for it does not wait for the end of its pause."""
     async with butler.database.transaction() as connection:
-        await obey(connection, told)
+        await obey_answer(connection, told, butler.house, asked_at)
         for waiting in (NOTIFY, REPORTS):
             await queue.hurry(connection, waiting)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from butlers.routing.routes import ROUTES
 from butlers.store import pause, queue
 from butlers.store.database import Connection
@@ -9,8 +11,31 @@ from butlers.store.pause import Pause
 from butlers.store.schedules import SCHEDULES
 
 
-async def obey(connection: Connection, told: Pause | None) -> bool:
-    """Do as the house does. True when that let go what was kept."""
+@dataclass(slots=True)
+class House:
+    """How often the house has told this butler to pause or to go on. What it says in an answer counts only
+    if nothing else was told since it was asked: the answer may be older."""
+
+    words: int = 0
+
+
+async def obey(connection: Connection, told: Pause | None, house: House) -> bool:
+    """Do as the house says now. True when that let go what was kept."""
+    await pause.await_turn(connection)
+    house.words += 1
+    return await _do(connection, told)
+
+
+async def obey_answer(
+    connection: Connection, told: Pause | None, house: House, asked_at: int
+) -> None:
+    """Do as the house said when it was asked, unless it has said something else meanwhile."""
+    await pause.await_turn(connection)
+    if house.words == asked_at:
+        await _do(connection, told)
+
+
+async def _do(connection: Connection, told: Pause | None) -> bool:
     if told is not None:
         await pause.begin_pause(connection, told.until)
         return False

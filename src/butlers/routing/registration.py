@@ -11,6 +11,7 @@ import structlog
 from butlers.domain.errors import ButlersError
 from butlers.domain.registration import Registration
 from butlers.routing.notify import SWITCHBOARD
+from butlers.routing.pausing import House
 from butlers.routing.peers import Peers
 from butlers.store.pause import Pause
 from butlers.wire.codec import decode, encode
@@ -27,23 +28,26 @@ class Registrar:
         peers: Peers,
         switchboard_url: str,
         describe: Callable[[], Registration],
-        obey: Callable[[Pause | None], Awaitable[None]],
+        obey: Callable[[Pause | None, int], Awaitable[None]],
+        house: House,
     ) -> None:
         self._peers = peers
         self._url = switchboard_url
         self._describe = describe
         self._obey = obey  # what the owner told the house while this butler was away
+        self._house = house
         self.connected = False
 
     async def run(self) -> None:
         delay = FIRST_RETRY_S
         while True:
-            registration = self._describe()
+            registration, asked_at = self._describe(), self._house.words
             try:
                 answer = await self._peers.call(
                     SWITCHBOARD, self._url, "register", self._said(registration)
                 )
-                await self._obey(decode(Pause, answer["pause"]) if answer["pause"] else None)
+                told = decode(Pause, answer["pause"]) if answer["pause"] else None
+                await self._obey(told, asked_at)
             except Exception as error:  # noqa: BLE001  (a loop edge: else it is never found again)
                 self._lost(error)
                 await asyncio.sleep(delay)

@@ -19,7 +19,15 @@ class Pause:
     __pydantic_config__ = STRICT
 
 
+async def await_turn(connection: Connection, *, alone: bool = True) -> None:
+    """Until the transaction ends: a pause neither begins nor ends while somebody goes by what it is. Not
+    ``alone``: only reading, beside others that read."""
+    lock = "pg_advisory_xact_lock" if alone else "pg_advisory_xact_lock_shared"
+    await connection.execute(f"SELECT {lock}(hashtextextended('pause ' || current_schema(), 0))")
+
+
 async def begin_pause(connection: Connection, until: datetime | None) -> Pause:
+    await await_turn(connection)
     since: datetime = await connection.fetchval(
         "INSERT INTO pause (until) VALUES ($1)"
         " ON CONFLICT (one) DO UPDATE SET until = excluded.until RETURNING since",
@@ -29,6 +37,7 @@ async def begin_pause(connection: Connection, until: datetime | None) -> Pause:
 
 
 async def end_pause(connection: Connection) -> bool:
+    await await_turn(connection)
     return bool(await connection.fetchval("DELETE FROM pause RETURNING true"))
 
 

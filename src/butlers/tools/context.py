@@ -14,6 +14,7 @@ from butlers.domain.clock import Clock
 from butlers.domain.module import ModuleControl
 from butlers.domain.request import RequestContext
 from butlers.ingest.office import FrontOffice
+from butlers.routing.pausing import House
 from butlers.routing.traffic import Traffic
 from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.skills import ButlerSkills
@@ -35,6 +36,7 @@ class Services:
     status: Callable[[], Awaitable[dict[str, Any]]]
     scheduler: Scheduler
     modules: ModuleControl
+    house: House
     front: FrontOffice | None = None  # the Switchboard's
     traffic: Traffic | None = None  # the Messenger's
     skills: ButlerSkills | None = None

@@ -25,7 +25,7 @@ async def control_stop(ctx: CallContext) -> dict[str, Any]:
 async def control_pause(ctx: CallContext, until: datetime | None = None) -> dict[str, Any]:
     """Start no session until then, or until it is resumed. What comes in is kept."""
     _check_caller(ctx)
-    await obey(ctx.connection, Pause(ctx.clock.now(), until))
+    await obey(ctx.connection, Pause(ctx.clock.now(), until), ctx.services.house)
     return {"paused": True}
 
 
@@ -33,7 +33,7 @@ async def control_pause(ctx: CallContext, until: datetime | None = None) -> dict
 async def control_resume(ctx: CallContext) -> dict[str, Any]:
     """Go on with what was kept."""
     _check_caller(ctx)
-    return {"was_paused": await obey(ctx.connection, None)}
+    return {"was_paused": await obey(ctx.connection, None, ctx.services.house)}
 
 
 def _check_caller(ctx: CallContext) -> None:

@@ -26,7 +26,7 @@ from butlers.ingest.accept import INBOX, Accepted
 from butlers.ingest.triage import candidates
 from butlers.routing.deliver import DELIVERIES
 from butlers.store import conversation, decisions, queue
-from butlers.store.pause import read_pause
+from butlers.store.pause import await_turn, read_pause
 from butlers.store.registry import forget, list_registrations, list_states
 from butlers.store.registry import register as store_registration
 from butlers.tools.base import Effect, tool
@@ -71,6 +71,8 @@ async def register(
     """Make a butler known, or say that it is still there. One that is back finds what waited for it."""
     if registration.name != ctx.caller.name:
         raise NotAllowed(f"{ctx.caller.name} can not register {registration.name}")
+    # Whoever is not asked to pause because it is not known yet reads here that there is a pause.
+    await await_turn(ctx.connection, alone=False)
     moved = await store_registration(ctx.connection, registration)
     for waiting in (INBOX, DELIVERIES) if back or moved else ():
         await queue.hurry(ctx.connection, waiting)

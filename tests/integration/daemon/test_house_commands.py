@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 
+from butlers.daemon import work
 from butlers.domain import command
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import NotAllowed
 from butlers.domain.message import InboxItem, PolicyTier
 from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.routing.pausing import obey
 from butlers.store import queue, worker
+from butlers.store.pause import Pause
 from butlers.wire.codec import encode
 from integration.daemon.house import House, MakeHouse, envelope, request_context, until
 from integration.daemon.thinker import Thinker, for_ever
@@ -125,6 +129,66 @@ async def test_who_was_away_hears_of_the_pause_when_it_registers(
     await say(desk, "/resume")
     async with desk.peer("late") as late:
         assert (await late.call("register", {"registration": known}))["pause"] is None
+
+
+async def test_an_answer_that_a_pause_has_overtaken_does_not_end_it(tester: House) -> None:
+    butler = tester.butler
+    asked_at = butler.house.words
+    async with tester.peer("switchboard") as switchboard:
+        await switchboard.call("control_pause")
+    await work.obey_house(butler, None, asked_at)
+    assert await tester.count("pause") == 1
+    await work.obey_house(butler, None, butler.house.words)
+    assert await tester.count("pause") == 0
+
+
+async def test_an_answer_waits_for_a_pause_that_is_being_told(tester: House) -> None:
+    butler = tester.butler
+    asked_at = butler.house.words
+    async with butler.database.transaction() as connection:
+        await obey(connection, Pause(datetime.now(UTC)), butler.house)
+        answered = asyncio.create_task(work.obey_house(butler, None, asked_at))
+        await until("it to wait", lambda: _waiting(tester))
+    await answered
+    assert await tester.count("pause") == 1
+
+
+async def test_who_registers_while_a_pause_begins_is_told_of_it(desk: House) -> None:
+    late = {"name": "late", "url": "http://127.0.0.1:9/mcp", "description": "late"}
+    admin = await asyncpg.connect(
+        **{**desk.provisioner.admin.arguments("tests"), "database": desk.butler.config.db.name}
+    )
+    try:
+        # Its registration has begun, and can not be seen yet.
+        holding = admin.transaction()
+        await holding.start()
+        await admin.execute(
+            f"INSERT INTO {desk.butler.config.db.schema}.butler_registry"
+            " (name, url, description, infrastructure, triggers, contract_min, contract_max,"
+            "  liveness_ttl_s, reflexes, capabilities)"
+            " VALUES ('late', '', '', false, '[]', 1, 1, 300, '[]', '[]')"
+        )
+        async with desk.peer("late") as peer:
+            registering = asyncio.create_task(peer.call("register", {"registration": late}))
+            await until("it to wait", lambda: _waiting(desk))
+            pausing = asyncio.create_task(say(desk, "/pause"))
+            await until("the pause to wait, or to be over", lambda: _waiting(desk, 2, pausing))
+            await holding.rollback()
+            registered, answer = await registering, await pausing
+    finally:
+        await admin.close()
+    assert registered["pause"] or "late" in answer, "it was told, or asked"
+
+
+async def _waiting(house: House, many: int = 1, task: asyncio.Task[Any] | None = None) -> bool:
+    """Whether so many wait for a lock there."""
+    rows = await house.rows(
+        "SELECT FROM pg_locks JOIN pg_database ON oid = database"
+        " WHERE datname = current_database() AND NOT granted"
+        " UNION ALL SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)"
+        " WHERE datname = current_database() AND locktype = 'transactionid' AND NOT granted"
+    )
+    return len(rows) >= many or (task is not None and task.done())
 
 
 async def test_status_says_how_each_is(desk: House, tester: House) -> None:
