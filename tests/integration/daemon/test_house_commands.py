@@ -7,18 +7,20 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import asyncpg
 import pytest
 
 from butlers.daemon import work
 from butlers.domain import command
-from butlers.domain.caller import CallerKind
+from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import NotAllowed
 from butlers.domain.message import InboxItem, PolicyTier
+from butlers.domain.registration import Registration
 from butlers.domain.route import RouteDecision, RouteRequest
 from butlers.routing.pausing import obey
 from butlers.store import queue, worker
 from butlers.store.pause import Pause
+from butlers.tools.context import CallContext, Services
+from butlers.tools.switchboard import register
 from butlers.wire.codec import encode
 from integration.daemon.house import House, MakeHouse, envelope, request_context, until
 from integration.daemon.thinker import Thinker, for_ever
@@ -153,42 +155,37 @@ async def test_an_answer_waits_for_a_pause_that_is_being_told(tester: House) -> 
     assert await tester.count("pause") == 1
 
 
-async def test_who_registers_while_a_pause_begins_is_told_of_it(desk: House) -> None:
-    late = {"name": "late", "url": "http://127.0.0.1:9/mcp", "description": "late"}
-    admin = await asyncpg.connect(
-        **{**desk.provisioner.admin.arguments("tests"), "database": desk.butler.config.db.name}
+async def test_who_registers_while_a_pause_begins_is_asked_too(desk: House) -> None:
+    butler = desk.butler
+    services = Services(
+        butler.config,
+        butler.database,
+        butler.clock,
+        butler.listener,
+        butler.spawner,
+        butler.status,
+        butler.scheduler,
+        butler.modules,
+        butler.house,
     )
-    try:
-        # Its registration has begun, and can not be seen yet.
-        holding = admin.transaction()
-        await holding.start()
-        await admin.execute(
-            f"INSERT INTO {desk.butler.config.db.schema}.butler_registry"
-            " (name, url, description, infrastructure, triggers, contract_min, contract_max,"
-            "  liveness_ttl_s, reflexes, capabilities)"
-            " VALUES ('late', '', '', false, '[]', 1, 1, 300, '[]', '[]')"
-        )
-        async with desk.peer("late") as peer:
-            registering = asyncio.create_task(peer.call("register", {"registration": late}))
-            await until("it to wait", lambda: _waiting(desk))
-            pausing = asyncio.create_task(say(desk, "/pause"))
-            await until("the pause to wait, or to be over", lambda: _waiting(desk, 2, pausing))
-            await holding.rollback()
-            registered, answer = await registering, await pausing
-    finally:
-        await admin.close()
-    assert registered["pause"] or "late" in answer, "it was told, or asked"
+    late = Registration("late", "http://127.0.0.1:9/mcp", "late")
+    async with butler.database.transaction() as connection:
+        caller = Caller(CallerKind.PEER, "late")
+        told = await register(CallContext(services, caller, None, None, connection), late)
+        assert told["pause"] is None
+        # Nobody can see it yet, and it has read that there is no pause.
+        pausing = asyncio.create_task(say(desk, "/pause"))
+        await until("the pause to wait, or to be over", lambda: _waiting(desk, pausing))
+    assert "No answer from: gone, late." in await pausing
 
 
-async def _waiting(house: House, many: int = 1, task: asyncio.Task[Any] | None = None) -> bool:
-    """Whether so many wait for a lock there."""
+async def _waiting(house: House, task: asyncio.Task[Any] | None = None) -> bool:
+    """Whether somebody waits for a lock there."""
     rows = await house.rows(
         "SELECT FROM pg_locks JOIN pg_database ON oid = database"
-        " WHERE datname = current_database() AND NOT granted"
-        " UNION ALL SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)"
-        " WHERE datname = current_database() AND locktype = 'transactionid' AND NOT granted"
+        " WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted"
     )
-    return len(rows) >= many or (task is not None and task.done())
+    return bool(rows) or (task is not None and task.done())
 
 
 async def test_status_says_how_each_is(desk: House, tester: House) -> None:
