@@ -65,8 +65,7 @@ def _several(item: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]
 _KNOWN = {"name", "description", "license", "compatibility", "metadata", "allowed-tools", "version"}
 _OWN_METADATA = st.dictionaries(
     _TEXT.filter(lambda key: key not in ("version", "trigger_patterns", "butlers.pack")),
-    # A plain number or truth under metadata is a text, as the standard says.
-    _TEXT | st.lists(_VALUE, max_size=3) | st.dictionaries(_TEXT, _VALUE, max_size=3),
+    _VALUE,
     max_size=3,
 )
 _EXTRA = st.dictionaries(

@@ -36,7 +36,7 @@ class Places:
 
     def of(self, path: KeyPath) -> Place | None:
         """The place of the value, else of the nearest thing around it."""
-        for length in range(len(path), 0, -1):
+        for length in range(len(path), -1, -1):
             if path[:length] in self.values:
                 return self.values[path[:length]]
         return None
@@ -72,7 +72,7 @@ def locate(source: str) -> Places:
     """The places of all headers and values of a valid TOML document."""
     values: dict[KeyPath, Place] = {}
     keys: dict[KeyPath, Place] = {}
-    lines = _LineCounter(source)
+    lines = LineCounter(source)
     for path, key, value in _statements(source.replace("\r\n", " \n")):
         key_place, value_place = lines.place(key), lines.place(value)
         for length in range(1, len(path)):  # "a.b = 1" and [a.b] are also where a begins
@@ -133,7 +133,7 @@ def _next_line(source: str, position: int) -> int:
     return len(source)
 
 
-class _LineCounter:
+class LineCounter:
     """Places of rising offsets, in one pass over the text."""
 
     def __init__(self, source: str) -> None:

@@ -63,7 +63,7 @@ RULES: dict[str, Rule] = {
     "compatibility-length": _warning("compatibility has more than 500 characters, or none"),
     "field-type": _warning("a field has a value of another kind than it should"),
     "field-unknown": _warning("a field that the standard does not know"),
-    "field-twice": _warning("a field stands at the top and under metadata, and they differ"),
+    "field-twice": _warning("a field stands in two places; one of them is not taken"),
     "metadata-type": _warning("a value under metadata is not a string"),
     "allowed-tools-form": _warning("allowed-tools is not one space-separated string", fixable=True),
     "version-format": _warning("the version is not a semantic version"),

@@ -39,10 +39,12 @@ def read_skill(folder: Path, *, shared: Path | None = None) -> Reading:
             )
         return Reading(None, tuple(findings.diagnostics))
     skill = _joined(pack, text, has_reflex=REFLEX_FILE in present)
+    readings = [reading for reading in (pack, text) if reading is not None]
     found = [*findings.diagnostics]
-    for reading in (pack, text):
-        found += reading.diagnostics if reading else ()
-    return Reading(skill, tuple(found), text.traits if text else frozenset())
+    for reading in readings:
+        found += reading.diagnostics
+    traits = text.traits if text else frozenset()
+    return Reading(skill, tuple(found), traits, readings[0].where)
 
 
 def read_skill_md(folder: Path) -> Reading | None:

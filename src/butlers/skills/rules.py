@@ -66,7 +66,7 @@ def check(folder: Path, *, shared: Path | None = None) -> Checked:
     else:
         _check_tree(tree, shared, findings)
         if reading.skill is not None:
-            _check_pack(reading.skill, tree, findings)
+            _check_pack(reading, reading.skill, tree, findings)
             _check_contents(reading.skill, tree, findings)
     told = set(reading.diagnostics)
     rest = tuple(found for found in findings.diagnostics if found not in told)
@@ -110,38 +110,37 @@ def _check_link(path: Path, entry: Entry, roots: tuple[Path, ...], findings: Fin
     )
 
 
-def _check_pack(skill: Skill, tree: Tree, findings: Findings) -> None:
-    if not skill.has_manifest and not skill.context and not skill.scripts:
-        return
+def _check_pack(reading: Reading, skill: Skill, tree: Tree, findings: Findings) -> None:
     file = tree.root / ("manifest.json" if skill.has_manifest else "SKILL.md")
     for path in skill.context:
         if not (tree.root / path).is_file():
+            at = reading.where("context", path)
             findings.add(
-                "manifest-context-missing", f"there is no {path}", file=file, entry="context"
+                "manifest-context-missing", f"there is no {path}", file=file, at=at, entry="context"
             )
     for path in skill.scripts:
-        _check_script(path, tree, file, findings)
+        _check_script(path, reading, tree, file, findings)
     if skill.env_vars and tree.get(ENV_EXAMPLE) is None:
         findings.add(
             "manifest-env-example",
             f"{ENV_EXAMPLE} must say which variables to set: {', '.join(skill.env_vars)}",
             file=file,
+            at=reading.where("envVars"),
             entry="envVars",
         )
 
 
-def _check_script(path: str, tree: Tree, file: Path, findings: Findings) -> None:
+def _check_script(path: str, reading: Reading, tree: Tree, file: Path, findings: Findings) -> None:
     script = tree.root / path
     if not script.is_file():
-        findings.add("manifest-script-missing", f"there is no {path}", file=file, entry="scripts")
+        code, message, hint = "manifest-script-missing", f"there is no {path}", None
     elif not script.stat().st_mode & 0o111:
-        findings.add(
-            "manifest-script-not-executable",
-            f"{path} is not executable",
-            file=file,
-            entry="scripts",
-            hint=f"chmod +x {path}",
-        )
+        code, message = "manifest-script-not-executable", f"{path} is not executable"
+        hint = f"chmod +x {path}"
+    else:
+        return
+    at = reading.where("scripts", path)
+    findings.add(code, message, file=file, at=at, entry="scripts", hint=hint)
 
 
 def _check_contents(skill: Skill, tree: Tree, findings: Findings) -> None:

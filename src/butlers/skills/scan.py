@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from butlers.domain.diagnostic import Diagnostic
@@ -183,7 +183,7 @@ def _unlisted(path: Path, shared: Path | None, error: SkillError) -> Found:
     code = "tree-too-many" if isinstance(error, SkillTooLarge) else "skill-unreadable"
     findings.add(code, error.message, hint=error.hint)
     told = (*reading.diagnostics, *findings.diagnostics)
-    return Found(path, Reading(reading.skill, told, reading.traits))
+    return Found(path, replace(reading, diagnostics=told))
 
 
 def _shadows(skills: tuple[Found, ...]) -> list[Diagnostic]:

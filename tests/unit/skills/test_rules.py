@@ -71,6 +71,46 @@ def test_every_rule_of_a_pack_has_its_own_error_and_all_come_together(tmp_path: 
     assert "there is no context/gone.md" in messages
 
 
+def test_what_a_pack_names_and_lacks_is_told_where_it_names_it(tmp_path: Path) -> None:
+    manifest = """{
+  "id": "a-pack", "name": "A", "version": "1.0.0", "description": "Does it.", "owner": "me",
+  "context": ["../out.md", "./context/gone.md"],
+  "scripts": [
+    "scripts/gone.sh",
+    "scripts/there.sh"
+  ],
+  "envVars": ["API_KEY"]
+}"""
+    files: dict[str, str | bytes] = {"manifest.json": manifest, "scripts/there.sh": "#!/bin/sh\n"}
+    folder = write_files(tmp_path / "a-pack", files)
+    (folder / "scripts/there.sh").chmod(0o644)
+    told = [(found.code, found.line, found.column) for found in check(folder).errors]
+    assert told == [
+        ("manifest-path", 3, 15),
+        ("manifest-context-missing", 3, 28),
+        ("manifest-script-missing", 5, 5),
+        ("manifest-script-not-executable", 6, 5),
+        ("manifest-env-example", 8, 14),
+    ]
+
+
+def test_what_a_skill_md_carries_of_a_pack_is_checked_where_it_stands(tmp_path: Path) -> None:
+    front = (
+        GOOD
+        + """metadata:
+  a: b
+  butlers.pack: '{"context": ["gone.md"], "envVars": ["API_KEY"], "colour": 1}'
+"""
+    )
+    folder = write_skill_md(tmp_path / "a-skill", front)
+    told = [(found.code, found.line, found.column) for found in check(folder).diagnostics]
+    assert told == [
+        ("manifest-key-unknown", 6, 3),
+        ("manifest-context-missing", 6, 3),
+        ("manifest-env-example", 6, 3),
+    ]
+
+
 def test_a_sound_pack_has_no_problem(tmp_path: Path) -> None:
     folder = write_pack(
         tmp_path / "social-media",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from butlers.config.locate import Place
 from butlers.domain.diagnostic import Diagnostic
 from butlers.skills.skill import Skill
 
@@ -23,16 +24,23 @@ class Source:
         return self.file.parent.name
 
 
+def _nowhere(_field: str, _path: str | None = None) -> Place | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What was understood, and what had to be repaired for it. No skill: nothing was usable.
 
-    ``traits`` are constructs that this reader takes and other clients refuse.
+    ``traits`` are constructs that this reader takes and other clients refuse. ``where`` tells the
+    place of a pack's field, or of one path in it, to whoever finds a fault that the file alone
+    does not show.
     """
 
     skill: Skill | None
     diagnostics: tuple[Diagnostic, ...] = ()
     traits: frozenset[str] = frozenset()
+    where: Callable[..., Place | None] = field(default=_nowhere, compare=False, repr=False)
 
     def codes(self) -> frozenset[str]:
         return frozenset(found.code for found in self.diagnostics)

@@ -77,18 +77,29 @@ def _unclosed(text: str, first: int, line: int, findings: Findings) -> Split:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The top-level fields with the places of their keys, and what else the reader noticed."""
+    """The top-level fields with the places of their keys, and what else the reader noticed.
+
+    ``line`` is where the fields begin, and so where one belongs that is not there.
+    """
 
     items: Mapping[str, Node]
     places: Mapping[str, Place]
     traits: frozenset[str] = frozenset()
+    line: int = 1
+
+    def place(self, key: str, below: str | None = None) -> Place:
+        """Of a field's key, or of a key below it."""
+        node = self.items.get(key)
+        if below is not None and isinstance(node, Table) and below in node.places:
+            return _shift(node.places[below], self.line - 1)
+        return self.places.get(key) or Place(self.line, 1)
 
 
 def read_fields(part: Split, findings: Findings) -> Fields:
     """The fields, by whichever way reads them; at worst none."""
     table, traits = _read(part, findings)
     places = {key: _shift(place, part.line - 1) for key, place in table.places.items()}
-    return Fields(table.items, places, traits)
+    return Fields(table.items, places, traits, part.line)
 
 
 def _read(part: Split, findings: Findings) -> tuple[Table, frozenset[str]]:

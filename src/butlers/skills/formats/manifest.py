@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from butlers.config.frozen import freeze
@@ -14,6 +13,7 @@ from butlers.skills import names
 from butlers.skills.findings import Findings, shown
 from butlers.skills.formats.allowed_tools import split_tools
 from butlers.skills.formats.base import Reading, Source
+from butlers.skills.formats.json_text import Document, NotJson, parse
 from butlers.skills.formats.pack_fields import KEYS, PackFields, pack_document
 from butlers.skills.formats.text import decode
 from butlers.skills.skill import Skill
@@ -36,8 +36,11 @@ class Manifest:
     def read(self, source: Source) -> Reading:
         findings = Findings(source.file)
         document = _document(decode(source.content, findings), findings)
-        skill = None if document is None else _Reader(document, findings).skill(source.folder_name)
-        return Reading(skill, tuple(findings.diagnostics))
+        if document is None:
+            return Reading(None, tuple(findings.diagnostics))
+        reader = _Reader(document, findings)
+        skill = reader.skill(source.folder_name)
+        return Reading(skill, tuple(findings.diagnostics), where=reader.where)
 
     def render(self, skill: Skill) -> Mapping[str, bytes]:
         require_writable(skill)
@@ -67,38 +70,35 @@ class Manifest:
         return {"manifest.json": (json.dumps(kept, indent=2, ensure_ascii=False) + "\n").encode()}
 
 
-def _document(text: str, findings: Findings) -> dict[str, Any] | None:
-    duplicates: list[str] = []
-
-    def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        times = Counter(key for key, _value in pairs)
-        duplicates.extend(key for key, number in times.items() if number > 1)
-        return dict(pairs)
-
+def _document(text: str, findings: Findings) -> Document | None:
     try:
-        said = json.loads(text, object_pairs_hook=table, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        findings.add("manifest-not-json", error.msg, at=Place(error.lineno, error.colno))
+        document = parse(text)
+    except NotJson as error:
+        findings.add("manifest-not-json", error.message, at=error.place)
         return None
-    except (ValueError, RecursionError) as error:
-        findings.add("manifest-not-json", str(error)[:200] or "nested too deeply")
-        return None
-    for key in duplicates:
-        findings.add("manifest-duplicate-key", f"{shown(key)} stands twice", entry=key[:64])
-    if isinstance(said, dict):
-        return said
-    findings.add("manifest-not-json", "a manifest is a JSON object", at=Place(1, 1))
+    for key, place in document.duplicates:
+        findings.add(
+            "manifest-duplicate-key", f"{shown(key)} stands twice", at=place, entry=key[:64]
+        )
+    if isinstance(document.value, dict):
+        return document
+    findings.add("manifest-not-json", "a manifest is a JSON object", at=document.place())
     return None
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
 class _Reader:
-    def __init__(self, document: dict[str, Any], findings: Findings) -> None:
-        self._document, self._findings = document, findings
-        self._fields = PackFields(document, findings)
+    def __init__(self, document: Document, findings: Findings) -> None:
+        self._written, self._findings = document, findings
+        self._document: dict[str, Any] = document.value
+        self._fields = PackFields(self._document, findings, document.place)
+
+    def where(self, key: str, path: str | None = None) -> Place:
+        """Of a field, or of the item in its list that is this path."""
+        written = self._document.get(key)
+        for position, item in enumerate(written if isinstance(written, list) else ()):
+            if path is not None and isinstance(item, str) and names.inner_path(item) == path:
+                return self._written.place(key, position)
+        return self._written.place(key)
 
     def skill(self, folder: str) -> Skill:
         required = {key: self._required(key) for key in REQUIRED}
@@ -123,7 +123,7 @@ class _Reader:
             compatibility=self._fields.text("compatibility"),
             allowed_tools=self._either(_TOOLS),
             trigger_patterns=self._either(_TRIGGERS),
-            metadata=self._metadata(),
+            metadata=freeze(self._object("metadata", RESERVED_METADATA)),
             extra=self._extra(),
             has_manifest=True,
             **pack,
@@ -146,7 +146,7 @@ class _Reader:
                 "manifest-id",
                 "id",
                 f"{shown(written)} is not lower-case words joined by single hyphens",
-                f"such as {near}" if near else None,
+                hint=f"such as {near}" if near else None,
             )
 
     def _check_version(self, written: str) -> None:
@@ -158,33 +158,46 @@ class _Reader:
     def _note_ignored(self) -> None:
         for key in REGISTRY:
             if key in self._document:
-                self._fields.add(
-                    "manifest-registry-field", key, f"{key} is filled by the registry; not taken"
-                )
+                message = f"{key} is filled by the registry; not taken"
+                self._note("manifest-registry-field", message, key)
+
+    def _note(self, code: str, message: str, *path: str) -> None:
+        """A finding about a key, not about its value."""
+        at = self._written.key_place(*path)
+        self._findings.add(code, message, at=at, entry=".".join(path)[:64] or None)
+
+    def _note_untaken(self, *path: str) -> None:
+        message = f"{shown(path[-1])} has a field of its own; this one is not taken"
+        self._note("field-twice", message, *path)
 
     def _either(self, keys: tuple[str, str]) -> tuple[str, ...]:
-        key = next((key for key in keys if key in self._document), keys[0])
+        key, *others = [key for key in keys if key in self._document] or [keys[0]]
+        for other in others:
+            self._note_untaken(other)
         value = self._document.get(key)
         if isinstance(value, str):
             return split_tools(value) if keys is _TOOLS else (value,)
         return self._fields.texts(key)
 
-    def _metadata(self) -> Mapping[str, Any]:
-        value = self._document.get("metadata")
-        if value is not None and not isinstance(value, dict):
-            self._fields.add("manifest-type", "metadata", "metadata must be an object")
-            return freeze({})  # type: ignore[no-any-return]
-        kept = {key: item for key, item in (value or {}).items() if key not in RESERVED_METADATA}
-        return freeze(kept)  # type: ignore[no-any-return]
+    def _object(self, key: str, elsewhere: Container[str]) -> dict[str, Any]:
+        """An object without the keys whose values stand elsewhere."""
+        value = self._document.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self._fields.add("manifest-type", key, f"{key} must be an object")
+            return {}
+        for name in value:
+            if name in elsewhere:
+                self._note_untaken(key, name)
+        return {name: item for name, item in value.items() if name not in elsewhere}
 
     def _extra(self) -> Mapping[str, Any]:
         extra = {key: value for key, value in self._document.items() if key not in KNOWN}
         for key in extra:
-            self._fields.add("manifest-key-unknown", key, f"nobody reads {shown(key)}")
-        hidden = self._document.get(_FRONTMATTER)
-        if isinstance(hidden, dict):
-            extra |= {key: value for key, value in hidden.items() if key not in FRONT_MATTER}
-        return freeze(extra)  # type: ignore[no-any-return]
+            self._note("manifest-key-unknown", f"nobody reads {shown(key)}", key)
+        hidden = self._object(_FRONTMATTER, {*FRONT_MATTER, *extra})
+        return freeze(extra | hidden)  # type: ignore[no-any-return]
 
 
 FORMAT = Manifest()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from butlers.config.frozen import FrozenDict, freeze
+from butlers.config.locate import Place
 from butlers.skills import names
 from butlers.skills.findings import Findings, shown
 from butlers.skills.skill import McpServer, ServerKind, Skill
@@ -34,8 +35,8 @@ class PackFields:
 
     document: Mapping[str, Any]
     findings: Findings
+    place: Callable[..., Place]
     prefix: str = ""
-    place: Callable[[str], Any] = field(default=lambda _key: None)
 
     def read(self) -> dict[str, Any]:
         return {
@@ -61,45 +62,55 @@ class PackFields:
         return None
 
     def texts(self, key: str) -> tuple[str, ...]:
+        return tuple(text for _position, text in self._each(key))
+
+    def _each(self, key: str) -> Iterator[tuple[int, str]]:
+        """The texts of a list with their positions in it."""
         value = self.document.get(key)
         if value is None:
-            return ()
+            return
         if not isinstance(value, list | tuple):
             self._wrong(key, "must be a list of texts")
-            return ()
-        for item in value:
-            if not isinstance(item, str):
-                self._wrong(key, f"must be a list of texts, not {shown(repr(item), 20)}")
-        return tuple(item for item in value if isinstance(item, str))
+            return
+        for position, item in enumerate(value):
+            if isinstance(item, str):
+                yield position, item
+            else:
+                message = f"must be a list of texts, not {shown(repr(item), 20)}"
+                self._wrong(key, message, position)
 
     def paths(self, key: str) -> tuple[str, ...]:
         kept = []
-        for written in self.texts(key):
+        for position, written in self._each(key):
             path = names.inner_path(written)
             if path is None:
                 self.add(
                     "manifest-path",
                     key,
                     f"{shown(written)} is not a path inside the skill",
+                    position,
                     hint="write it relative to the skill's folder, without '..'",
                 )
             else:
                 kept.append(path)
         return tuple(kept)
 
-    def add(self, code: str, key: str, message: str, hint: str | None = None) -> None:
-        self.findings.add(code, message, entry=f"{self.prefix}{key}", at=self.place(key), hint=hint)
+    def add(
+        self, code: str, key: str, message: str, *position: int, hint: str | None = None
+    ) -> None:
+        at = self.place(key, *position)
+        self.findings.add(code, message, entry=f"{self.prefix}{key}", at=at, hint=hint)
 
-    def _wrong(self, key: str, message: str) -> None:
-        self.add("manifest-type", key, f"{key} {message}")
+    def _wrong(self, key: str, message: str, *position: int) -> None:
+        self.add("manifest-type", key, f"{key} {message}", *position)
 
     def _matching(
         self, key: str, code: str, accepts: Callable[[str], object | None]
     ) -> tuple[str, ...]:
         kept = []
-        for written in self.texts(key):
+        for position, written in self._each(key):
             if accepts(written) is None:
-                self.add(code, key, f"{shown(written)} can not stand in {key}")
+                self.add(code, key, f"{shown(written)} can not stand in {key}", position)
             else:
                 kept.append(written)
         return tuple(kept)
@@ -129,7 +140,8 @@ class PackFields:
     def _server(self, item: Any, position: int) -> McpServer | None:
         problem = _server_problem(item)
         if problem is not None:
-            self.add("manifest-mcp-server", "mcpServers", f"server {position + 1} {problem}")
+            message = f"server {position + 1} {problem}"
+            self.add("manifest-mcp-server", "mcpServers", message, position)
             return None
         return McpServer(
             name=item["name"],

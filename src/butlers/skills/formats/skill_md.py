@@ -37,8 +37,9 @@ class SkillMd:
             fields = Fields({}, {}, frozenset({"no-front-matter"}))
         else:
             fields = read_fields(part, findings)
-        skill = FieldReader(fields, part.body, source.folder_name, findings).skill()
-        return Reading(skill, tuple(findings.diagnostics), fields.traits)
+        reader = FieldReader(fields, part.body, source.folder_name, findings)
+        skill = reader.skill()
+        return Reading(skill, tuple(findings.diagnostics), fields.traits, reader.where)
 
     def render(self, skill: Skill) -> Mapping[str, bytes]:
         require_writable(skill)
@@ -98,7 +99,7 @@ def dump_fields(fields: Mapping[str, Any]) -> str:
 
 
 def _frontmatter(skill: Skill) -> dict[str, Any]:
-    metadata = {**skill.metadata}
+    metadata = {key: value for key, value in skill.metadata.items() if isinstance(value, str)}
     if skill.version is not None:
         metadata[VERSION] = skill.version
     if skill.trigger_patterns:
@@ -122,6 +123,9 @@ def _pack(skill: Skill) -> dict[str, Any]:
         pack["name"] = skill.title
     if not skill.body and skill.context:
         pack["body"] = GENERATED
+    typed = {key: value for key, value in skill.metadata.items() if not isinstance(value, str)}
+    if typed:  # the standard has texts only, and a number there comes back as one
+        pack["metadata"] = typed
     return pack
 
 

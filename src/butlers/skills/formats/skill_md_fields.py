@@ -9,16 +9,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from butlers.config.frozen import freeze
+from butlers.config.locate import Place
 from butlers.skills import names
 from butlers.skills.findings import Findings, shown
 from butlers.skills.formats.allowed_tools import is_standard, split_tools
 from butlers.skills.formats.frontmatter import Fields
+from butlers.skills.formats.json_text import NotJson, parse
 from butlers.skills.formats.pack_fields import KEYS, PackFields
 from butlers.skills.formats.yaml_nodes import Node, Scalar, Sequence, Table, value_of
 from butlers.skills.skill import Skill
-from butlers.skills.strict import FRONT_MATTER, PACK, TRIGGERS, VERSION
+from butlers.skills.strict import FRONT_MATTER, PACK, RESERVED_METADATA, TRIGGERS, VERSION
 
 GENERATED = "generated"
+_PACK_KEYS = (*KEYS, "name", "body", "metadata")
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\r?\n")
 
 
@@ -56,11 +59,13 @@ class FieldReader:
         if generated and self._body == generated_body(skill):
             return skill.evolve(body="")
         if not skill.instructions:
-            self._findings.add("body-empty", "there is nothing after the front matter")
+            self._add("body-empty", "", "there is nothing after the front matter")
         return skill
 
-    def _add(self, code: str, key: str, message: str, hint: str | None = None) -> None:
-        at = self._fields.places.get(key)
+    def _add(
+        self, code: str, key: str, message: str, hint: str | None = None, below: str | None = None
+    ) -> None:
+        at = self._fields.place(key, below)
         self._findings.add(code, message, at=at, entry=key[:64] or None, hint=hint)
 
     def _text(self, key: str) -> str | None:
@@ -123,12 +128,13 @@ class FieldReader:
 
     def _once(self, key: str, top: str | None, below: Any) -> str | None:
         """The value at the top, else the one under metadata."""
-        other = below if isinstance(below, str) else None
         if top is not None and below is not None and top != below:
             self._add(
                 "field-twice", key, f"{key} is also under metadata; the one at the top counts"
             )
-        return top if top is not None else other
+        elif below is not None and not isinstance(below, str):
+            self._add("field-type", "metadata", f"{key} must be a text", below=key)
+        return below if top is None and isinstance(below, str) else top
 
     def _compatibility(self) -> str | None:
         value = self._text("compatibility")
@@ -153,6 +159,8 @@ class FieldReader:
         below = self._metadata.pop(TRIGGERS, None)
         node = self._fields.items.get(TRIGGERS)
         if node is None:
+            if isinstance(below, Mapping | bool | int | float):
+                self._add("field-type", "metadata", f"{TRIGGERS} must be texts", below=TRIGGERS)
             return _patterns(below)
         if below is not None:
             self._add("field-twice", TRIGGERS, "also under metadata; the one at the top counts")
@@ -187,10 +195,13 @@ class FieldReader:
 
     def _metadata_value(self, key: str, node: Node) -> Any:
         value = value_of(node)
-        if not isinstance(value, str):
-            self._add("metadata-type", "metadata", f"the value of {shown(key)} is not a text")
         # `version: 1.10` is a text to whoever wrote it.
-        return node.text if isinstance(node, Scalar) and not node.is_null else value
+        kept = node.text if isinstance(node, Scalar) and not node.is_null else value
+        if not isinstance(value, str):
+            taken = f"; taken as {shown(kept)}" if isinstance(kept, str) else ""
+            message = f"the value of {shown(key)} is not a text{taken}"
+            self._add("metadata-type", "metadata", message, below=key)
+        return kept
 
     def _read_pack(self) -> dict[str, Any]:
         written = self._metadata.pop(PACK, None)
@@ -198,20 +209,37 @@ class FieldReader:
             return {}
         document = _json(written) if isinstance(written, str) else None
         if not isinstance(document, dict):
-            self._add("field-type", "metadata", f"{PACK} is not a JSON object")
+            self._add("field-type", "metadata", f"{PACK} is not a JSON object", below=PACK)
         said: dict[str, Any] = document if isinstance(document, dict) else {}
-        at = self._fields.places.get("metadata")
-        fields = PackFields(
-            {key: said[key] for key in (*KEYS, "name") if key in said},
-            self._findings,
-            f"metadata.{PACK}.",
-            lambda _key: at,
-        )
+        fields = PackFields(said, self._findings, self._pack_place, f"metadata.{PACK}.")
+        for key in said:
+            if key not in _PACK_KEYS:
+                fields.add("manifest-key-unknown", key, f"nobody reads {shown(key)}")
+        self._metadata |= self._typed_metadata(fields)
         return {
             **fields.read(),
             "title": fields.text("name") or "",
             "generated": said.get("body") == GENERATED,
         }
+
+    def _typed_metadata(self, fields: PackFields) -> dict[str, Any]:
+        """Values that are no texts: a client of the standard would make them such."""
+        typed = fields.document.get("metadata", {})
+        if not isinstance(typed, dict):
+            fields.add("manifest-type", "metadata", "metadata must be an object")
+            return {}
+        for key in typed:
+            if key in RESERVED_METADATA or key in self._metadata:
+                fields.add("field-twice", "metadata", f"{shown(key)} stands elsewhere; not taken")
+        taken = {*RESERVED_METADATA, *self._metadata}
+        return {key: value for key, value in typed.items() if key not in taken}
+
+    def _pack_place(self, *_path: str | int) -> Place:
+        """Everything in the pack's JSON stands in one value."""
+        return self._fields.place("metadata", PACK)
+
+    def where(self, _field: str, _path: str | None = None) -> Place:
+        return self._pack_place()
 
 
 def _without_version(folder: str) -> str:
@@ -244,6 +272,6 @@ def _patterns(value: Any) -> tuple[str, ...]:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=lambda _name: None)
-    except (ValueError, RecursionError):
+        return parse(text).value
+    except NotJson:
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ MAX_ALIASES = 100
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,29})", re.ASCII)
 _FLOAT = re.compile(r"[-+]?[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
+_LINE_END = re.compile("\n")
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 
@@ -70,11 +72,12 @@ class Document:
 
 def parse(text: str) -> Document:
     """The one document in the text; NotYaml says where it stops being one."""
+    builder = _Builder(text)
     try:
-        return _Builder(text).document()
+        return builder.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise NotYaml(error.problem or "not valid YAML", _place(mark)) from None
+        raise NotYaml(error.problem or "not valid YAML", builder.place(mark)) from None
     except yaml.YAMLError as error:
         raise NotYaml(str(error).splitlines()[0] if str(error) else "not valid YAML") from None
 
@@ -100,12 +103,9 @@ def _typed(text: str) -> str | int | float | bool | None:
     return text
 
 
-def _place(mark: Any) -> Place | None:
-    return Place(mark.line + 1, mark.column + 1) if mark is not None else None
-
-
 class _Builder:
     def __init__(self, text: str) -> None:
+        self._ends = [end.start() for end in _LINE_END.finditer(text)]
         self._take: Callable[[], Any] = _LOADER(text).get_event
         self._count = 0
         self._aliases = 0
@@ -118,8 +118,13 @@ class _Builder:
             self._found.root = self._node(self._next(), 0)
             self._next()  # the document ends
             if isinstance(after := self._next(), yaml.DocumentStartEvent):
-                raise NotYaml("there is a second document", _place(after.start_mark))
+                raise NotYaml("there is a second document", self.place(after.start_mark))
         return self._found
+
+    def place(self, mark: Any) -> Place:
+        """By the offset: YAML also ends lines where no editor does."""
+        before = bisect_left(self._ends, mark.index)
+        return Place(before + 1, mark.index - (self._ends[before - 1] if before else -1))
 
     def _next(self) -> Any:
         self._count += 1
@@ -128,8 +133,7 @@ class _Builder:
         return self._take()
 
     def _node(self, event: Any, depth: int) -> Node:
-        mark = event.start_mark
-        place = Place(mark.line + 1, mark.column + 1)
+        place = self.place(event.start_mark)
         if depth > MAX_DEPTH:
             raise NotYaml(f"nested more than {MAX_DEPTH} deep", place)
         if isinstance(event, yaml.AliasEvent):

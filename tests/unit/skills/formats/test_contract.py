@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from butlers.domain.errors import InvalidSkill
 from butlers.skills.codes import RULES
+from butlers.skills.findings import Findings
 from butlers.skills.formats import manifest, skill_md
 from butlers.skills.formats.base import SkillFormat, Source
+from butlers.skills.formats.text import decode
 from butlers.skills.reader import read_skill
 from butlers.skills.render import as_pack, as_skill_md
 from butlers.skills.skill import Skill
@@ -38,13 +40,21 @@ JSON_BITS = (
 @example(content=b"---\na: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n---\n")
 @example(content=b"[" * 100_000)
 @example(content=b'{"a":' * 50_000)
+@example(content=b'{"x":' + b"[" * 500 + b"]" * 500 + b"}")
 @example(content=b"\xff\xfe-\x00-\x00-\x00")
+@example(content=b"---\n\xe2\x80\xa8a: 1\rb: 2\n\xc2\x85c: [\n---\n")
+@example(content=b'---\nmetadata:\n  butlers.pack: \'{"name": 5, "x": 1}\'\n---\n')
 def test_any_bytes_give_a_skill_or_a_diagnostic(form: SkillFormat, content: bytes) -> None:
     reading = form.read(Source(Path("some-skill") / form.file_names[0], content))
     assert reading.skill is not None or reading.diagnostics
     assert reading.codes() <= set(RULES)
+    lines = decode(content, Findings(Path("x"))).split("\n")
     for found in reading.diagnostics:
         assert "\n" not in found.message
+        assert found.line is not None, found
+        assert found.column is not None, found
+        assert 1 <= found.line <= len(lines), found
+        assert 1 <= found.column <= len(lines[found.line - 1]) + 1, found
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=["skill_md", "manifest"])

@@ -159,3 +159,82 @@ def test_of_two_equal_keys_the_last_counts() -> None:
     assert reading.skill is not None
     assert reading.skill.version == "3.0.0"
     assert reading.codes() == {"manifest-duplicate-key"}
+
+
+# Each line of it is wrong in its own way; `places` below says where each problem stands.
+CROOKED = """{
+  "id": "Bad_Id", "name": 7,
+  "version": "two",
+  "usedBy": [],
+  "context": ["fine.md", "../out.md"],
+  "scripts": [
+    "run.py",
+    8],
+  "envVars": ["GOOD", "NOT GOOD"], "mcpServers": [{"name": "x", "type": "local", "command": "y"},
+    {"name": "z"}],
+  "dependencies": ["a@1.0.0", "B"],
+  "nodeVersion": "new",
+  "systemPackages": [  "a b" ],
+  "license": ["MIT"],
+  "allowedTools": "Read", "allowed-tools": "Write",
+  "metadata": {"a": 1, "version": "9", "b": {"k": 1, "k": 2}},
+  "frontmatter": {"name": "other", "colour": 2},
+  "colour": "red \\" { [ , :",
+  "description": %s
+}
+"""
+
+
+def test_every_problem_of_a_manifest_stands_at_its_line_and_column() -> None:
+    content = (CROOKED % json.dumps("x" * 1025)).encode()
+    reading = FORMAT.read(Source(Path("x/manifest.json"), content))
+    places = [(found.code, found.entry, found.line, found.column) for found in reading.diagnostics]
+    assert sorted(places, key=lambda place: place[2:]) == [
+        ("manifest-field-missing", "owner", 1, 1),
+        ("manifest-id", "id", 2, 9),
+        ("manifest-type", "name", 2, 27),
+        ("manifest-version", "version", 3, 14),
+        ("manifest-registry-field", "usedBy", 4, 3),
+        ("manifest-path", "context", 5, 26),
+        ("manifest-type", "scripts", 8, 5),
+        ("manifest-env-var", "envVars", 9, 23),
+        ("manifest-mcp-server", "mcpServers", 10, 5),
+        ("manifest-dependency", "dependencies", 11, 31),
+        ("manifest-node-version", "nodeVersion", 12, 18),
+        ("manifest-system-package", "systemPackages", 13, 24),
+        ("manifest-type", "license", 14, 14),
+        ("field-twice", "allowed-tools", 15, 27),
+        ("field-twice", "metadata.version", 16, 24),
+        ("manifest-duplicate-key", "k", 16, 54),
+        ("field-twice", "frontmatter.name", 17, 19),
+        ("field-twice", "frontmatter.colour", 17, 36),
+        ("manifest-key-unknown", "colour", 18, 3),
+        ("description-too-long", "description", 19, 18),
+    ]
+    assert reading.skill is not None
+    assert reading.skill.metadata == {"a": 1, "b": {"k": 2}}
+    assert reading.skill.extra == {"colour": 'red " { [ , :'}
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "column"),
+    [
+        ("", 1, 1),
+        ("\n  [1]", 2, 3),
+        ('{\n  "a" 1}', 2, 7),
+        ('{"a": 1,\n "b": NaN}', 2, 7),
+        ('{"NaN": "Infinity",\n "b": [-Infinity]}', 2, 8),
+        ('{"a":\n  ' + "9" * 5000 + "}", 2, 3),
+        ('{"[[[": \n' + "[" * 500 + "]" * 500 + "}", 2, 40),
+    ],
+)
+def test_what_is_no_manifest_is_told_where_it_stops_being_one(
+    content: str, line: int, column: int
+) -> None:
+    (found,) = FORMAT.read(Source(Path("x/manifest.json"), content.encode())).diagnostics
+    assert (found.code, found.line, found.column) == ("manifest-not-json", line, column)
+
+
+@pytest.mark.parametrize("value", ["a text", [1], 7, True])
+def test_front_matter_that_is_no_object_is_told(value: Any) -> None:
+    assert errors(read(MANIFEST | {"frontmatter": value})) == {("manifest-type", "frontmatter")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from butlers.domain.diagnostic import Diagnostic
 from butlers.skills.formats.base import Reading, Source
@@ -255,3 +256,52 @@ def test_names_that_other_clients_refuse_are_kept_and_told(
     reading = read(f"---\nname: {name}\ndescription: x\n---\nbody", folder)
     assert skill_of(reading).name == name
     assert reading.codes() == codes
+
+
+@pytest.mark.parametrize(
+    ("metadata", "code", "line", "column"),
+    [
+        ("\n  version: [1, 2]", "field-type", 6, 3),
+        ("\n  trigger_patterns: {a: b}", "field-type", 6, 3),
+        ("\n  butlers.pack: nonsense", "field-type", 6, 3),
+        ('\n  butlers.pack: \'{"metadata": {"a": 1}}\'', "field-twice", 6, 3),
+        ("\n  butlers.pack: '{\"metadata\": [1]}'", "manifest-type", 6, 3),
+        ("\n  n: 1.50", "metadata-type", 6, 3),
+    ],
+)
+def test_what_is_not_taken_as_it_was_written_is_told_where_it_stands(
+    metadata: str, code: str, line: int, column: int
+) -> None:
+    below = metadata.replace("\n", "\n  a: text\n", 1)
+    reading = read(f"---\nname: a-skill\ndescription: x\nmetadata:{below}\n---\nbody")
+    found = only(reading, code)
+    assert (found.line, found.column) == (line, column)
+
+
+def test_a_version_that_is_a_number_in_json_is_told() -> None:
+    reading = read("---\nname: a\ndescription: x\nmetadata: '{\"version\": 2}'\n---\nbody", "a")
+    assert skill_of(reading).version is None
+    assert [(found.code, found.message, found.line) for found in reading.diagnostics] == [
+        ("field-type", "JSON in a text; the standard has a map", 4),
+        ("field-type", "version must be a text", 4),
+    ]
+
+
+def test_what_is_missing_is_told_where_it_belongs() -> None:
+    reading = read("\n---\nlicense: MIT\n---\n")
+    for code in ("name-missing", "description-missing", "body-empty"):
+        found = only(reading, code)
+        assert (found.line, found.column) == (3, 1)
+
+
+def test_metadata_that_is_no_text_is_written_where_every_client_reads_texts_only() -> None:
+    skill = Skill(
+        "a-skill", "x", "b", metadata={"n": 1, "on": True, "no": None, "l": [1], "t": "1"}
+    )
+    written = FORMAT.render(skill)["SKILL.md"].decode()
+    said = yaml.safe_load(written.split("---\n")[1])["metadata"]
+    assert said["t"] == "1"
+    assert all(isinstance(value, str) for value in said.values())
+    back = FORMAT.read(Source(Path("a-skill/SKILL.md"), written.encode()))
+    assert back.diagnostics == ()
+    assert skill_of(back).metadata == {"n": 1, "on": True, "no": None, "l": (1,), "t": "1"}
