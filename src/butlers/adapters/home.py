@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from butlers.config.files import replace_file
 from butlers.domain.errors import SkillInstallationError
 from butlers.domain.session import Access
 from butlers.prompt import Prompt, Session, SkillsInstalled
 from butlers.runtimes.base import Grants, Workspace
 from butlers.skills import packs
+from butlers.skills.formats.skill_md import bare
 from butlers.skills.reader import read_skill_md
 
 HOOKS = "hooks"
@@ -46,7 +49,7 @@ class Home:
         self.skills = [*inline, *referenced]
         self.folders = [self.skills_dir / name for name in referenced]
         for folder in self.folders:
-            self._refuse_hooks(folder)
+            self._disarm(folder)
         if self.skills:
             session.bus.publish(
                 SkillsInstalled(
@@ -60,17 +63,30 @@ class Home:
                 )
             )
 
-    def _refuse_hooks(self, folder: Path) -> None:
-        """The CLI runs the hooks that a skill brings, whatever the session may: seen on 2.1.325."""
+    def _disarm(self, folder: Path) -> None:
+        """A CLI runs what a skill brings besides its text, whatever the session may (seen on Claude Code
+        2.1.325). What shows that it wants to is refused; and as YAML has more ways to say `hooks` than can
+        be listed, the CLI gets a SKILL.md with a name and a description alone."""
+        file = folder / "SKILL.md"
         reading = read_skill_md(folder)
         if reading is None or reading.skill is None or HOOKS in reading.skill.extra:
-            raise SkillInstallationError(
-                f"the skill {folder.name!r} brings hooks, which its CLI would run unasked",
-                hint="take the hooks out of its SKILL.md, or keep it in the prompt: install_skills=False",
-                skill_name=folder.name,
-                skills_dir=self.skills_dir,
-                source="ref",
-            )
+            raise self._refusal(folder, "brings hooks", "take the hooks out of its SKILL.md")
+        for path in sorted(folder.rglob(".*")):
+            if path.is_dir() or path.suffix == ".json":
+                brought = path.relative_to(folder)
+                raise self._refusal(
+                    folder, f"brings {brought}, a CLI's own settings", "take it out"
+                )
+        replace_file(file, bare(file, file.read_bytes()), stat.S_IMODE(file.stat().st_mode))
+
+    def _refusal(self, folder: Path, why: str, mend: str) -> SkillInstallationError:
+        return SkillInstallationError(
+            f"the skill {folder.name!r} {why}, which its CLI would run unasked",
+            hint=f"{mend}, or keep it in the prompt: install_skills=False",
+            skill_name=folder.name,
+            skills_dir=self.skills_dir,
+            source="ref",
+        )
 
     def grants(self) -> Grants:
         """The folder that was named, and the skills' own files, to read; their scripts, to run."""

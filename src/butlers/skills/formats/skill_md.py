@@ -12,7 +12,7 @@ import yaml
 from butlers.config.locate import Place
 from butlers.skills.findings import Findings
 from butlers.skills.formats.base import Reading, Source
-from butlers.skills.formats.frontmatter import Fields, read_fields, split
+from butlers.skills.formats.frontmatter import Fields, Split, read_fields, split
 from butlers.skills.formats.pack_fields import pack_document
 from butlers.skills.formats.skill_md_fields import GENERATED, FieldReader, generated_body
 from butlers.skills.formats.text import decode
@@ -51,12 +51,9 @@ class SkillMd:
 
 def rewritten(file: Path, content: bytes) -> bytes:
     """The same file with its front matter as valid YAML; a file without any keeps having none."""
-    findings = Findings(file)
-    part = split(decode(content, findings), findings)
+    part, fields, skill = _understood(file, content)
     if part.front is None:
         return part.body.encode()
-    fields = read_fields(part, findings)
-    skill = FieldReader(fields, part.body, file.parent.name, findings).skill()
     said: dict[str, Any] = {"name": skill.name, "description": skill.description}
     for key, node in fields.items.items():
         if key == "allowed-tools":
@@ -64,6 +61,20 @@ def rewritten(file: Path, content: bytes) -> bytes:
         elif key not in said:
             said[key] = _as_written(key, node)
     return f"---\n{dump_fields(said)}---\n{part.body}".encode()
+
+
+def bare(file: Path, content: bytes) -> bytes:
+    """The same text under a name and a description alone: no client finds anything else to act on."""
+    part, _fields, skill = _understood(file, content)
+    said = {"name": skill.name, "description": skill.description}
+    return f"---\n{dump_fields(said)}---\n{part.body}".encode()
+
+
+def _understood(file: Path, content: bytes) -> tuple[Split, Fields, Skill]:
+    findings = Findings(file)
+    part = split(decode(content, findings), findings)
+    fields = Fields({}, {}) if part.front is None else read_fields(part, findings)
+    return part, fields, FieldReader(fields, part.body, file.parent.name, findings).skill()
 
 
 def _as_written(key: str, node: Node) -> Any:
