@@ -7,26 +7,20 @@ lives in one: it can be known by its HOME.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
-import structlog
-
 from butlers.config.files import make_private_folder
 from butlers.runtimes.base import Workspace
-
-log = structlog.get_logger()
+from butlers.runtimes.leftovers import clear, try_lock
 
 FOLDER = "sessions"
-_PROCESSES = Path("/proc")
 
 
 class Workspaces:
@@ -45,11 +39,11 @@ class Workspaces:
     def take(self) -> None:
         """Clear what dead daemons of this butler left, and begin a folder of our own."""
         for left in sorted(self._all.iterdir()) if self._all.is_dir() else ():
-            if (lock := _try_lock(left)) is not None:
-                _clear(left)
+            if (lock := try_lock(left)) is not None:
+                clear(left)
                 os.close(lock)
         make_private_folder(self._own)
-        self._lock = _try_lock(self._own)
+        self._lock = try_lock(self._own)
 
     def release(self) -> None:
         self._remover.shutdown(cancel_futures=True)
@@ -72,34 +66,3 @@ class Workspaces:
         with contextlib.suppress(FileNotFoundError):
             private.rename(gone)
             self._remover.submit(shutil.rmtree, gone, ignore_errors=True)
-
-
-def _try_lock(folder: Path) -> int | None:
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:  # another daemon that starts has just cleared it
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def _clear(folder: Path) -> None:
-    for process in _living_in(folder):
-        log.warning("process of a dead session ended", pid=process)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(process, signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _living_in(folder: Path) -> Iterator[int]:
-    """The processes whose HOME is in this folder, where the system lets us look."""
-    mark = f"HOME={folder}{os.sep}".encode()
-    for entry in _PROCESSES.glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            environ = (entry / "environ").read_bytes()
-            if any(variable.startswith(mark) for variable in environ.split(b"\0")):
-                yield int(entry.name)

@@ -1,0 +1,50 @@
+"""What a killed process left of its sessions: a folder whose lock is free, and whoever still lives in it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger()
+
+_PROCESSES = Path("/proc")
+
+
+def try_lock(folder: Path) -> int | None:
+    """A descriptor that holds the folder until it is closed or its process ends; None: it is held."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # another process that starts has just cleared it
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def clear(folder: Path) -> None:
+    """Remove it, and end the processes whose HOME is in it."""
+    for process in _living_in(folder):
+        log.warning("process of a dead session ended", pid=process)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _living_in(folder: Path) -> Iterator[int]:
+    """The processes whose HOME is in this folder, where the system lets us look."""
+    mark = f"HOME={folder}{os.sep}".encode()
+    for entry in _PROCESSES.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            environ = (entry / "environ").read_bytes()
+            if any(variable.startswith(mark) for variable in environ.split(b"\0")):
+                yield int(entry.name)
