@@ -47,6 +47,11 @@ class Registered:
     def latest(self) -> str:
         return next(iter(self.releases))
 
+    @property
+    def latest_approved(self) -> str | None:
+        approved = (one.version for one in self.releases.values() if one.state is State.APPROVED)
+        return next(approved, None)
+
     def release(self, version: str | None) -> Release:
         found = self.releases.get(version or self.latest)
         if found is None:

@@ -31,13 +31,15 @@ _ARCHIVES = (".zip", ".skill", ".tar.gz", ".tgz")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What would be installed. ``change`` compares with the newest version that is registered."""
+    """What would be installed. ``change`` compares with ``before``, the newest version that a person has
+    approved: what a draft could do, nobody has agreed to."""
 
     skill: Skill
     capabilities: Capabilities
     diagnostics: tuple[Diagnostic, ...]
     change: Difference | None = None
     before: str | None = None
+    is_update: bool = False
 
     @property
     def needs_consent(self) -> bool:
@@ -69,9 +71,7 @@ class Installer:
                     hint="add --yes to agree without being asked",
                 )
             new = NewSkill(folder, owner=self.owner, version=self.version)
-            if offer.before is None:
-                return self.registry.register(new)
-            return self.registry.update(new)
+            return self.registry.update(new) if offer.is_update else self.registry.register(new)
 
     def offer(self, folder: Path) -> Offer:
         checked = check(folder)
@@ -88,14 +88,15 @@ class Installer:
                 hint="let its manifest name who made it",
             )
         offered = capabilities_of(folder, skill)
-        before = self._registered(skill.name)
-        if before is None:
-            return Offer(skill, offered, checked.diagnostics)
-        path = self.registry.path(before.id, before.latest)
+        registered = self._registered(skill.name)
+        before = None if registered is None else registered.latest_approved
+        if registered is None or before is None:
+            return Offer(skill, offered, checked.diagnostics, is_update=registered is not None)
+        path = self.registry.path(registered.id, before)
         known = read_skill(path).skill
         assert known is not None, "what was registered was valid, and is unchanged"
         change = difference(capabilities_of(path, known), offered)
-        return Offer(skill, offered, checked.diagnostics, change, before.latest)
+        return Offer(skill, offered, checked.diagnostics, change, before, is_update=True)
 
     def _registered(self, name: str) -> Registered | None:
         try:

@@ -16,8 +16,9 @@ from butlers.domain.errors import (
     SkillPathRefused,
     SkillVersionTaken,
 )
+from butlers.skills.catalogue import State
 from butlers.skills.install import Installer, Offer
-from butlers.skills.registry import SkillRegistry
+from butlers.skills.registry import NewSkill, SkillRegistry
 from support.skills import write_files, write_pack, write_skill_md
 
 
@@ -96,6 +97,30 @@ def test_an_update_asks_again_only_when_it_can_do_more(
     with pytest.raises(SkillConsentMissing):
         installer.install(source(tmp_path, "2.0.0", mcpServers=other), asked)
     assert installer.registry.get("social-media").versions == ("1.2.0", "1.1.0", "1.0.0")
+
+
+def test_what_a_draft_could_do_is_no_consent(installer: Installer, tmp_path: Path) -> None:
+    wide = {"scripts": ["scripts/a.sh"], "envVars": ["KEY"]}
+
+    def drafted(version: str) -> None:
+        new = NewSkill(source(tmp_path, version, **wide), by="somebody", state=State.DRAFT)
+        known = installer.registry.list()
+        (installer.registry.update if known else installer.registry.register)(new)
+
+    drafted("0.1.0")
+    refusing = Asked(answer=False)
+    with pytest.raises(SkillConsentMissing):
+        installer.install(source(tmp_path, "0.2.0", **wide), refusing)
+    assert (refusing.offers[0].before, refusing.offers[0].change) == (None, None)
+    installer.install(source(tmp_path, "1.0.0", scripts=["scripts/a.sh"]), Asked())
+    drafted("1.1.0")
+    with pytest.raises(SkillConsentMissing):
+        installer.install(source(tmp_path, "1.2.0", **wide), refusing)
+    offer = refusing.offers[1]
+    assert offer.before == "1.0.0"
+    assert offer.change is not None
+    assert offer.change.added.as_dict()["envVars"] == ["KEY"]
+    assert "1.2.0" not in installer.registry.get("social-media").versions
 
 
 def test_the_difference_is_shown_also_when_nothing_is_asked(
