@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import structlog
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid5
 
 from butlers.config.packs import packs_named
 from butlers.domain.delivery import DeliveryRequest, Intent
-from butlers.domain.ids import uuid7
 from butlers.routing.notify import queue_delivery
 from butlers.scheduling.post import OWNER
-from butlers.sessions.skill_maker import CREATED, SkillMaker
+from butlers.sessions.skill_maker import Made, SkillMaker
 from butlers.sessions.skills import ButlerSkills
 from butlers.skills.builtin import tools_of
 from butlers.skills.registry import SkillRegistry
@@ -27,7 +25,7 @@ from butlers.tools.soul import soul_specs
 if TYPE_CHECKING:
     from butlers.daemon.butler import Butler
 
-log = structlog.get_logger()
+_TOLD = UUID("6f0f0b52-8f5a-4d0c-9a51-1b0a3a1f7c34")
 
 Declared = list[tuple[str, ToolSpec]]
 
@@ -41,7 +39,7 @@ async def open_skills(butler: Butler) -> ButlerSkills:
     skills = ButlerSkills(
         config,
         shelf,
-        SkillMaker(shelf, partial(_announce, butler)),
+        SkillMaker(shelf, partial(_tell_owner, butler)),
         butler.credentials,
         ScriptRunner(butler.home, butler.settings.environ.get("PATH") or PATH),
         lambda *lent: butler.guard.lend(*lent),  # there is a guard once there are sessions
@@ -59,18 +57,22 @@ def _mail(butler: Butler) -> list[ToolSpec]:
     return [spec for spec in specs if spec.name in asked]
 
 
-async def _announce(butler: Butler, event: str, told: dict[str, Any]) -> None:
-    """Into the log; and to the owner, who decides what becomes of a new skill."""
-    log.info(event, **told)
-    if event != CREATED or butler.config.switchboard is None:
+async def _tell_owner(butler: Butler, draft: Made) -> None:
+    """Who decides what becomes of it. The same draft is one delivery, also after a crash."""
+    name = butler.config.name
+    if butler.config.switchboard is None:
         return
-    label = f"{told['skill']['id']}@{told['skill']['version']}"
     message = (
-        f"{butler.config.name} has made the skill {label}: {told['skill']['description']}\n"
-        f"It is a draft. `butlers skills approve {label}` lets its scripts run, and others use it."
+        f"{name} has made the skill {draft.label}: {draft.description}\n"
+        f"It is a draft. `butlers skills approve {draft.label}` lets its scripts run, and others use it."
     )
     delivery = DeliveryRequest(
-        uuid7(), butler.config.name, Intent.SEND, OWNER.channel, OWNER.target, message
+        uuid5(_TOLD, f"{name}\n{draft.label}\n{draft.digest}"),
+        name,
+        Intent.SEND,
+        OWNER.channel,
+        OWNER.target,
+        message,
     )
     async with butler.database.transaction() as connection:
         await queue_delivery(connection, delivery)

@@ -7,8 +7,7 @@ all that is wrong with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,16 +31,29 @@ QUIET_MS = 500  # nothing has changed for so long: whoever writes it has finishe
 LONGEST_MS = 15_000  # somebody who never stops is not waited for
 LOOKS_UP_MS = 60_000  # the watching thread, when nothing happens: more often would cost something
 
-# Tells whoever wants to know: the event's name, and what happened.
-Announce = Callable[[str, dict[str, Any]], Awaitable[None]]
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A draft that waits for the owner. ``digest`` tells it from another of the same label."""
+
+    label: str
+    description: str
+    digest: str
+
+
+# Tells the owner of it, however often it is asked to, once.
+TellOwner = Callable[[Made], Awaitable[None]]
 
 
 @dataclass(slots=True)
 class SkillMaker:
     shelf: Shelf
-    announce: Announce
+    tell_owner: TellOwner
     invalid: dict[str, str] = field(default_factory=dict)  # what is wrong, by folder
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # Whether the owner may have to be told of a draft: at the start somebody may have been killed before.
+    _owes: bool = True
+    _told: set[str] = field(default_factory=set)
 
     async def create(self, draft: Draft) -> Registered:
         """InvalidSkill tells all that is wrong; nothing is left of it then."""
@@ -64,12 +76,15 @@ class SkillMaker:
             step=QUIET_MS,
             debounce=LONGEST_MS,
             rust_timeout=LOOKS_UP_MS,
+            yield_on_timeout=True,
         )
         try:
             await self.take_all()
+            await self.tell_owed()
             async for changes in watching:
                 for name in sorted({self._folder_of(path) for _change, path in changes}):
                     await self.take(name)
+                await self.tell_owed()
         except Exception:
             log.exception("skills are not watched any more", folder=str(folder))
 
@@ -99,6 +114,37 @@ class SkillMaker:
         self.invalid.pop(name, None)
         if created:
             await self._tell_created(registered, version)
+
+    async def tell_owed(self) -> None:
+        """Tell the owner of every draft that they may not have heard of; what fails is tried again."""
+        if not self._owes:
+            return
+        self._owes = False
+        try:
+            for draft in await asyncio.to_thread(self._drafts):
+                if draft.digest not in self._told:
+                    await self.tell_owner(draft)
+                    self._told.add(draft.digest)
+        except Exception:
+            # What was registered is registered, and the next is still taken, though nobody could be told.
+            self._owes = True
+            log.exception("owner not told of a skill", again_within_s=LOOKS_UP_MS // 1000)
+
+    def _drafts(self) -> list[Made]:
+        found = []
+        for registered in self.shelf.registry.catalogue().skills.values():
+            if registered.owner != self.shelf.butler:
+                continue
+            for version, release in registered.releases.items():
+                if release.state is State.DRAFT:
+                    told = self._manifest(registered, version)
+                    label = f"{registered.id}@{version}"
+                    found.append(Made(label, told["description"], release.digest))
+        return found
+
+    def _manifest(self, registered: Registered, version: str) -> dict[str, Any]:
+        home = self.shelf.registry.home
+        return manifest_of(packs.pack_path(home, registered.id, version, registered.owner))
 
     def _concerns(self, _change: Any, path: str) -> bool:
         name = self._folder_of(path)
@@ -139,26 +185,13 @@ class SkillMaker:
         return registered, before is None or version not in before.releases
 
     async def _tell_created(self, registered: Registered, version: str) -> None:
-        folder = packs.pack_path(self.shelf.registry.home, registered.id, version, registered.owner)
-        with _surviving(CREATED, registered.id):
-            manifest = await asyncio.to_thread(manifest_of, folder)
-            told = {"skill": manifest, "createdBy": registered.owner, "state": str(State.DRAFT)}
-            await self.announce(CREATED, told)
+        manifest = await asyncio.to_thread(self._manifest, registered, version)
+        log.info(CREATED, skill=manifest, createdBy=registered.owner, state=str(State.DRAFT))
+        self._owes = True
+        await self.tell_owed()
 
     async def _tell_invalid(self, name: str, errors: str) -> None:
         if self.invalid.get(name) == errors:
             return
         self.invalid[name] = errors
-        with _surviving(INVALID, name):
-            await self.announce(
-                INVALID, {"folder": name, "createdBy": self.shelf.butler, "errors": errors}
-            )
-
-
-@contextmanager
-def _surviving(event: str, name: str) -> Iterator[None]:
-    """What was registered is registered, and the next is still taken, though nobody could be told."""
-    try:
-        yield
-    except Exception:
-        log.exception("skill not announced", about=event, skill=printable(name))
+        log.info(INVALID, folder=name, createdBy=self.shelf.butler, errors=errors)

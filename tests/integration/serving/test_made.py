@@ -21,11 +21,14 @@ from butlers.domain.errors import (
 )
 from butlers.skills.assigning import assign
 from butlers.skills.catalogue import State
+from butlers.skills.making import Draft
+from butlers.skills.registry import NewSkill
 from integration.daemon.house import request_context, until, write_tester
 from integration.serving.bureau import ECHO_PY, Bureau
 from integration.serving.conftest import MakeBureau
 from support.skills import write_pack
 
+SWITCHBOARD = '[butler.switchboard]\nurl = "http://127.0.0.1:9/mcp"\n'
 REPORT = {
     "id": "weekly-reports",
     "description": "Writes the report of the week.",
@@ -244,7 +247,7 @@ async def test_a_session_that_reads_a_strangers_words_makes_none(make_bureau: Ma
 
 
 async def test_the_owner_is_told_of_a_new_draft(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau(extra='[butler.switchboard]\nurl = "http://127.0.0.1:9/mcp"\n')
+    bureau = make_bureau(extra=SWITCHBOARD)
     custom_of(bureau).mkdir()
     await bureau.start()
     async with bureau.session() as session:
@@ -254,6 +257,45 @@ async def test_the_owner_is_told_of_a_new_draft(make_bureau: MakeBureau) -> None
     assert told["target"] == "console:owner"
     assert "has made the skill weekly-reports@1.0.0" in told["message"]
     assert "`butlers skills approve weekly-reports@1.0.0`" in told["message"]
+
+
+async def told_of(bureau: Bureau) -> list[str]:
+    rows = await bureau.house.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+    return [json.loads(row["payload"])["message"].split(":")[0] for row in rows]
+
+
+async def test_the_owner_is_told_of_a_draft_whose_maker_was_killed_before_it_could(
+    make_bureau: MakeBureau,
+) -> None:
+    bureau = make_bureau(extra=SWITCHBOARD)
+    folder = write_report(custom_of(bureau))
+    new = NewSkill(folder, by="tester", state=State.DRAFT)
+    bureau.registry.register(new)
+    for _start in range(2):
+        await bureau.start()
+        await until("the owner to be told", lambda: told_of(bureau))
+        await bureau.butler.stop()
+    assert await told_of(bureau) == ["tester has made the skill weekly-reports@1.0.0"]
+
+
+async def test_an_owner_who_could_not_be_told_of_a_draft_is_told_later(
+    make_bureau: MakeBureau,
+) -> None:
+    bureau = make_bureau(extra=SWITCHBOARD)
+    custom_of(bureau).mkdir()
+    await bureau.start()
+    maker = bureau.butler.skills.maker
+    await until("the start to be over", lambda: not maker._owes or None)
+    await bureau.house.rows("ALTER TABLE queue_items RENAME TO away")
+    with capture_logs() as log:
+        await maker.create(Draft("weekly-reports", "Writes.", "Collect."))
+    assert bureau.registry.get("weekly-reports").latest == "1.0.0"
+    assert any(line["event"] == "owner not told of a skill" for line in log)
+    await bureau.house.rows("ALTER TABLE away RENAME TO queue_items")
+    assert await told_of(bureau) == []
+    await maker.tell_owed()
+    await maker.tell_owed()
+    assert await told_of(bureau) == ["tester has made the skill weekly-reports@1.0.0"]
 
 
 async def test_a_draft_has_no_secrets(make_bureau: MakeBureau) -> None:
