@@ -25,15 +25,24 @@ def open_registry() -> SkillRegistry:
 
 def _packs_of() -> Mapping[str, Sequence[str]]:
     """What each butler names, and the versions that its lock holds on to."""
+    from butlers.config.known_butlers import known_butlers
+    from butlers.config.packs import packs_written, source_file
+
+    home, configs = Settings.from_environ().home, _configs()
+    found = {config.name: _with_locked(config.directory, config.skills.packs) for config in configs}
+    # Where a shipped one's configuration lasts, and those that are elsewhere.
+    sources = (source_file(config, home).parent.resolve() for config in configs)
+    here = {config.directory.resolve() for config in configs}
+    for folder in {*sources, *known_butlers(home)} - here:
+        name, packs = packs_written(folder)
+        found[name] = (*found.get(name, ()), *_with_locked(folder, packs))
+    return found
+
+
+def _with_locked(folder: Path, packs: Sequence[str]) -> tuple[str, ...]:
     from butlers.skills.lock import LOCK_FILE, read_lock
 
-    return {
-        config.name: (
-            *config.skills.packs,
-            *(pack.label for pack in read_lock(config.directory / LOCK_FILE).values()),
-        )
-        for config in _configs()
-    }
+    return (*packs, *(pack.label for pack in read_lock(folder / LOCK_FILE).values()))
 
 
 def _configs() -> list[ButlerConfig]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from butlers.config.butler import CONFIG_FILE, ButlerConfig, load_butler_config
 from butlers.config.files import exclusive_lock, replace_file
+from butlers.config.known_butlers import known_butlers
 from butlers.config.roster import shipped_roster
 from butlers.config.settings import Settings
 from butlers.config.working_copy import working_copy
@@ -24,7 +25,8 @@ _HINT = "write it there by hand: [skills] packs = [...]"
 
 
 def packs_named(config: ButlerConfig, settings: Settings) -> Mapping[str, Sequence[str]]:
-    """What this butler's configuration names, and what those do that lie beside it or ship with us."""
+    """What this butler's configuration names, and what those do that lie beside it, ship with us or have run
+    with this home."""
     found = {config.name: config.skills.packs}
     for folder in _folders(config, settings):
         try:
@@ -35,10 +37,29 @@ def packs_named(config: ButlerConfig, settings: Settings) -> Mapping[str, Sequen
     return found
 
 
+def packs_written(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """The name and the packs in a butler.toml that is not ours to judge: it may need an environment that
+    is not here. What can not be read names nothing."""
+    try:
+        document = _parsed((folder / CONFIG_FILE).read_bytes().decode("utf-8", "replace")) or {}
+    except OSError:
+        document = {}
+    butler, skills = (_table(document, key) for key in ("butler", "skills"))
+    packs = skills.get("packs")
+    named = packs if isinstance(packs, list) else []
+    return str(butler.get("name") or folder.name), tuple(str(pack) for pack in named)
+
+
+def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = document.get(key)
+    return found if isinstance(found, dict) else {}
+
+
 def _folders(config: ButlerConfig, settings: Settings) -> Iterator[Path]:
     for around in dict.fromkeys((config.directory.parent, working_copy(settings.home))):
         if around.is_dir():
             yield from (path.parent for path in sorted(around.glob(f"*/{CONFIG_FILE}")))
+    yield from known_butlers(settings.home)
 
 
 def source_file(config: ButlerConfig, home: Path) -> Path:

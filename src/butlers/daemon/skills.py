@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid5
 
+from butlers.config.known_butlers import remember_butler
 from butlers.config.packs import packs_named
 from butlers.domain.delivery import DeliveryRequest, Intent
 from butlers.routing.notify import queue_delivery
@@ -32,6 +33,7 @@ Declared = list[tuple[str, ToolSpec]]
 
 async def open_skills(butler: Butler) -> ButlerSkills:
     config = butler.config
+    await asyncio.to_thread(remember_butler, butler.home, config.directory)
     registry = SkillRegistry(butler.home, partial(packs_named, config, butler.settings))
     shelf = await asyncio.to_thread(
         Shelf.open, registry, config.name, config.directory, config.skills.packs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from butlers.config.butler import ButlerConfig
+from butlers.config.known_butlers import remember_butler
 from butlers.config.packs import name_pack, source_file
 from butlers.domain.errors import SkillUnresolved
 from butlers.skills.catalogue import State
@@ -25,6 +26,7 @@ def assign(registry: SkillRegistry, config: ButlerConfig, wanted: str) -> dict[s
             f"{label} is a draft of {given.owner}, and is not given to a butler",
             hint=f"`butlers skills approve {label}` first",
         )
+    remember_butler(registry.home, config.directory)
     file = source_file(config, registry.home)
     changed = name_pack(file, label)
     return {"skill": label, "butler": config.name, "file": str(file), "changed": changed}

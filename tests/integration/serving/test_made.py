@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from butlers.config.butler import load_butler_config
+from butlers.config.known_butlers import known_butlers
 from butlers.config.settings import Settings
 from butlers.domain.errors import (
     InvalidSkill,
@@ -78,6 +79,7 @@ async def test_a_folder_that_appears_is_registered_and_can_be_assigned_to_others
     assert event["createdBy"] == "tester"
     assert (event["skill"]["id"], event["skill"]["version"]) == ("weekly-reports", "1.0.0")
     assert event["skill"]["scripts"] == ["scripts/generate-report.py"]
+    assert known_butlers(bureau.house.home) == (bureau.house.directory.resolve(),)
     registered = bureau.registry.get("weekly-reports")
     assert registered.owner == "tester"
     assert registered.release(None).state is State.DRAFT

@@ -7,10 +7,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from butlers.config.known_butlers import remember_butler
+from butlers.config.packs import name_pack
+from butlers.config.roster import shipped_roster
 from butlers.skills.catalogue import State
 from butlers.skills.registry import NewSkill, SkillRegistry
 from support.skills import write_files, write_pack, write_skill_md
 from support.skills_cli import Run
+
+LOCKED = {"id": "social-media", "version": "1.0.0", "hash": "x", "owner": "me", "requiredBy": []}
+LOCK = json.dumps({"packs": [LOCKED]})
 
 
 def pack(tmp_path: Path, version: str = "1.0.0", **fields: Any) -> Path:
@@ -79,6 +87,48 @@ def test_a_skill_that_a_butler_names_is_not_removed(run: Run, tmp_path: Path) ->
     assert ran.code == 1
     assert "used by mine" in ran.err
     assert run("list", "--json").json != []
+
+
+def test_a_skill_of_a_butler_that_ran_from_another_folder_is_not_removed(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    own_butler(elsewhere, "social-media@^1")
+    folder = elsewhere / "butlers" / "mine"
+    with (folder / "butler.toml").open("a") as file:
+        file.write('\n[modules.x]\nkey = "${NOT_SET_HERE}"\n')
+    remember_butler(home, folder)
+    remember_butler(home, folder)
+    run("register", pack(tmp_path))
+    assert run("list", "--json").json[0]["usedBy"] == ["mine"]
+    ran = run("remove", "social-media")
+    assert (ran.code, "used by mine" in ran.err) == (1, True)
+    (folder / "butler.toml").write_text("not TOML")
+    assert run("list", "--json").json[0]["usedBy"] == []
+    write_files(folder, {"skills.lock": LOCK})
+    assert "used by mine" in run("remove", "social-media@1.0.0").err
+    shutil.rmtree(elsewhere)
+    assert run("remove", "social-media").code == 0
+
+
+def test_a_skill_of_the_homes_roster_is_not_removed(run: Run, home: Path, tmp_path: Path) -> None:
+    run("register", pack(tmp_path))
+    file = home / "roster" / "general" / "butler.toml"
+    name_pack(file, "social-media@1.0.0")
+    assert run("list", "--json").json[0]["usedBy"] == ["general"]
+    assert "used by general" in run("remove", "social-media").err
+
+
+def test_a_skill_that_was_just_given_to_a_shipped_butler_is_not_removed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = tmp_path / "shipped"
+    shutil.copytree(shipped_roster(), shipped)
+    for module in ("config.packs", "cli.roster"):
+        monkeypatch.setattr(f"butlers.{module}.shipped_roster", lambda: shipped)
+    run("register", pack(tmp_path))
+    assert run("assign", "social-media", "general").code == 0
+    assert "used by general" in run("remove", "social-media").err  # before its next start
 
 
 def test_resolve_shows_and_locks_what_a_butler_gets(run: Run, tmp_path: Path) -> None:
