@@ -78,15 +78,22 @@ class SkillMaker:
             rust_timeout=LOOKS_UP_MS,
             yield_on_timeout=True,
         )
+        upcoming = asyncio.ensure_future(anext(watching))
         try:
+            await asyncio.sleep(0)  # it watches from its first step on: nothing falls in between
             await self.take_all()
-            await self.tell_owed()
-            async for changes in watching:
+            while True:
+                await self.tell_owed()
+                changes = await upcoming
+                upcoming = asyncio.ensure_future(anext(watching))
                 for name in sorted({self._folder_of(path) for _change, path in changes}):
                     await self.take(name)
-                await self.tell_owed()
+                await asyncio.to_thread(folder.stat)  # what was removed is watched by nobody
         except Exception:
             log.exception("skills are not watched any more", folder=str(folder))
+        finally:
+            upcoming.cancel()
+            await asyncio.gather(upcoming, return_exceptions=True)
 
     async def take_all(self) -> None:
         custom = self.shelf.custom

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from butlers.sessions.skill_maker import CREATED, INVALID, SkillMaker
+from butlers.sessions.skill_maker import CREATED, INVALID, Made, SkillMaker
 from butlers.skills.making import Draft
 from butlers.skills.registry import SkillRegistry
 from butlers.skills.shelf import Shelf
+from integration.daemon.house import until
 from support.skills import write_pack
 
 UNSEEN = "a-\u200bskill"
@@ -29,68 +31,87 @@ def write(shelf: Shelf, folder: str, **fields: Any) -> None:
     write_pack(shelf.custom / folder, **{"version": "1.0.0", "owner": "mine", **fields})
 
 
+async def tell_nobody(_draft: Made) -> None:
+    pass
+
+
 async def test_a_name_that_is_not_seen_is_told_and_the_next_folder_is_taken(shelf: Shelf) -> None:
-    told: list[tuple[str, dict[str, Any]]] = []
-
-    async def announce(event: str, said: dict[str, Any]) -> None:
-        told.append((event, said))
-
     write(shelf, UNSEEN, id="Not An Id")
     write(shelf, "z-skill", id="z-skill")
-    maker = SkillMaker(shelf, announce)
-    await maker.take_all()
-    assert [event for event, _ in told] == [INVALID, CREATED]
+    maker = SkillMaker(shelf, tell_nobody)
+    with capture_logs() as log:
+        await maker.take_all()
+    assert [line["event"] for line in log] == [INVALID, CREATED]
     assert "manifest-id" in maker.invalid[UNSEEN]
     assert "a-\\u200bskill" in maker.invalid[UNSEEN]
     assert set(shelf.registry.catalogue().skills) == {"z-skill"}
 
 
 async def test_who_can_not_be_told_does_not_end_it(shelf: Shelf) -> None:
-    async def announce(event: str, said: dict[str, Any]) -> None:
-        raise ConnectionResetError("the database is away")
+    told: list[str] = []
+    away = True
+
+    async def tell_owner(draft: Made) -> None:
+        if away:
+            raise ConnectionResetError("the database is away")
+        told.append(draft.label)
 
     write(shelf, "a-skill", id="a-skill")
     write(shelf, "b-skill", id="Not An Id")
     write(shelf, "c-skill", id="c-skill")
-    maker = SkillMaker(shelf, announce)
+    maker = SkillMaker(shelf, tell_owner)
     with capture_logs() as log:
         await maker.take_all()
         made = await maker.create(Draft("d-skill", "Does it.", "# How"))
     assert set(shelf.registry.catalogue().skills) == {"a-skill", "c-skill", "d-skill"}
     assert made.id == "d-skill"
     assert set(maker.invalid) == {"b-skill"}
-    assert [line["event"] for line in log] == ["skill not announced"] * 4
+    assert [line["event"] for line in log].count("owner not told of a skill") == 3
+    away = False
+    for _time in range(2):
+        await maker.tell_owed()
+    assert told == ["a-skill@1.0.0", "c-skill@1.0.0", "d-skill@1.0.0"]
 
 
 async def test_a_folder_that_nobody_foresaw_is_told_and_the_next_one_taken(shelf: Shelf) -> None:
-    async def announce(event: str, said: dict[str, Any]) -> None:
-        pass
-
     write(shelf, "a-skill", id="a-skill")
-    maker = SkillMaker(shelf, announce)
+    maker = SkillMaker(shelf, tell_nobody)
     with capture_logs() as log:
         await maker.take("a\0b")  # the file system itself refuses such a name
         await maker.take("x" * 5_000)
         await maker.take_all()
     assert set(shelf.registry.catalogue().skills) == {"a-skill"}
-    assert all(line["log_level"] == "error" for line in log)
+    failed = [line for line in log if line["event"] not in (INVALID, CREATED)]
+    assert all(line["log_level"] == "error" for line in failed)
 
 
 async def test_the_watch_does_not_end_in_silence(shelf: Shelf) -> None:
-    async def announce(event: str, said: dict[str, Any]) -> None:
+    async def tell_owner(draft: Made) -> None:
         shutil.rmtree(shelf.custom.parent)
 
     write(shelf, "a-skill", id="a-skill")
     with capture_logs() as log:
-        await SkillMaker(shelf, announce).run()
-    assert [line["event"] for line in log] == ["skills are not watched any more"]
+        await SkillMaker(shelf, tell_owner).run()
+    assert [line["event"] for line in log] == [CREATED, "skills are not watched any more"]
+
+
+async def test_what_appears_while_the_first_ones_are_taken_is_not_missed(shelf: Shelf) -> None:
+    async def tell_owner(draft: Made) -> None:
+        if draft.label == "first@1.0.0":
+            write(shelf, "second", id="second")
+
+    write(shelf, "first", id="first")
+    running = asyncio.create_task(SkillMaker(shelf, tell_owner).run())
+    try:
+        catalogue = shelf.registry.catalogue
+        await until("the second", lambda: "second" in catalogue().skills or None)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_the_first_skill_of_a_fresh_butler_makes_the_folder(shelf: Shelf) -> None:
-    async def announce(event: str, said: dict[str, Any]) -> None:
-        pass
-
     assert not shelf.custom.exists()
-    await SkillMaker(shelf, announce).create(Draft("d-skill", "Does it.", "# How"))
+    await SkillMaker(shelf, tell_nobody).create(Draft("d-skill", "Does it.", "# How"))
     assert [path.name for path in shelf.custom.iterdir()] == ["d-skill"]
     assert shelf.find("d-skill").draft
