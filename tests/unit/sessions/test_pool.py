@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from butlers.domain.session import Outcome, SessionResult
 from butlers.runtimes.base import Limits
-from butlers.sessions.pool import Held
+from butlers.sessions.pool import Held, Make
 
 
 class Broken:
@@ -29,7 +29,7 @@ async def test_one_that_does_not_end_well_is_said_and_gives_back_what_it_held() 
     stack = ExitStack()
     stack.callback(given_back.append, "slot")
     with capture_logs() as logs:
-        await Held(Broken(), stack).close()
+        await Held(Broken(), stack, Make("claude-code", None, (), {})).close()
     assert given_back == ["slot"]
     (said,) = logs
     assert said["log_level"] == "error"
