@@ -228,12 +228,15 @@ class Spawner:
     ) -> SessionResult:
         prompt = compose_prompt(session, done) if plan.thinks else session.prompt
         total_s = self._means.config.runtime.timeout_s
+        # The runtime keeps its own limits; this one is for a runtime that does not.
+        limit = asyncio.timeout(total_s + TOKEN_GRACE_S)
         try:
-            # The runtime keeps its own limits; this one is for a runtime that does not.
-            async with asyncio.timeout(total_s + TOKEN_GRACE_S), self._attended(session, plan):
+            async with limit, self._attended(session, plan):
                 result = await self._ask_warm(session, plan, prompt)
                 return result or await self._ask_cold(session, plan, prompt)
         except TimeoutError:
+            if not limit.expired():
+                raise  # something on the way had a limit of its own; the session's time was not over
             text = f"The session took longer than {total_s:g} s and was ended."
             return SessionResult(Outcome.TIMED_OUT, text, error=text)
 
@@ -365,4 +368,6 @@ def _unreached(result: SessionResult) -> SessionResult:
 
 def _failure(error: BaseException) -> SessionResult:
     outcome = Outcome.CANCELLED if isinstance(error, asyncio.CancelledError) else Outcome.CRASHED
-    return SessionResult(outcome, "", error=f"{type(error).__name__}: {error}")
+    said = str(error)
+    name = type(error).__name__
+    return SessionResult(outcome, "", error=f"{name}: {said}" if said else name)

@@ -15,6 +15,7 @@ from butlers.domain.errors import NotAuthenticated, NotFound, QueueFull
 from butlers.domain.ids import uuid7
 from butlers.domain.request import RequestContext
 from butlers.domain.session import Access, Outcome, SessionRequest
+from butlers.sessions import spawner
 from butlers.wire.client import McpClient
 from integration.daemon.house import House, MakeHouse, until
 from integration.daemon.thinker import Thinker, for_ever, unreached
@@ -302,6 +303,32 @@ async def test_the_time_limit_of_the_configuration_is_handed_on(make_house: Make
     await house.butler.spawner.run(asked())
     terms = model.asked[0].terms
     assert (terms.limits.total_s, terms.args, terms.model) == (7, ("--x",), "m")
+
+
+async def test_a_runtime_that_keeps_no_limit_is_ended_by_the_sessions_own(
+    make_house: MakeHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawner, "TOKEN_GRACE_S", 0.0)
+    house = make_house(extra="[butler.runtime]\ntimeout_s = 1\n")
+    (await house.start()).spawner.model = Thinker(for_ever)
+    session = asked()
+    result = await house.butler.spawner.run(session)
+    assert result.outcome is Outcome.TIMED_OUT
+    assert result.error == "The session took longer than 1 s and was ended."
+    assert (await row(house, session.session_id))["outcome"] == "timed-out"
+    assert house.butler.guard.count == 0
+
+
+async def test_a_time_limit_of_something_else_is_not_the_sessions(house: House) -> None:
+    async def think(_butler: McpClient) -> str:
+        raise TimeoutError
+
+    house.butler.spawner.model = Thinker(think)
+    session = asked()
+    with pytest.raises(TimeoutError):
+        await house.butler.spawner.run(session)
+    found = await row(house, session.session_id)
+    assert (found["outcome"], found["error"]) == ("crashed", "TimeoutError")
 
 
 async def test_what_modules_remember_stands_at_the_end_of_the_system_prompt(

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -54,6 +55,13 @@ async def rows(bench: Bench) -> list[str]:
     return [
         row["text"] for row in await bench.house.rows("SELECT text FROM entries ORDER BY number")
     ]
+
+
+async def calls(bench: Bench) -> list[dict[str, Any]]:
+    """What came to the butler, by its own record."""
+    return await bench.house.rows(
+        "SELECT tool, ok, error, result_bytes FROM tool_calls ORDER BY id"
+    )
 
 
 # -- what works --------------------------------------------------------------------------------
@@ -145,6 +153,13 @@ async def test_a_result_of_200_kilobytes(bench: Bench) -> None:
     (call,) = result.tool_calls
     assert call.ok
     assert "0123456789" in str(call.result)
+    (made,) = await calls(bench)
+    assert (made["tool"], made["ok"]) == ("say", True)
+    assert made["result_bytes"] >= 200_000, "it was served whole"
+    assert len(bench.model.turns) == 2, "and asked for once"
+    (told,) = bench.model.turns[-1].results
+    assert "0123456789" * 10 in told, "its beginning, or all of it, reaches the model"
+    assert bench.processes() == []
 
 
 async def test_a_tool_that_raises(bench: Bench) -> None:
@@ -155,6 +170,9 @@ async def test_a_tool_that_raises(bench: Bench) -> None:
     assert (call.tool, call.ok) == ("write_and_fail", False)
     assert "no such shelf" in bench.model.turns[-1].results[0]
     assert await rows(bench) == []
+    (made,) = await calls(bench)
+    assert (made["tool"], made["ok"]) == ("write_and_fail", False)
+    assert "no such shelf" in made["error"]
 
 
 async def test_the_owners_own_arguments_are_added(bench: Bench) -> None:
@@ -177,6 +195,9 @@ async def test_a_server_that_is_down(bench: Bench) -> None:
     assert result.outcome is Outcome.MCP_UNAVAILABLE
     assert result.error
     assert await rows(bench) == []
+    assert await calls(bench) == []
+    assert not any(turn.find("write") for turn in bench.model.turns)
+    assert bench.processes() == []
 
 
 async def test_a_token_that_opens_nothing(bench: Bench) -> None:
@@ -190,6 +211,7 @@ async def test_a_token_that_opens_nothing(bench: Bench) -> None:
         assert result.tool_calls == ()
         assert not any(turn.find("write") for turn in bench.model.turns)
     assert await rows(bench) == []
+    assert not any(call["ok"] for call in await calls(bench))
 
 
 # -- the model fails -----------------------------------------------------------------------------
@@ -212,6 +234,9 @@ async def test_a_model_that_fails(bench: Bench, fail: Fail, outcome: Outcome) ->
     assert result.error
     assert result.text == ""  # an error is not what the session said
     assert bench.model.turns
+    assert not any(turn.results for turn in bench.model.turns)
+    assert await calls(bench) == []
+    assert bench.processes() == []
 
 
 async def test_a_model_that_fails_once_is_asked_again(bench: Bench) -> None:
@@ -220,6 +245,7 @@ async def test_a_model_that_fails_once_is_asked_again(bench: Bench) -> None:
     result = await bench.invoke()
     assert (result.outcome, result.text) == (Outcome.OK, "After all.")
     assert await rows(bench) == ["milk"]
+    assert len(await calls(bench)) == 1, "what was done is not done again"
 
 
 async def test_no_credential_at_all(bench: Bench) -> None:
@@ -242,7 +268,10 @@ async def test_it_hangs_at_the_start(bench: Bench, tmp_path: Path) -> None:
     result = await bench.invoke()
     assert result.outcome is Outcome.TIMED_OUT
     assert result.error
+    assert bench.model.turns == []
+    assert await calls(bench) == []
     assert bench.processes() == []
+    assert bench.house.butler.guard.count == 0
 
 
 async def test_a_server_that_takes_the_call_and_never_answers(bench: Bench) -> None:
@@ -262,6 +291,8 @@ async def test_a_server_that_takes_the_call_and_never_answers(bench: Bench) -> N
     assert result.outcome in (Outcome.TIMED_OUT, Outcome.MCP_UNAVAILABLE)
     assert result.error
     assert await rows(bench) == []
+    assert await calls(bench) == []
+    assert not any(turn.find("write") for turn in bench.model.turns)
     assert bench.processes() == []
 
 
@@ -276,13 +307,25 @@ async def test_a_model_that_never_says_the_first_word(bench: Bench) -> None:
 
 
 async def test_it_hangs_in_the_middle(bench: Bench) -> None:
-    bench.model.script = [Use("write", text="milk"), Hang()]
+    """What it did before stands, once; what it would have done after is nowhere."""
+    bench.model.script = [
+        Use("write", text="milk"),
+        Hang(),
+        Use("write", text="eggs"),
+        Say("Late."),
+    ]
     bench.limits = Limits(startup_s=60, silence_s=5, total_s=120)
     result = await bench.invoke()
     assert result.outcome is Outcome.TIMED_OUT
-    assert result.tool_calls[0].ok
-    assert await rows(bench) == ["milk"]
+    assert (result.error, result.text) != (None, "Late.")
+    (call,) = result.tool_calls
+    assert (call.tool, call.ok) == ("write", True)
     assert bench.processes() == []
+    assert bench.house.butler.guard.count == 0
+    bench.model.release()
+    assert await rows(bench) == ["milk"]
+    assert [(made["tool"], made["ok"]) for made in await calls(bench)] == [("write", True)]
+    assert [len(turn.results) for turn in bench.model.turns] == [0, 1], "asked no more after it"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
@@ -295,6 +338,8 @@ async def test_the_cli_is_ended_from_outside(bench: Bench, number: signal.Signal
     assert result.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT)
     assert result.error
     assert [call.tool for call in result.tool_calls] == ["write"]
+    assert await rows(bench) == ["milk"]
+    assert len(await calls(bench)) == 1
     assert bench.processes() == []
 
 
@@ -309,6 +354,9 @@ async def test_a_cancelled_session_leaves_nothing(bench: Bench) -> None:
         assert not any(one.is_running() for one in known)
     assert bench.processes() == []
     assert bench.house.butler.guard.count == 0
+    bench.model.release()
+    assert await rows(bench) == ["milk"]
+    assert len(await calls(bench)) == 1
 
 
 # -- what it may touch -------------------------------------------------------------------------------
@@ -337,6 +385,9 @@ async def test_a_sealed_session_has_its_butlers_tools_alone(bench: Bench, tmp_pa
     assert result.outcome is Outcome.DENIED
     assert result.denials
     assert not any(call.ok for call in result.tool_calls)
+    assert await calls(bench) == [], "nothing of it came to the butler"
+    (answer,) = bench.model.turns[-1].results
+    assert answer, "the model was told that it may not"
 
 
 async def test_a_tool_that_this_session_was_not_given(bench: Bench) -> None:
@@ -353,6 +404,11 @@ async def test_a_tool_that_this_session_was_not_given(bench: Bench) -> None:
     result = await bench.invoke()
     assert not any(call.ok for call in result.tool_calls)
     assert await rows(bench) == []
+    assert [call["tool"] for call in await calls(bench) if call["ok"]] == ["quick"]
+    last = bench.model.turns[-1]
+    assert last.find("write") is None
+    (answer,) = last.results
+    assert "number" not in answer, "and nothing of a row"
 
 
 async def test_a_full_session_has_hands(bench: Bench, tmp_path: Path) -> None:
