@@ -194,6 +194,9 @@ class LoggingConfig(Section):
     ] = "info"
 
 
+FEWEST_DAYS = 7  # what waits, waits for days; and a repeat that comes late is still known
+
+
 def _usable_path(value: Path) -> Path:
     if "\0" in str(value):
         raise refuse("is not a path")
@@ -202,10 +205,18 @@ def _usable_path(value: Path) -> Path:
     return value
 
 
+def _keepable(days: int) -> int:
+    if 0 < days < FEWEST_DAYS:
+        raise refuse(f"is less than {FEWEST_DAYS}", hint="0 keeps everything for ever")
+    return days
+
+
 class StorageConfig(Section):
     """A relative blob_dir lies in BUTLERS_HOME; a loaded config has it absolute."""
 
     blob_dir: Annotated[Path, AfterValidator(_usable_path)] = Path("data/blobs")
+    # How long what is over is kept: messages, deliveries and their files; 0: for ever.
+    keep_days: Annotated[Integer, Field(ge=0, le=36_500), AfterValidator(_keepable)] = 365
 
 
 class SchedulerConfig(Section):

@@ -22,6 +22,7 @@ from butlers.daemon.calls import CallPipeline
 from butlers.daemon.endpoint import Endpoint
 from butlers.daemon.heartbeat import Heartbeat
 from butlers.daemon.http_door import HttpDoor, keep_webhooks_known
+from butlers.daemon.janitor import Janitor
 from butlers.daemon.runtime import choose_runtime, require_credential
 from butlers.daemon.skills import open_skills, with_skill_tools
 from butlers.daemon.transport import DualTransport
@@ -317,6 +318,8 @@ async def recover_route_inbox(butler: Butler) -> None:
     work.start_workers(butler, work.work_of_all(butler))
     undertaker = Undertaker(butler.config.name, butler.database, butler.listener)
     butler.background(undertaker.run(), "undertaker")
+    janitor = Janitor(butler.config, butler.database, butler.clock)
+    butler.background(janitor.run(), "janitor")
 
 
 async def start_heartbeat(butler: Butler) -> None:

@@ -7,14 +7,19 @@ file, and what is read is what was written, or an error that says it is not.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+from collections.abc import Collection, Iterable
+from datetime import datetime
 from pathlib import Path
 
 from butlers.config.files import make_private_folder, write_once
 from butlers.domain.errors import InvalidArguments, InvalidMessage, NotFound
 
 LARGEST = 25 * 2**20
-_REFERENCE = re.compile(r"sha256:(?P<hex>[0-9a-f]{64})")
+_NAME = re.compile(r"[0-9a-f]{64}")
+_REFERENCE = re.compile(rf"sha256:(?P<hex>{_NAME.pattern})")
+_ASIDE = ".aside"
 
 
 class BlobDamaged(NotFound):
@@ -28,7 +33,7 @@ class BlobStore:
         self._folder = folder
 
     def put(self, content: bytes) -> str:
-        """Keep it, whole or not at all; the same content again changes nothing."""
+        """Keep it, whole or not at all; the same content again is the same file, young again."""
         if len(content) > LARGEST:
             raise InvalidMessage(
                 f"the attachment has {len(content):,} bytes; at most {LARGEST:,} are kept",
@@ -36,10 +41,24 @@ class BlobStore:
             )
         digest = hashlib.sha256(content).hexdigest()
         path = self._path(digest)
-        if not path.exists():
+        if not _make_young(path):
             make_private_folder(path.parent)
             write_once(path, content)
         return f"sha256:{digest}"
+
+    def renew(self, references: Iterable[str]) -> None:
+        """Somebody still needs them: they are young again."""
+        for reference in references:
+            if found := _REFERENCE.fullmatch(reference):
+                _make_young(self._path(found["hex"]))
+
+    def sweep(self, before: datetime, wanted: Collection[str]) -> int:
+        """Remove the files that nobody wants and nobody kept since then; how many that were."""
+        for aside in self._folder.glob(f"*/*{_ASIDE}"):  # of a sweep that was cut off
+            aside.replace(aside.with_suffix(""))
+        kept = (path for path in self._folder.glob("*/*") if _NAME.fullmatch(path.name))
+        unwanted = [path for path in kept if f"sha256:{path.name}" not in wanted]
+        return sum(_remove(path, before.timestamp()) for path in unwanted)
 
     def get(self, reference: str) -> bytes:
         found = _REFERENCE.fullmatch(reference)
@@ -61,6 +80,31 @@ class BlobStore:
 
     def _path(self, digest: str) -> Path:
         return self._folder / digest[:2] / digest
+
+
+def _make_young(path: Path) -> bool:
+    """False when it is not there."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _remove(path: Path, before: float) -> bool:
+    """Put aside first: whoever keeps the same content meanwhile has made it young, or writes it anew."""
+    aside = path.with_suffix(_ASIDE)
+    try:
+        if path.stat().st_mtime >= before:
+            return False
+        path.replace(aside)
+        if aside.stat().st_mtime >= before:
+            aside.replace(path)
+            return False
+        aside.unlink()
+    except FileNotFoundError:  # another sweep was faster
+        return False
+    return True
 
 
 def media_type_of(content: bytes) -> str:

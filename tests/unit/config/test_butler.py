@@ -543,6 +543,8 @@ def test_what_is_no_time_zone(load: Load, zone: str) -> None:
         ("[butler.budget]\ndaily_usd = nan", "butler.budget.daily_usd"),
         ("[butler.env]\nrequired = ['A B']", "butler.env.required[0]"),
         ("[butler.storage]\nblob_dir = '~/x'", "butler.storage.blob_dir"),
+        ("[butler.storage]\nkeep_days = 3", "butler.storage.keep_days"),
+        ("[butler.storage]\nkeep_days = -1", "butler.storage.keep_days"),
         ("[butler.logging]\nlevel = 'loud'", "butler.logging.level"),
         ("[runtime]\ntype = 'gpt'", "runtime.type"),
         ("[buffer]\nworker_count = 0", "buffer.worker_count"),

@@ -1,0 +1,159 @@
+"""What is over and old goes; what is not over stays, however old it is."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from butlers.daemon.janitor import Janitor
+from butlers.domain.errors import NotFound
+from butlers.domain.ids import uuid7
+from butlers.domain.message import Attachment
+from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.store import queue, retention
+from butlers.store.blobs import BlobStore
+from butlers.wire.codec import encode
+from integration.daemon.house import House, envelope, request_context, until
+
+LONG_AGO = timedelta(days=400)
+
+
+def janitor(house: House, **changes: Any) -> Janitor:
+    config = house.butler.config
+    changed = config.model_copy(update={"storage": config.storage.model_copy(update=changes)})
+    return Janitor(changed, house.butler.database, house.butler.clock)
+
+
+async def ingest(house: House, text: str, **changes: Any) -> UUID:
+    async with house.owner() as owner:
+        return UUID((await owner.call("ingest", envelope(text, **changes)))["request_id"])
+
+
+async def grow_old(house: House) -> None:
+    if house.butler.front:
+        sql = "UPDATE message_inbox SET received_at = received_at - $1::interval"
+        await house.rows(sql, LONG_AGO)
+    await house.rows(
+        "UPDATE queue_items SET created_at = created_at - $1::interval,"
+        " finished_at = finished_at - $1::interval",
+        LONG_AGO,
+    )
+    await house.rows("UPDATE call_journal SET called_at = called_at - $1::interval", LONG_AGO)
+
+
+async def end(house: House, request_id: UUID, state: str) -> None:
+    """As if it had ended so: there is no butler here that could take it."""
+
+    async def rests() -> list[dict[str, Any]]:
+        return await house.rows(
+            "UPDATE queue_items SET state = $2, finished_at = now(), told = true"
+            " WHERE key = $1 AND state = 'ready' RETURNING 1",
+            str(request_id),
+            state,
+        )
+
+    await until("it to rest", rests)
+
+
+async def kept(house: House) -> set[UUID]:
+    return {row["request_id"] for row in await house.rows("SELECT request_id FROM message_inbox")}
+
+
+async def test_old_messages_that_are_over_go_and_all_others_stay(switchboard: House) -> None:
+    stranger = {"channel": "email", "provider": "imap", "endpoint_identity": "me@example.com"}
+    held = await ingest(
+        switchboard, "hello", source=stranger, sender={"identity": "anna@example.com"}
+    )
+    over, dead, waiting = [await ingest(switchboard, text) for text in ("one", "two", "three")]
+    await end(switchboard, over, "done")
+    await end(switchboard, dead, "dead")
+    await grow_old(switchboard)
+    young = await ingest(switchboard, "four")
+    await end(switchboard, young, "done")
+
+    gone = await janitor(switchboard).sweep()
+    assert (gone["message_inbox"], gone["queue_items"]) == (1, 1)
+    assert await kept(switchboard) == {held, dead, waiting, young}
+    decided = await switchboard.rows("SELECT DISTINCT request_id FROM route_decisions")
+    assert over not in {row["request_id"] for row in decided}
+    async with switchboard.owner() as owner:
+        (letter,) = (await owner.call("dead_letters_list"))["dead_letters"]
+        await owner.call("dead_letters_replay", {"id": letter["id"]})
+    assert sum((await janitor(switchboard).sweep()).values()) == 0
+
+
+async def test_who_keeps_for_ever_loses_nothing(switchboard: House) -> None:
+    over = await ingest(switchboard, "one")
+    await end(switchboard, over, "done")
+    await grow_old(switchboard)
+    assert await janitor(switchboard, keep_days=0).sweep() == {}
+    assert await kept(switchboard) == {over}
+
+
+async def test_much_goes_in_several_steps(
+    switchboard: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "BATCH", 2)
+    for number in range(5):
+        await end(switchboard, await ingest(switchboard, f"{number}"), "done")
+    await grow_old(switchboard)
+    gone = await janitor(switchboard).sweep()
+    assert (gone["message_inbox"], gone["queue_items"]) == (5, 5)
+
+
+async def test_the_journal_of_a_dead_letter_stays_until_it_is_over(house: House) -> None:
+    """A replay has to find what was done already."""
+    over, dead = request_context(), request_context()
+    async with house.butler.database.transaction() as connection:
+        for request in (over, dead):
+            route = RouteRequest(request, "tester", "x", RouteDecision("tester", "test", "test"))
+            await queue.enqueue(
+                connection, "routes", str(request.request_id), encode(route), delay=LONG_AGO
+            )
+    for request, state in ((over, "done"), (dead, "dead")):
+        async with house.session(request.request_id) as session:
+            await session.call("write", {"text": state})
+        await end(house, request.request_id, state)
+    await grow_old(house)
+    gone = await janitor(house).sweep()
+    assert (gone["call_journal"], gone["queue_items"]) == (1, 1)
+    (row,) = await house.rows("SELECT request_id FROM call_journal")
+    assert row["request_id"] == dead.request_id
+    assert await house.count("entries") == 2, "what butlers know is nobody's to sweep"
+
+
+async def test_files_go_with_the_last_message_that_has_them(switchboard: House) -> None:
+    blobs = BlobStore(switchboard.butler.config.storage.blob_dir)
+    unwanted, needed, young = (blobs.put(text) for text in (b"old", b"needed", b"young"))
+    request = replace(request_context(), request_id=uuid7())
+    file = Attachment("text/plain", "x.txt", 6, needed)
+    route = RouteRequest(
+        request, "health", "x", RouteDecision("health", "test", "test"), attachments=(file,)
+    )
+    async with switchboard.butler.database.transaction() as connection:
+        await queue.enqueue(
+            connection, "unserved", str(request.request_id), encode(route), delay=LONG_AGO
+        )
+    for path in switchboard.butler.config.storage.blob_dir.glob("*/*"):
+        if path.name not in young:
+            os.utime(path, (0, time.time() - LONG_AGO.total_seconds()))
+    assert (await janitor(switchboard).sweep())["files"] == 1
+    assert (blobs.get(needed), blobs.get(young)) == (b"needed", b"young")
+    with pytest.raises(NotFound):
+        blobs.get(unwanted)
+
+
+def test_a_sweep_that_was_cut_off_has_removed_nothing_that_is_wanted(switchboard: House) -> None:
+    folder = switchboard.butler.config.storage.blob_dir
+    blobs = BlobStore(folder)
+    reference = blobs.put(b"wanted")
+    (path,) = folder.glob("*/*")
+    path.replace(path.with_suffix(".aside"))
+    assert blobs.sweep(datetime.now(UTC) + timedelta(days=1), {reference}) == 0
+    assert blobs.get(reference) == b"wanted"
