@@ -293,6 +293,8 @@ class CallPipeline(Middleware):
         return f"tools: {', '.join(near)}"
 
     async def _perform(self, call: _Call) -> ToolResult:
+        if call.spec.outside and call.session:
+            call.session.outside.add(call.spec.name)
         try:
             if call.spec.effect in (Effect.LONG, Effect.LOOK):
                 return await self._run_long(call)
@@ -329,6 +331,7 @@ class CallPipeline(Middleware):
                     call.session.request if call.session else None,
                     key,
                     connection,
+                    call.session.outside if call.session else (),
                 )
                 result = await self._run_tool(call, scope)
                 if key:
@@ -341,8 +344,7 @@ class CallPipeline(Middleware):
         return result
 
     async def _run_tool(self, call: _Call, scope: CallContext | None) -> ToolResult:
-        request = call.session.request if call.session else None
-        token = current_call.set(scope or CallContext(self._services, call.caller, request))
+        token = current_call.set(scope or self._without_connection(call))
         try:
             # Not through the protocol library, which would find the tool again in a chain of its own:
             # it is this one, and whether it may be called was decided above.
@@ -356,6 +358,12 @@ class CallPipeline(Middleware):
             raise _domain_error(call.spec, error) from error
         finally:
             current_call.reset(token)
+
+    def _without_connection(self, call: _Call) -> CallContext:
+        if call.session is None:
+            return CallContext(self._services, call.caller)
+        request, outside = call.session.request, call.session.outside
+        return CallContext(self._services, call.caller, request, outside=outside)
 
     async def _audit_failure(self, call: _Call, error: ButlersError) -> None:
         """The effect was rolled back; that it was tried is kept, where there is a database to keep it."""

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from butlers.domain.caller import Caller, CallerKind
@@ -37,6 +37,8 @@ class LiveSession:
     connected: bool = False  # whether it ever reached us
     begun: bool = False  # one that only waits for its prompt may look, and call nothing
     hidden: frozenset[str] = frozenset()  # tools that only a lent token opens
+    # The tools by which it has read what others may have written; lent tokens read for their session.
+    outside: set[str] = field(default_factory=set)
 
     def begin(self, session: SessionRequest, lifetime_s: float) -> None:
         self.caller = replace(
@@ -91,6 +93,7 @@ class SessionGuard:
         with self.reserve(uuid7()) as (token, live):
             live.caller, live.request, live.tools = caller, request, tools
             live.calls = session.calls if session else None
+            live.outside = session.outside if session else set()
             live.expires = time.monotonic() + lifetime_s
             live.begun = True
             yield token

@@ -17,7 +17,7 @@ from butlers.tools.context import CallContext
 PAGE = 32_768  # bytes: what a model is given at once, and a CLI passes on without cutting it
 
 
-@tool(callers=EVERYONE, effect=Effect.LOOK)
+@tool(callers=EVERYONE, effect=Effect.LOOK, outside=True)
 async def get_attachment(
     ctx: CallContext,
     storage_ref: str,

@@ -36,6 +36,7 @@ class ToolSpec:
         None  # in the place of the docstring, where what it says depends on the butler
     )
     parameters: Mapping[str, Any] | None = None  # of a tool that is somebody else's: its schema
+    outside: bool = False  # its answer may hold what others wrote: data, and never the owner's word
 
     @property
     def is_read_only(self) -> bool:
@@ -53,11 +54,14 @@ def tool(
     name: str | None = None,
     aliases: tuple[str, ...] = (),
     misused: Misused | None = None,
+    outside: bool = False,
 ) -> Callable[[F], F]:
     """Declare a function a tool. It stays an ordinary function; the declaration rides on it."""
 
     def declare(function: F) -> F:
-        spec = ToolSpec(name or function.__name__, function, callers, effect, aliases, misused)
+        spec = ToolSpec(
+            name or function.__name__, function, callers, effect, aliases, misused, outside=outside
+        )
         function.__tool__ = spec  # type: ignore[attr-defined]
         return function
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -49,6 +49,7 @@ class CallContext:
     request: RequestContext | None = None
     key: CallKey | None = None
     _connection: Connection | None = None
+    outside: Collection[str] = ()  # the tools by which its session has read what others wrote
 
     @property
     def butler(self) -> str:

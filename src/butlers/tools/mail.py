@@ -20,7 +20,7 @@ from butlers.tools.context import CallContext
 MOST_WORDS = 20
 
 
-@tool(callers=SESSIONS, effect=Effect.READ)
+@tool(callers=SESSIONS, effect=Effect.READ, outside=True)
 async def mail_inbox(
     ctx: CallContext,
     state: Literal["ready", "leased", "dead"] | None = None,
@@ -31,7 +31,7 @@ async def mail_inbox(
     return {"messages": await mail.list_waiting(ctx.connection, _queue(ctx), state, limit, offset)}
 
 
-@tool(callers=SESSIONS, effect=Effect.READ)
+@tool(callers=SESSIONS, effect=Effect.READ, outside=True)
 async def mail_search(
     ctx: CallContext,
     query: Annotated[str, Field(min_length=1, max_length=1_000)],

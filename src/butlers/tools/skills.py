@@ -67,7 +67,7 @@ async def skill_open(
     }
 
 
-@tool(callers=SESSIONS, effect=Effect.LONG)
+@tool(callers=SESSIONS, effect=Effect.LONG, outside=True)
 async def skill_run(
     ctx: CallContext,
     skill: SkillName,
@@ -200,6 +200,7 @@ def _forwarding(server: PackServer, offered: PackTool) -> ToolSpec:
         Effect.LONG,
         about=offered.description or offered.inner,
         parameters=offered.parameters,
+        outside=True,
     )
 
 
