@@ -25,6 +25,8 @@ class ButlersError(Exception):
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
         self.hint = hint or self.default_hint
         super().__init__(self.message)
+        if self.hint:  # for whoever uses a package of ours alone, and sees a traceback
+            self.add_note(f"hint: {self.hint}")
 
 
 # -- configuration ---------------------------------------------------------------------------------

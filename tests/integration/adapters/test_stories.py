@@ -12,69 +12,55 @@ from typing import Any
 
 import pytest
 
-from butlers.prompt import MarkdownSection, Prompt, PromptTemplate, Skill, SkillRef, SkillsSection
+from butlers.prompt import MarkdownSection, Prompt, PromptTemplate, Skill, SkillsSection
 from integration.adapters.conftest import Adapt
 from integration.adapters.parts import Heard, Linter, offers
 from integration.runtimes.bench import PATH
 from integration.runtimes.clis import CLAUDE
 from support import npm
 from support.fake_model import FakeModel, Say, Use
-from support.skills import write_files, write_skill_md
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "sections.md"
 ABSOLUTE = re.compile(r'"(/(?:opt|shared|skills)\b)')
 Story = Callable[..., dict[str, Any]]
 
 
-def code(number: int) -> str:
-    section = PAGE.read_text().split(f"\n### {number}. ")[1].split("\n### ")[0]
+def code(heading: str) -> str:
+    section = PAGE.read_text().split(f"\n{heading}")[1].split("\n### ")[0]
     (block,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     return str(block)
 
 
-def write_folder(path: Path) -> None:
-    name = path.name
-    write_skill_md(path, f"name: {name}\ndescription: All about {name}.\n", f"The {name} word.\n")
-    write_files(path, {"scripts/scan.sh": "#!/bin/sh\necho scanned\n", "data/p.json": "{}"})
-
-
 @pytest.fixture
 def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
-    """What a story has defined, run with the folders and tools that it mentions."""
-    for folder in (
-        "opt/company/skills/security-review",
-        "opt/skills/compliance",
-        "shared/skills/documentation",
-        "skills/security",
-        "project/skills/code-style",
-    ):
-        write_folder(tmp_path / folder)
+    """What a story has defined, run after the page's prelude, with the folders that it mentions."""
 
-    def run(number: int, **more: Any) -> dict[str, Any]:
-        tool = Linter().tool
+    def execute(text: str, names: dict[str, Any]) -> None:
+        exec(compile(text, PAGE, "exec", dont_inherit=True), names)  # noqa: S102
+
+    def run(number: int) -> dict[str, Any]:
         module = ModuleType(f"story_{number}")
         monkeypatch.setitem(sys.modules, module.__name__, module)
         names = module.__dict__
-        names |= {
-            "__file__": str(tmp_path / "project" / "app" / "main.py"),
-            "Skill": Skill,
-            "SkillRef": SkillRef,
-            "SkillsSection": SkillsSection,
-            "run_tests_tool": tool,
-            "coverage_tool": _named("coverage"),
-            **more,
-        }
-        text = ABSOLUTE.sub(rf'"{tmp_path}\1', code(number))
-        exec(compile(text, f"story {number}", "exec", dont_inherit=True), names)  # noqa: S102
+        names["__file__"] = str(tmp_path / "project" / "app" / "main.py")
+        execute(code("### The prelude"), names)
+        for folder in (
+            "opt/company/skills/security-review",
+            "opt/skills/compliance",
+            "shared/skills/documentation",
+            "skills/security",
+            "project/skills/code-style",
+        ):
+            names["make_skill"](tmp_path / folder)
+        execute(ABSOLUTE.sub(rf'"{tmp_path}\1', code(f"### {number}. ")), names)
         return names
 
     return run
 
 
-def _named(name: str) -> Any:
-    tool = Linter().tool
-    tool.name = name
-    return tool
+def test_what_a_prompt_becomes_is_seen_without_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(code("## Six examples"), PAGE, "exec", dont_inherit=True), {})  # noqa: S102
+    assert capsys.readouterr().out == "## 1. Task (task)\n\nReview the code.\n"
 
 
 def around(section: SkillsSection) -> Prompt[None]:
@@ -138,7 +124,7 @@ async def test_story_3_both_kinds(story: Story, adapt: Adapt, model: FakeModel) 
     assert "System architecture principles." in turn.text
     assert "[Skill: architecture]" not in turn.text
     assert "[Skill: testing] Testing workflows with execution tools." in turn.user
-    assert "access tools: lint_code, coverage.]" in turn.user
+    assert "access tools: run_tests, coverage.]" in turn.user
 
 
 @pytest.mark.scenario("S004-30")

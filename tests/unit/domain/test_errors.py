@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,3 +68,9 @@ def test_a_failed_phase_passes_the_hint_of_its_cause_on() -> None:
     assert str(failed) == "start-up phase 'open pool' failed: is wrong"
     assert failed.hint == "mend it"
     assert PhaseFailed("open pool", ValueError("odd")).hint is None
+
+
+def test_a_traceback_shows_the_hint_too() -> None:
+    shown = "".join(traceback.format_exception(ButlersError("It is not there.", hint="make it")))
+    assert shown.endswith("ButlersError: It is not there.\nhint: make it\n")
+    assert "hint" not in "".join(traceback.format_exception(ButlersError("It is not there.")))
