@@ -22,6 +22,7 @@ from butlers.skills.formats.skill_md import bare
 from butlers.skills.reader import read_skill_md
 
 HOOKS = "hooks"
+SETTINGS = frozenset({".claude-plugin", ".claude", ".mcp.json", ".lsp.json"})
 PREFIX = "bp-"
 MARK = ".butlers-prompt"  # else it may be the folder of some other program
 INTERPRETERS = {".sh": "bash", ".py": "python3"}
@@ -70,22 +71,30 @@ class Home:
         """A CLI runs what a skill brings besides its text, whatever the session may (seen on Claude Code
         2.1.325). What shows that it wants to is refused; and as YAML has more ways to say `hooks` than can
         be listed, the CLI gets a SKILL.md with a name and a description alone."""
-        file = folder / "SKILL.md"
         reading = read_skill_md(folder)
         if reading is None or reading.skill is None or HOOKS in reading.skill.extra:
             raise self._refusal(folder, "brings hooks", "take the hooks out of its SKILL.md")
         for path in sorted(folder.rglob(".*")):
-            if path.is_dir() or path.suffix == ".json":
-                brought = path.relative_to(folder)
-                raise self._refusal(
-                    folder, f"brings {brought}, a CLI's own settings", "take it out"
-                )
-        replace_file(file, bare(file, file.read_bytes()), stat.S_IMODE(file.stat().st_mode))
+            if path.name.casefold() in SETTINGS:
+                brought = f"brings {path.relative_to(folder)}, a CLI's own settings"
+                raise self._refusal(folder, brought, "take it out")
+        for path in folder.glob(".*/"):  # what the next CLI may take for settings
+            packs.remove(path)
+        file = folder / "SKILL.md"
+        try:
+            mode = stat.S_IMODE(file.stat().st_mode)
+            replace_file(file, bare(file, file.read_bytes()), mode)
+        except OSError as error:
+            raise self._error(folder, f"could not be written: {error}") from error
 
     def _refusal(self, folder: Path, why: str, mend: str) -> SkillInstallationError:
+        hint = f"{mend}, or keep it in the prompt: install_skills=False"
+        return self._error(folder, f"{why}, which its CLI would run unasked", hint)
+
+    def _error(self, folder: Path, why: str, hint: str | None = None) -> SkillInstallationError:
         return SkillInstallationError(
-            f"the skill {folder.name!r} {why}, which its CLI would run unasked",
-            hint=f"{mend}, or keep it in the prompt: install_skills=False",
+            f"the skill {folder.name!r} {why}",
+            hint=hint,
             skill_name=folder.name,
             skills_dir=self.skills_dir,
             source="ref",

@@ -142,7 +142,7 @@ class SkillScanner:
         digest = _digest(tree)
         if before is not None and digest and digest == before.found.digest:
             return _Kept(tuple(stamps), before.found, settled)
-        found = Found(path, read_skill(path, shared=self.shared), digest)
+        found = Found(path, read_skill(path, shared=self.shared).without_places(), digest)
         return _Kept(tuple(stamps), found, settled)
 
     def _listing(self, folder: str, findings: Findings) -> tuple[set[str], list[str]]:

@@ -70,21 +70,9 @@ BROUGHT = {
 }
 
 
-async def ask_with(adapt: Adapt, model: FakeModel, folder: Path) -> Heard:
-    heard = Heard().on(SkillsInstalled)
-    model.script = [
-        Use("Skill", skill="security"),
-        Use("Read", file_path="/etc/hostname"),
-        Use("Bash", command="touch mark"),
-        Say("ok"),
-    ]
-    await adapt().evaluate_async(a_prompt(SkillRef(folder)), session=heard.session)
-    return heard
-
-
 async def refuse(adapt: Adapt, model: FakeModel, folder: Path, mark: Path) -> ButlersError:
     with pytest.raises((SkillInstallationError, SkillRefError)) as error:
-        await ask_with(adapt, model, folder)
+        await adapt().evaluate_async(a_prompt(SkillRef(folder)), session=Heard().session)
     assert model.requests == []
     assert not mark.exists()  # noqa: ASYNC240
     return error.value
@@ -146,11 +134,26 @@ async def test_what_a_cli_takes_for_its_own_settings_is_refused(
     assert "install_skills=False" in str(error.hint)
 
 
-async def test_an_example_of_variables_and_a_git_folder_are_no_settings(
+async def test_what_is_no_setting_comes_along_but_for_hidden_folders(
     adapt: Adapt, model: FakeModel, tmp_path: Path
 ) -> None:
     folder = write_skill_md(tmp_path / "security", HEAD, "CELADON\n")
-    write_files(folder, {".env.example": "KEY=\n", ".git/HEAD": "x", ".gitignore": "x"})
-    heard = await ask_with(adapt, model, folder)
-    assert heard.events[0].referenced_skills == ("security",)
+    kept: dict[str, str | bytes] = {
+        ".env.example": "KEY=\n",
+        ".gitignore": "x",
+        "node_modules/.bin/tool": "x",
+    }
+    write_files(folder, {**kept, ".git/HEAD": "x", ".github/workflows/a.yml": "x", ".next/a": "x"})
+    found: list[str] = []
+
+    def look(event: SkillsInstalled) -> None:
+        there = Path(event.skills_dir, "security")
+        files = (path for path in there.rglob("*") if path.is_file())
+        found.extend(str(path.relative_to(there)) for path in files)
+
+    heard = Heard()
+    heard.session.bus.subscribe(SkillsInstalled, look)
+    model.script = [Use("Skill", skill="security"), Say("ok")]
+    await adapt().evaluate_async(a_prompt(SkillRef(folder)), session=heard.session)
+    assert sorted(found) == sorted([*kept, "SKILL.md"])
     assert "CELADON" in model.turns[1].text

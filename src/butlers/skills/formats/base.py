@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -41,6 +41,10 @@ class Reading:
     diagnostics: tuple[Diagnostic, ...] = ()
     traits: frozenset[str] = frozenset()
     where: Callable[..., Place | None] = field(default=_nowhere, compare=False, repr=False)
+
+    def without_places(self) -> Reading:
+        """For whoever keeps thousands: the places hold on to the whole file."""
+        return replace(self, where=_nowhere)
 
     def codes(self) -> frozenset[str]:
         return frozenset(found.code for found in self.diagnostics)
