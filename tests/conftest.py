@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
+import hypothesis
 import pytest
 import structlog
 
@@ -31,6 +32,11 @@ def pytest_configure() -> None:
     plain = structlog.dev.plain_traceback
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)
     structlog.configure(processors=[*others, renderer])
+    # How fast data can be made is the machine's business, and that may be a busy one.
+    hypothesis.settings.register_profile(
+        "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("busy")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -22,7 +23,7 @@ from butlers.wire.tokens import FleetKey
 from integration.daemon.house import House, until
 from integration.runtimes.clis import CLAUDE, CODEX, Cli
 from integration.runtimes.place import Place, at_work, make_house
-from support.fake_model import FakeModel, Say, Use
+from support.fake_model import FakeModel, Hang, Say, Use
 
 NAMES = ("tester", "second")
 
@@ -119,6 +120,28 @@ async def test_two_butlers_use_it_in_turn(street: Street, model: FakeModel) -> N
         assert (row["session_id"], row["request_id"]) == (session.session_id, session.request_id)
         await street.ready()
         assert not before & street.waiting(), "one process is one session"
+
+
+async def test_while_one_session_decides_whose_message_it_is_the_next_one_boots(
+    street: Street, model: FakeModel
+) -> None:
+    """After a long silence nothing waits: the boot begins with the message, and overlaps with its triage."""
+    await street.ready()
+    await street.pool._let_go()
+    decides, works = street.places.values()
+    model.script = [Hang()]
+    deciding = asyncio.create_task(decides.run())
+    await until("it to think", lambda: model.hanging or None)
+    await street.ready()
+    booted = street.waiting()
+    model.release()
+    assert (await deciding).outcome is Outcome.OK
+    model.script = [Say("At once.")]
+    with capture_logs() as logs:
+        assert (await works.run()).text == "At once."
+    assert not [line for line in logs if "cold" in line["event"]]
+    await street.ready()
+    assert not booted & street.waiting(), "it was the one that booted meanwhile"
 
 
 async def test_while_it_waits_it_knows_no_token(street: Street, model: FakeModel) -> None:
