@@ -216,7 +216,7 @@ class StorageConfig(Section):
 
     blob_dir: Annotated[Path, AfterValidator(_usable_path)] = Path("data/blobs")
     # How long what is over is kept: messages, deliveries and their files; 0: for ever.
-    keep_days: Annotated[Integer, Field(ge=0, le=36_500), AfterValidator(_keepable)] = 365
+    keep_days: Annotated[Integer, Field(ge=0, le=36_500), AfterValidator(_keepable)] = 0
 
 
 class SchedulerConfig(Section):

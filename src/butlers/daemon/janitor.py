@@ -1,4 +1,5 @@
-"""Sweeps out what was over long ago, a few times a day; how long ago is the owner's to say."""
+"""Sweeps out what was over long ago, a few times a day; how long ago is the owner's to say, and who says
+nothing keeps everything."""
 
 from __future__ import annotations
 
@@ -41,13 +42,13 @@ class Janitor:
 
     async def sweep(self) -> dict[str, int]:
         """How much of what went."""
-        if not self._keep:
-            return {}
-        before = self._clock.now() - self._keep
         async with self._database.transaction() as connection:
             at_work = await retention.files_at_work(connection)
         # One disk for all butlers: what one of them still needs is made young, and so nobody removes it.
         await asyncio.to_thread(self._blobs.renew, at_work)
+        if not self._keep:
+            return {}
+        before = self._clock.now() - self._keep
         gone = await retention.sweep(self._database, self._role, before)
         if self._role is Role.SWITCHBOARD:
             async with self._database.transaction() as connection:

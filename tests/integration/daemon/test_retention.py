@@ -24,9 +24,10 @@ from integration.daemon.house import House, envelope, request_context, until
 LONG_AGO = timedelta(days=400)
 
 
-def janitor(house: House, **changes: Any) -> Janitor:
+def janitor(house: House, keep_days: int = 365) -> Janitor:
     config = house.butler.config
-    changed = config.model_copy(update={"storage": config.storage.model_copy(update=changes)})
+    storage = config.storage.model_copy(update={"keep_days": keep_days})
+    changed = config.model_copy(update={"storage": storage})
     return Janitor(changed, house.butler.database, house.butler.clock)
 
 
@@ -92,6 +93,7 @@ async def test_who_keeps_for_ever_loses_nothing(switchboard: House) -> None:
     over = await ingest(switchboard, "one")
     await end(switchboard, over, "done")
     await grow_old(switchboard)
+    assert switchboard.butler.config.storage.keep_days == 0, "nobody has to ask for it"
     assert await janitor(switchboard, keep_days=0).sweep() == {}
     assert await kept(switchboard) == {over}
 
