@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 import structlog
 
 from butlers.domain.errors import ButlersError, VisibilityExpansionRequired
+from butlers.domain.tasks import in_thread
 from butlers.prompt import Prompt, RenderedPrompt, Session, Tool, ToolContext, ToolInvoked
 from butlers.prompt import ToolResult as PromptToolResult
 from butlers.prompt.disclosure import OPENER, expand
@@ -62,10 +64,18 @@ class Desk:
         calling.add_done_callback(self._calling.discard)
         return await asyncio.shield(calling)
 
-    async def settle(self) -> None:
-        """Until nothing is being called any more."""
-        while self._calling:
-            await asyncio.wait(set(self._calling))
+    async def settle(self, patience_s: float) -> bool:
+        """Whether all calls have ended in that time, those that were only begun meanwhile included."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while self._calling:
+                    await asyncio.wait(set(self._calling))
+        return not self._calling
+
+    def give_up(self) -> None:
+        """Nobody waits for what is still being called: it is cancelled, and a thread goes on unheard."""
+        for calling in self._calling:
+            calling.cancel()
 
     async def _call(self, tool: Tool[Any, Any], arguments: Mapping[str, Any]) -> Answer:
         answer = await self._answer(tool, arguments)
@@ -90,7 +100,7 @@ class Desk:
     async def _answer(self, tool: Tool[Any, Any], arguments: Mapping[str, Any]) -> Answer:
         context = ToolContext(self.prompt, self.rendered, self.session, self.adapter, self.deadline)
         try:
-            result = await self._run(tool, arguments, context)
+            answer = await self._run(tool, arguments, context)
         except VisibilityExpansionRequired as asked:
             return self._open(asked)
         except ButlersError as error:
@@ -99,18 +109,21 @@ class Desk:
         except Exception as error:  # a handler is somebody else's code
             log.exception("a tool failed", tool=tool.name)
             return Answer(f"{tool.name} failed: {error}", ok=False)
-        return Answer(result.text(), result.success)
+        return answer
 
     async def _run(
         self, tool: Tool[Any, Any], arguments: Mapping[str, Any], context: ToolContext
-    ) -> PromptToolResult[Any]:
+    ) -> Answer:
         params = tool.parse(arguments)
         handle = partial(tool.handler, params, context=context)
         if inspect.iscoroutinefunction(tool.handler):
             found = handle()
         else:  # it may take its time, and the model's server must not wait for it
-            found = await asyncio.to_thread(handle)
-        return await found if inspect.isawaitable(found) else found
+            found = await in_thread(handle)
+        result = await found if inspect.isawaitable(found) else found
+        if not isinstance(result, PromptToolResult):
+            raise TypeError(f"its handler gave a {type(result).__name__}, and no ToolResult")
+        return Answer(result.text(), result.success)
 
     def _open(self, asked: VisibilityExpansionRequired) -> Answer:
         """Remember it, render again, and show what was opened as it is now."""

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from butlers.config.files import replace_file
+from butlers.config.leftovers import temporary_folder
 from butlers.domain.errors import SkillInstallationError
 from butlers.domain.session import Access
 from butlers.prompt import Prompt, Session, SkillsInstalled
 from butlers.runtimes.base import Grants, Workspace
-from butlers.runtimes.leftovers import clear, try_lock
 from butlers.skills import packs
 from butlers.skills.formats.skill_md import bare
 from butlers.skills.reader import read_skill_md
@@ -24,7 +23,6 @@ from butlers.skills.reader import read_skill_md
 HOOKS = "hooks"
 SETTINGS = frozenset({".claude-plugin", ".claude", ".mcp.json", ".lsp.json"})
 PREFIX = "bp-"
-MARK = ".butlers-prompt"  # else it may be the folder of some other program
 INTERPRETERS = {".sh": "bash", ".py": "python3"}
 
 
@@ -118,30 +116,9 @@ class Home:
 
 @contextmanager
 def open_home(skills_folder: Path, cwd: Path | None) -> Iterator[Home]:
-    _sweep(Path(tempfile.gettempdir()))
-    private = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
-    lock = try_lock(private)
-    try:
-        (
-            private / MARK
-        ).touch()  # not before it is locked: from here on a free lock means a dead owner
+    with temporary_folder(PREFIX) as private:
         inside = private / "work"
         inside.mkdir(mode=0o700)
         own = cwd.resolve() if cwd else None
         workspace = Workspace(own or inside, private)
         yield Home(workspace, workspace.home / skills_folder, own)
-    finally:
-        packs.remove(private)
-        if lock is not None:
-            os.close(lock)
-
-
-def _sweep(folder: Path) -> None:
-    """Clear the homes whose process was killed, and what it started and could not end."""
-    for left in folder.glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            if left.lstat().st_uid != os.getuid() or not (left / MARK).is_file():
-                continue
-            if (lock := try_lock(left)) is not None:
-                clear(left.resolve())
-                os.close(lock)

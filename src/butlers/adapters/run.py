@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from butlers.adapters.bridge import NAME, Bridge
@@ -13,7 +13,7 @@ from butlers.adapters.desk import Desk
 from butlers.adapters.home import Home
 from butlers.adapters.response import PromptResponse, failure, total
 from butlers.adapters.spending import Spending
-from butlers.domain.errors import PromptEvaluationError
+from butlers.domain.errors import DeadlineExceeded, PromptEvaluationError
 from butlers.domain.session import Outcome, SessionResult
 from butlers.prompt import PromptRendered
 from butlers.prompt.output import parse
@@ -21,6 +21,7 @@ from butlers.runtimes.base import Grants, Limits, McpServer, Terms
 from butlers.runtimes.cli import CliRuntime
 from butlers.runtimes.process import STOP
 
+SHORTEST_S = 0.1  # also at the end, so that what has just ended is heard
 SYSTEM = "Do what the prompt asks for. Its sections are numbered; some may be summaries that can be opened."
 
 
@@ -38,14 +39,24 @@ class Run:
     budget_args: Callable[[Budget], tuple[str, ...]]
 
     async def to_the_end(self) -> PromptResponse[Any]:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self.limits.total_s
+        try:
+            return await self._until(lambda: max(ends - loop.time(), SHORTEST_S))
+        finally:
+            self.desk.give_up()
+
+    async def _until(self, left_s: Callable[[], float]) -> PromptResponse[Any]:
         while True:
             stuck = asyncio.Event()
             always = self.config.disclosure is Disclosure.RESTART
             bridge = Bridge(self.desk, stuck.set, always_stuck=always)
             async with bridge.open() as server:
-                result = await self._once(server, stuck)
-            await self.desk.settle()
+                result = await self._once(server, stuck, left_s())
+            settled = await self.desk.settle(left_s())
             self.spending.add(result)
+            if not settled:
+                raise DeadlineExceeded("a tool that was called did not end in time")
             anew = stuck.is_set() or bridge.owes_list
             well = result.ok or (result.text and result.outcome in self._forgiven(bridge))
             if well and not bridge.owes_list:
@@ -61,11 +72,11 @@ class Run:
         empty = bridge.reached and not self.desk.offered()
         return (Outcome.DENIED, *((Outcome.MCP_UNAVAILABLE,) if empty else ()))
 
-    async def _once(self, server: McpServer, stuck: asyncio.Event) -> SessionResult:
+    async def _once(self, server: McpServer, stuck: asyncio.Event, total_s: float) -> SessionResult:
         terms = Terms(
             self.home.workspace,
             self._grants(),
-            self.spending.time_left(self.limits),
+            replace(self.limits, total_s=total_s),
             self.config.model,
             self.budget_args(self.spending.left()),
             skills=bool(self.home.skills),

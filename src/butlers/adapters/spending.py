@@ -10,7 +10,6 @@ from butlers.adapters.config import Budget
 from butlers.adapters.response import total
 from butlers.domain.errors import OverBudget
 from butlers.domain.session import SessionResult
-from butlers.runtimes.base import Limits
 
 
 @dataclass(slots=True)
@@ -55,7 +54,3 @@ class Spending:
             max_cost_usd=None if cost is None else max(cost - spent, Decimal(0)),
             max_turns=None if turns is None else max(turns - called, 1),
         )
-
-    def time_left(self, limits: Limits) -> Limits:
-        spent = sum(one.exit.seconds for one in self._results if one.exit)
-        return replace(limits, total_s=max(limits.total_s - spent, 0.1))

@@ -13,8 +13,6 @@ import json
 import math
 import os
 import signal
-import socket
-import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections import deque
@@ -23,12 +21,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
+from butlers.domain.leash import Leash, leash
 from butlers.domain.session import Exit
-from butlers.runtimes import reaper
 from butlers.runtimes.base import Limits
 
 CHUNK = 1 << 16
@@ -149,18 +146,17 @@ async def run(
     Who has more to say to it than one prompt brings a ``feed``, and may begin the watch later.
     """
     began = time.monotonic()
-    order = reaper.order(command.argv, command.env, str(command.cwd))
     if watch is None:
         watch = Watch(limits)
         watch.begin()
-    with _leash() as (ours, theirs):
+    with leash() as held:
         try:
-            process = await _start(theirs)
+            process = await _start(held)
         except OSError as error:
             return _ended(End.NOT_FOUND, None, began, str(error))
         stderr: deque[bytes] = deque(maxlen=64)
         sides = [
-            asyncio.create_task(_order(ours, order)),
+            asyncio.create_task(held.order(command.argv, command.env, command.cwd)),
             asyncio.create_task(_feed(process, feed or partial(_say, command.stdin))),
             asyncio.create_task(_keep_end(process, stderr)),
         ]
@@ -171,8 +167,8 @@ async def run(
                 raise
             why = End.STOPPED
         finally:
-            await asyncio.shield(asyncio.create_task(_end(process, ours, sides)))
-        if refusal := _refusal(ours):
+            await asyncio.shield(asyncio.create_task(_end(process, held, sides)))
+        if refusal := held.refusal():
             return _ended(End.NOT_FOUND, None, began, refusal)
     said = b"".join(stderr).decode("utf-8", "replace")[-STDERR_KEPT:]
     return _ended(why, process.returncode, began, said)
@@ -186,45 +182,18 @@ def _ended(why: End, code: int | None, began: float, said: str) -> Ended:
     return Ended(why, Exit(code, time.monotonic() - began, said, str(why)))
 
 
-@contextmanager
-def _leash() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """The two ends of what holds the reaper: it lets nothing live on once ours is closed."""
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    with ours, theirs:
-        yield ours, theirs
-
-
-async def _start(theirs: socket.socket) -> Process:
+async def _start(held: Leash) -> Process:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", _reaper(), str(theirs.fileno())),
+        *held.argv,
         env={},
         stdin=PIPE,
         stdout=PIPE,
         stderr=PIPE,
-        pass_fds=(theirs.fileno(),),
+        pass_fds=held.fds,
         start_new_session=True,
     )
-    theirs.close()  # so that only the reaper has it
+    held.started()
     return process
-
-
-def _reaper() -> str:
-    """As bytecode where there is some: a script would be compiled again for each session."""
-    compiled = cache_from_source(reaper.__file__)
-    return compiled if Path(compiled).exists() else reaper.__file__
-
-
-async def _order(ours: socket.socket, order: bytes) -> None:
-    with contextlib.suppress(ConnectionError):
-        await asyncio.get_running_loop().sock_sendall(ours, order)
-
-
-def _refusal(ours: socket.socket) -> str:
-    """Why the program could not be started at all; empty when it was."""
-    with contextlib.suppress(BlockingIOError, ConnectionError):
-        return ours.recv(1 << 12).decode("utf-8", "replace")
-    return ""
 
 
 async def _listen(process: Process, watch: Watch, on_event: OnEvent) -> End:
@@ -290,14 +259,13 @@ async def _keep_end(process: Process, kept: deque[bytes]) -> None:
         kept.append(chunk[-STDERR_KEPT:])
 
 
-async def _end(process: Process, ours: socket.socket, sides: list[asyncio.Task[None]]) -> None:
+async def _end(process: Process, held: Leash, sides: list[asyncio.Task[None]]) -> None:
     """Wait for it to be gone: asked first, then made to, with everything it started."""
     sides.append(asyncio.create_task(_drain(process)))  # a full pipe would hide the end
     if process.returncode is None:
         _signal(process.pid, signal.SIGTERM)
         await _until_gone(process, GRACE_S)
-    with contextlib.suppress(OSError):  # it may be closed already, which says the same
-        ours.shutdown(socket.SHUT_WR)  # the reaper ends what is left
+    held.let_go()  # the reaper ends what is left
     await _until_gone(process, REAPING_S)
     _signal(process.pid, signal.SIGKILL)  # where there is no reaping, the group is all there is
     await process.wait()

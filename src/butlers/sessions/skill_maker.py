@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from butlers.domain.errors import ButlersError, InvalidSkill
+from butlers.domain.keepable import storable
 from butlers.skills import packs
 from butlers.skills.catalogue import Registered, State
 from butlers.skills.faults import telling
@@ -64,11 +65,12 @@ class SkillMaker:
         return registered
 
     async def run(self) -> None:
-        """Take what is there, and then whatever appears. Without a folder for skills there is nothing."""
+        """Take what is there, and then whatever appears."""
         from watchfiles import awatch
 
         folder = self.shelf.custom.parent
         if not folder.is_dir():
+            await self._keep_telling()
             return
         watching = awatch(
             folder,
@@ -94,6 +96,12 @@ class SkillMaker:
         finally:
             upcoming.cancel()
             await asyncio.gather(upcoming, return_exceptions=True)
+
+    async def _keep_telling(self) -> None:
+        """Without a folder for skills there is nothing to take; what a tool made is told all the same."""
+        while True:
+            await self.tell_owed()
+            await asyncio.sleep(LOOKS_UP_MS / 1000)
 
     async def take_all(self) -> None:
         custom = self.shelf.custom
@@ -128,14 +136,25 @@ class SkillMaker:
             return
         self._owes = False
         try:
-            for draft in await asyncio.to_thread(self._drafts):
-                if draft.digest not in self._told:
-                    await self.tell_owner(draft)
-                    self._told.add(draft.digest)
+            drafts = await asyncio.to_thread(self._drafts)
         except Exception:
-            # What was registered is registered, and the next is still taken, though nobody could be told.
             self._owes = True
-            log.exception("owner not told of a skill", again_within_s=LOOKS_UP_MS // 1000)
+            log.exception("drafts can not be listed", again_within_s=LOOKS_UP_MS // 1000)
+            return
+        untold = [draft for draft in drafts if draft.digest not in self._told]
+        failed = {draft.label: why for draft in untold if (why := await self._tell(draft))}
+        if failed:
+            self._owes = True
+            log.error("owner not told of a skill", why=failed, again_within_s=LOOKS_UP_MS // 1000)
+
+    async def _tell(self, draft: Made) -> str | None:
+        """What was registered is registered, and the next is told of, though nobody could be told of this."""
+        try:
+            await self.tell_owner(draft)
+        except Exception as error:  # noqa: BLE001  (told with the others that failed)
+            return repr(error)
+        self._told.add(draft.digest)
+        return None
 
     def _drafts(self) -> list[Made]:
         found = []
@@ -144,10 +163,15 @@ class SkillMaker:
                 continue
             for version, release in registered.releases.items():
                 if release.state is State.DRAFT:
-                    told = self._manifest(registered, version)
-                    label = f"{registered.id}@{version}"
-                    found.append(Made(label, told["description"], release.digest))
+                    about = self._about(registered, version)
+                    found.append(Made(f"{registered.id}@{version}", about, release.digest))
         return found
+
+    def _about(self, registered: Registered, version: str) -> str:
+        try:
+            return storable(str(self._manifest(registered, version)["description"]))
+        except (ButlersError, OSError, ValueError, LookupError) as error:
+            return f"(what it is for can not be read: {error})"
 
     def _manifest(self, registered: Registered, version: str) -> dict[str, Any]:
         home = self.shelf.registry.home

@@ -17,8 +17,8 @@ from pathlib import Path
 from uuid import UUID
 
 from butlers.config.files import make_private_folder
+from butlers.config.leftovers import clear, try_lock
 from butlers.runtimes.base import Workspace
-from butlers.runtimes.leftovers import clear, try_lock
 
 FOLDER = "sessions"
 

@@ -1,4 +1,4 @@
-"""The process of a script: heard within bounds, and ended with everything in its group."""
+"""The process of a script: heard within bounds, and ended with everything that it started."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from butlers.domain.leash import Leash, leash
+
 _STDERR = 2
 _GRACE_S = 0.5  # between being asked to end and being ended
+_REAPING_S = 5.0  # what ending all that it started may take
 _LAST_WORDS_S = 1.0  # what somebody who left the group may hold our pipes for
 
 
@@ -80,18 +83,23 @@ async def run(command: Command, limits: Limits) -> Ended:
 
     OSError when it can not be started at all.
     """
-    transport, heard = await asyncio.get_running_loop().subprocess_exec(
-        lambda: _Listening(limits),
-        *command.argv,
-        env=dict(command.env),
-        cwd=command.cwd,
-        start_new_session=True,
-    )
-    try:
-        _feed(transport, command.stdin)
-        why = await _until_over(heard, limits.seconds)
-    finally:
-        await asyncio.shield(asyncio.create_task(_end(transport, heard)))
+    with leash() as held:
+        transport, heard = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Listening(limits),
+            *held.argv,
+            env={},
+            pass_fds=held.fds,
+            start_new_session=True,
+        )
+        held.started()
+        try:
+            _feed(transport, command.stdin)
+            await held.order(command.argv, command.env, command.cwd)
+            why = await _until_over(heard, limits.seconds)
+        finally:
+            await asyncio.shield(asyncio.create_task(_end(transport, heard, held)))
+        if refusal := held.refusal():
+            raise FileNotFoundError(refusal)
     code = transport.get_returncode()
     assert code is not None
     if heard.full.is_set() and why is End.LEFT:  # its last words were the ones too many
@@ -118,12 +126,16 @@ async def _until_over(heard: _Listening, seconds: float) -> End:
     return End.SAID_TOO_MUCH if heard.full.is_set() else End.TOOK_TOO_LONG
 
 
-async def _end(transport: asyncio.SubprocessTransport, heard: _Listening) -> None:
+async def _end(transport: asyncio.SubprocessTransport, heard: _Listening, held: Leash) -> None:
     """Asked first, then made to; also what it left running behind itself."""
     if not heard.left.is_set():
         _signal(transport.get_pid(), signal.SIGTERM)
         await _within(_GRACE_S, heard.left)
-    _signal(transport.get_pid(), signal.SIGKILL)
+    held.let_go()  # the reaper ends what is left
+    await _within(_REAPING_S, heard.left)
+    _signal(
+        transport.get_pid(), signal.SIGKILL
+    )  # where there is no reaping, the group is all there is
     await heard.left.wait()
     await _within(_LAST_WORDS_S, heard.closed)
     transport.close()

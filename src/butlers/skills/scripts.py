@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from butlers.config.leftovers import temporary_folder
 from butlers.domain.errors import (
     SkillInterpreterMissing,
     SkillScriptError,
@@ -203,11 +204,7 @@ def secrets_of(skill: Skill, variables: Mapping[str, str]) -> Iterator[str]:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    with (
-        telling(Path(tempfile.gettempdir())),
-        tempfile.TemporaryDirectory(prefix="butlers-script-", ignore_cleanup_errors=True) as made,
-    ):
-        scratch = Path(made).resolve()
+    with telling(Path(tempfile.gettempdir())), temporary_folder("butlers-script-") as scratch:
         for name in ("home", "tmp", "pack"):
             (scratch / name).mkdir()
         yield scratch

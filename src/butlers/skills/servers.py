@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from butlers.domain.errors import SkillInterpreterMissing
+from butlers.domain.leash import by_stdin
 from butlers.domain.session import Access
 from butlers.skills import walls
 from butlers.skills.scripts import (
@@ -46,7 +47,7 @@ def prepared(
         argv = (_program(server, runner.search_path), *server.args)
         walled = walls.around(argv, copy, scratch, runner.home.resolve())
         env = environment(runner.search_path, scratch, Access.SEALED) | given
-        yield Launch((*_bare(), *walled), env, copy)
+        yield Launch((*_bare(), *by_stdin(walled)), env, copy)
 
 
 def _program(server: McpServer, search_path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -348,6 +349,58 @@ async def test_a_deadline_ends_the_session_and_all_it_started(
     assert len(heard.events) == 1  # it was begun, and not begun again
     homes = [one.environ().get("HOME", "") for one in psutil.Process().children(recursive=True)]
     assert not any("/bp-" in home for home in homes)
+
+
+@pytest.mark.parametrize("handler", ["a coroutine", "a function"])
+async def test_a_tool_that_never_ends_is_given_up_at_the_deadline(
+    adapt: Adapt, model: FakeModel, handler: str
+) -> None:
+    begun, cancelled, stays = asyncio.Event(), asyncio.Event(), threading.Event()
+
+    async def hang(params: LintParams, *, context: ToolContext) -> ToolResult[None]:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        raise AssertionError
+
+    def block(params: LintParams, *, context: ToolContext) -> ToolResult[None]:
+        stays.wait()
+        return ToolResult("too late")
+
+    handle = hang if handler == "a coroutine" else block
+    tool = Tool[LintParams, None](name="hang", description="Hangs.", handler=handle)
+    section = MarkdownSection(title="A", key="a", template="x", tools=[tool])
+    model.script = [Use(Call("hang", {"paths": []})), Say("ok")]
+    session = Heard().session
+    deadline = session.now() + timedelta(seconds=8)
+    try:
+        with pytest.raises(DeadlineExceeded):
+            await adapt().evaluate_async(
+                a_prompt(sections=(section,)), session=session, deadline=deadline
+            )
+        if handle is hang:
+            assert begun.is_set()
+            await until("it to be cancelled", cancelled.is_set)
+    finally:
+        stays.set()
+
+
+async def test_a_handler_that_gives_no_result_is_a_tool_that_failed(
+    adapt: Adapt, model: FakeModel
+) -> None:
+    def forget(params: LintParams, *, context: ToolContext) -> ToolResult[None]:
+        return None  # type: ignore[return-value]
+
+    tool = Tool[LintParams, None](name="forget", description="Forgets.", handler=forget)
+    section = MarkdownSection(title="A", key="a", template="x", tools=[tool])
+    heard = Heard().on(ToolInvoked)
+    model.script = [Use(Call("forget", {"paths": []})), Say("ok")]
+    await adapt().evaluate_async(a_prompt(sections=(section,)), session=heard.session)
+    (told,) = model.turns[-1].results
+    assert "gave a NoneType, and no ToolResult" in told
+    assert [event.success for event in heard.events] == [False]
 
 
 async def test_a_deadline_that_is_over_starts_nothing(adapt: Adapt, model: FakeModel) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +27,7 @@ from butlers.skills import walls
 from butlers.skills.process import Limits
 from butlers.skills.reader import read_skill
 from butlers.skills.scripts import Call, Pack, ScriptRunner
+from integration.daemon.house import until
 from support import npm
 from support.scripts import Scripts, living
 from support.skills import write_files, write_skill_md
@@ -458,3 +460,46 @@ async def test_the_access_level_is_told(scripts: Scripts) -> None:
     pack = scripts.pack({"scripts/a.sh": 'echo "$BUTLERS_ACCESS"\n'})
     for access in Access:
         assert (await scripts.run(pack, "a", access=access)).result == str(access)
+
+
+RUNNER = """
+import asyncio, sys
+from pathlib import Path
+from butlers.skills import walls
+from butlers.skills.reader import read_skill
+from butlers.skills.scripts import Call, Pack, ScriptRunner
+folder, work = Path(sys.argv[1]), Path(sys.argv[2])
+if sys.argv[3] == "without":
+    walls.standing = lambda: None
+pack = Pack(folder, read_skill(folder).skill)
+asyncio.run(ScriptRunner(work / "home").run(pack, Call("stays", {}, work)))
+"""
+
+
+@pytest.mark.parametrize("way", ["with walls", "without"])
+async def test_when_we_are_killed_nothing_of_a_script_is_left(
+    scripts: Scripts, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    mark = f"3600.{secrets.randbelow(10**9)}"
+    stays = f"setsid sleep {mark} &\ntouch begun\nsleep {mark}\n"
+    pack = scripts.pack({"scripts/stays.sh": stays, "scripts/echo.py": ECHO_PY})
+    work = scripts.work
+    words = [sys.executable, "-c", RUNNER, str(pack.folder), str(work), way]
+    runner = await asyncio.create_subprocess_exec(*words)
+    try:
+        await until("it to have begun", lambda: (work / "begun").exists())
+        await until("both to sleep", lambda: len(living(mark)) >= 2)
+        runner.kill()
+        await runner.wait()
+        await until("all of it to be gone", lambda: not living(mark))
+    finally:
+        if runner.returncode is None:
+            runner.kill()
+            await runner.wait()
+    assert list(temporary.glob("butlers-script-*"))
+    await scripts.run(pack, "echo", {})
+    assert list(temporary.iterdir()) == [], "the next run clears what the dead one left"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -31,3 +35,40 @@ async def test_a_task_that_loses_a_cancellation_ends_too(monkeypatch: pytest.Mon
 
 async def test_nothing_to_end_is_no_error() -> None:
     await tasks.end()
+
+
+# -- a thread of its own ---------------------------------------------------------------------------
+
+
+async def test_work_in_a_thread_gives_its_result_and_its_error() -> None:
+    place: contextvars.ContextVar[str] = contextvars.ContextVar("place")
+    place.set("here")
+    assert await tasks.in_thread(place.get) == "here"
+    assert await tasks.in_thread(threading.get_ident) != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        await tasks.in_thread(lambda: 1 // 0)
+
+
+@pytest.mark.parametrize("wrong", [StopIteration, SystemExit, KeyboardInterrupt])
+async def test_what_a_task_could_not_raise_is_an_error_all_the_same(
+    wrong: type[BaseException],
+) -> None:
+    def work() -> None:
+        raise wrong("no")
+
+    with pytest.raises(RuntimeError, match=wrong.__name__):
+        await tasks.in_thread(work)
+
+
+def test_work_that_never_ends_keeps_nobody_waiting() -> None:
+    """The process below would hang for ever otherwise."""
+    program = (
+        "import asyncio, threading\n"
+        "from butlers.domain.tasks import in_thread\n"
+        "async def main():\n"
+        "    task = asyncio.create_task(in_thread(threading.Event().wait))\n"
+        "    await asyncio.sleep(0)\n"
+        "    task.cancel()\n"
+        "asyncio.run(main())\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

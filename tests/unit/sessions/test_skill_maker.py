@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from butlers.domain import tasks
+from butlers.sessions import skill_maker
 from butlers.sessions.skill_maker import CREATED, INVALID, Made, SkillMaker
 from butlers.skills.making import Draft
 from butlers.skills.registry import SkillRegistry
@@ -71,6 +73,45 @@ async def test_who_can_not_be_told_does_not_end_it(shelf: Shelf) -> None:
     for _time in range(2):
         await maker.tell_owed()
     assert told == ["a-skill@1.0.0", "c-skill@1.0.0", "d-skill@1.0.0"]
+
+
+async def test_one_that_can_not_be_told_keeps_no_other_from_it(shelf: Shelf) -> None:
+    told: list[Made] = []
+
+    async def tell_owner(draft: Made) -> None:
+        if draft.label.startswith("a-"):
+            raise ValueError("no such words")
+        told.append(draft)
+
+    write(shelf, "a-skill", id="a-skill")
+    write(shelf, "b-skill", id="b-skill", description="Ends \0 early.")
+    write(shelf, "c-skill", id="c-skill")
+    maker = SkillMaker(shelf, tell_owner)
+    await maker.take_all()
+    assert [draft.label for draft in told] == ["b-skill@1.0.0", "c-skill@1.0.0"]
+    assert "\0" not in told[0].description, "no text of ours can hold it"
+
+
+async def test_without_a_folder_what_a_tool_made_is_told_again_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(skill_maker, "LOOKS_UP_MS", 10)
+    shelf = Shelf(SkillRegistry(tmp_path / "home"), "mine", tmp_path / "mine")
+    told: list[str] = []
+    away = True
+
+    async def tell_owner(draft: Made) -> None:
+        if away:
+            raise ConnectionResetError("the database is away")
+        told.append(draft.label)
+
+    maker = SkillMaker(shelf, tell_owner)
+    running = asyncio.create_task(maker.run())
+    await asyncio.sleep(0)
+    await maker.create(Draft("d-skill", "Does it.", "# How"))
+    away = False
+    await until("it to be told", lambda: told == ["d-skill@1.0.0"] or None)
+    await tasks.end(running)
 
 
 async def test_a_folder_that_nobody_foresaw_is_told_and_the_next_one_taken(shelf: Shelf) -> None:

@@ -1,13 +1,16 @@
-"""The reaper: the parent of a session's process, which sees to it that nothing outlives the session.
+"""The reaper: the parent of what we run, a session's CLI or a skill's script, so that nothing outlives it.
 
 The CLIs run their shell commands in sessions of their own, so that ending a process group does not reach
-them, and a daemon that is killed with SIGKILL reaches nothing at all. So each session is started by a small
-process that every descendant falls back to, however it was detached, and that is held by a leash: a socket
-whose other end only the daemon has. When the session's process leaves, or the leash is let go (by choice, or
+them, and a daemon that is killed with SIGKILL reaches nothing at all. So each is started by a small process
+that every descendant falls back to, however it was detached, and that is held by a leash: a socket whose
+other end only the daemon has. When the one that it started leaves, or the leash is let go (by choice, or
 because the daemon is gone), the reaper ends all that is left below it, and then itself, as its child did.
 
-This file is run as a program by ``process.run``, with the standard library alone, and of that only what is
-imported at once: every session waits for it.
+Where others start it for us and pass no socket, its stdin is the leash: that belongs to its child, so nothing
+is read from it, and that its writer is gone is seen all the same. The child then has a moment to leave.
+
+This file is run as a program, with the standard library alone, and of that only what is imported at once:
+every session waits for it. ``leash`` is the other side.
 """
 
 from __future__ import annotations
@@ -29,17 +32,25 @@ PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
 PROC = "/proc"
 SIZE = 8  # bytes that say how many follow
+BY_STDIN = "-"  # in the place of the leash's number
+FAREWELL_MS = 2_000
 
 
 def main() -> None:
-    leash = int(sys.argv[1])
-    os.set_inheritable(leash, False)
-    argv, env, cwd = _receive(leash)
+    if sys.argv[1] == BY_STDIN:
+        leash = os.dup(0)
+        argv, env, cwd = tuple(sys.argv[2:]), dict(os.environ), os.getcwd()
+        events, farewell_ms = 0, FAREWELL_MS  # that it has ended is told unasked
+    else:
+        leash = int(sys.argv[1])
+        os.set_inheritable(leash, False)
+        argv, env, cwd = _receive(leash)
+        events, farewell_ms = select.POLLIN, 0
     _adopt()
     woken = _wake_on_signals()
     child = _start(argv, env, cwd, leash)
     _let_go_of_streams()
-    status = _watch(child, leash, woken)
+    status = _watch(child, leash, woken, events, farewell_ms)
     if os.path.isdir(PROC):
         _end_all()
     elif status is None:  # the daemon may be gone: the group is all that can be reached here
@@ -80,7 +91,7 @@ def _adopt() -> None:
 def _wake_on_signals() -> int:
     """A descriptor that is readable when a child has ended.
 
-    SIGTERM is for the session, which shares the group; its handler is dropped when the child is started,
+    SIGTERM is for the child, which shares the group; its handler is dropped when the child is started,
     which an ignored signal would not be.
     """
     reading, writing = os.pipe()
@@ -101,31 +112,34 @@ def _start(argv: tuple[str, ...], env: dict[str, str], cwd: str, leash: int) -> 
         os.chdir(cwd)
         os.execvpe(argv[0], argv, env)
     except (OSError, ValueError) as error:
-        os.write(leash, f"{argv[0]} could not be started: {error}".encode("utf-8", "replace"))
+        said = f"{argv[0]} could not be started: {error}".encode("utf-8", "replace")
+        os.write(2 if sys.argv[1] == BY_STDIN else leash, said)
     finally:
         os._exit(NOT_STARTED)
 
 
 def _let_go_of_streams() -> None:
-    """They are the session's: their end must be seen when it closes them."""
+    """They are the child's: their end must be seen when it closes them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
 
 
-def _watch(child: int, leash: int, woken: int) -> int | None:
-    """The wait status of the session's process, or None when the leash was let go first."""
+def _watch(child: int, leash: int, woken: int, events: int, farewell_ms: int) -> int | None:
+    """The wait status of the child, or None when the leash was let go first and it has not left since."""
     poll = select.poll()
-    poll.register(leash, select.POLLIN)
+    poll.register(leash, events)
     poll.register(woken, select.POLLIN)
-    while True:
-        ready = {number for number, _ in poll.poll()}
+    patience_ms = None
+    while ready := {number for number, _ in poll.poll(patience_ms)}:
         if woken in ready:
             _forget(woken)
             if (status := _collect(child)) is not None:
                 return status
         if leash in ready:
-            return None
+            poll.unregister(leash)
+            patience_ms = farewell_ms
+    return None
 
 
 def _forget(woken: int) -> None:
@@ -186,7 +200,7 @@ def _parent(process: str) -> int | None:
 
 
 def _leave(status: int | None) -> None:
-    """As the session's process did, signal for signal."""
+    """As the child did, signal for signal."""
     number = signal.SIGKILL if status is None else os.WTERMSIG(status)
     if status is not None and os.WIFEXITED(status):
         os._exit(os.WEXITSTATUS(status))

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from butlers.runtimes import reaper
+from butlers.domain import reaper
+from butlers.domain.leash import by_stdin
 from support.fleet import wait_for
 
 DAEMON = """
@@ -138,3 +139,55 @@ def test_a_crowd_that_keeps_growing_is_ended(tmp_path: Path) -> None:
         ours.close()
         process.wait()
         assert all(gone(one.pid) for one in below)
+
+
+# -- held by its stdin -----------------------------------------------------------------------------
+
+HOLDER = """
+import subprocess, sys, time
+from butlers.domain.leash import by_stdin
+subprocess.Popen(by_stdin(("/bin/sh", "-c", sys.argv[1])), stdin=subprocess.PIPE, cwd=sys.argv[2])
+time.sleep(3600)
+"""
+
+
+def by_its_stdin(program: str, folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        by_stdin(("/bin/sh", "-c", program)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=folder,
+        start_new_session=True,
+    )
+
+
+def test_its_stdin_is_its_childs(tmp_path: Path) -> None:
+    process = by_its_stdin("cat; exit 5", tmp_path)
+    assert process.communicate(b"x" * 200_000)[0] == b"x" * 200_000
+    assert process.returncode == 5, "whoever leaves at the end of it is not ended"
+
+
+def test_who_ignores_the_end_of_stdin_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    process = by_its_stdin(f"exec < /dev/null; {DETACHED}", tmp_path)
+    session = noted(tmp_path, "first", "second", "third")
+    assert process.communicate()[0] == b""
+    assert process.returncode == -signal.SIGKILL
+    assert all(gone(one) for one in session)
+
+
+def test_who_held_it_by_stdin_and_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, DETACHED, str(tmp_path)])
+    try:
+        session = noted(tmp_path, "first", "second", "third")
+        holder.kill()
+        holder.wait()
+        wait_for("all to be gone", lambda: all(gone(one) for one in session))
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_what_can_not_be_started_by_stdin_says_so() -> None:
+    done = subprocess.run(by_stdin(("/nowhere/at-all",)), capture_output=True, check=False)
+    assert done.returncode == reaper.NOT_STARTED
+    assert b"/nowhere/at-all could not be started" in done.stderr

@@ -1,4 +1,4 @@
-"""What a killed process left of its sessions: a folder whose lock is free, and whoever still lives in it."""
+"""What a killed process left: a folder whose lock is free, and whoever still lives in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import fcntl
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
@@ -15,6 +17,33 @@ import structlog
 log = structlog.get_logger()
 
 _PROCESSES = Path("/proc")
+_MARK = ".butlers"  # else it may be the folder of some other program
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A private one that is gone afterwards, and before it those of its kind that killed processes left."""
+    _sweep(Path(tempfile.gettempdir()), prefix)
+    folder = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
+    lock = try_lock(folder)
+    try:
+        # Not before it is locked: from here on a free lock means a dead owner.
+        (folder / _MARK).touch()
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _sweep(around: Path, prefix: str) -> None:
+    for left in around.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            if left.lstat().st_uid != os.getuid() or not (left / _MARK).is_file():
+                continue
+            if (lock := try_lock(left)) is not None:
+                clear(left.resolve())
+                os.close(lock)
 
 
 def try_lock(folder: Path) -> int | None:
