@@ -22,6 +22,7 @@ class Cli:
     environment: Callable[[str], Mapping[str, str]]  # what points it to a model at that URL
     plant: Mapping[str, str]  # for its cwd and its home: a server at @URL, a hook that makes @MARK
     run: Callable[[str], Call]  # its own tool that runs a command
+    read: Callable[[Path], Call]  # and the one that reads a file
     no_key: str  # the variable without which it has no credential
 
 
@@ -46,6 +47,7 @@ CLAUDE = Cli(
     claude_environment,
     CLAUDE_PLANT,
     run=lambda command: Call("Bash", {"command": command}),
+    read=lambda file: Call("Read", {"file_path": str(file)}),
     no_key="ANTHROPIC_API_KEY",
 )
 
@@ -72,6 +74,7 @@ CODEX = Cli(
     codex_environment,
     CODEX_PLANT,
     run=lambda command: Call("exec_command", {"cmd": command}),
+    read=lambda file: Call("exec_command", {"cmd": f"cat {file}"}),
     no_key="OPENAI_API_KEY",
 )
 
@@ -99,6 +102,7 @@ GEMINI = Cli(
     gemini_environment,
     GEMINI_PLANT,
     run=lambda command: Call("run_shell_command", {"command": command}),
+    read=lambda file: Call("read_file", {"file_path": str(file)}),
     no_key="GEMINI_API_KEY",
 )
 

@@ -43,6 +43,15 @@ three empty lines above, a tab\t, a zero-width\u200b, Grüße 🎩, and a line e
 
 """
 
+INSTRUCTIONS = (
+    "CLAUDE.md",
+    "CLAUDE.local.md",
+    ".claude/CLAUDE.md",
+    "AGENTS.md",
+    "AGENTS.override.md",
+    "GEMINI.md",
+)
+
 
 def error(status: int, kind: str) -> Fail:
     """An API's error, with what each vendor's client looks for."""
@@ -460,15 +469,32 @@ async def test_foreign_servers_and_hooks_are_not_loaded(
     assert not any("foreign" in name for turn in bench.model.turns for name in turn.offered)
 
 
-async def test_instruction_files_are_not_read_by_the_cli(bench: Bench) -> None:
-    """The butler's CLAUDE.md is the system prompt already; nothing of these may come a second time."""
-    for folder in (bench.cwd, bench.cwd.parent, bench.private / "home"):
-        for name in ("CLAUDE.md", "AGENTS.md", "GEMINI.md", "CLAUDE.local.md", ".claude/CLAUDE.md"):
+@pytest.mark.parametrize("access", list(Access))
+async def test_instruction_files_are_not_read_by_the_cli(
+    bench: Bench, tmp_path: Path, access: Access
+) -> None:
+    """The butler's CLAUDE.md is the system prompt already; nothing of these may come a second time. Planted
+    where CLIs look: from where they stand up to the root of a checkout, and beside a file that is read."""
+    if not bench.adapter.holds(access):
+        return  # such a session is sealed: asked above
+    notes = bench.cwd / "notes"
+    plain = notes / "plain.txt"
+    outer, bench.private = bench.private, bench.private / "session"
+    for root in (tmp_path, outer):
+        (root / ".git").mkdir()
+    for folder in (notes, bench.cwd, tmp_path, outer, bench.private / "home"):
+        for name in INSTRUCTIONS:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text("The word is PERIWINKLE.\n")
+    plain.write_text("It is plain.\n")
+    bench.grants = Grants(access, (bench.cwd,), (bench.cwd / "AGENTS.md",))
+    if access is not Access.SEALED:
+        bench.model.script = [Use(bench.cli.read(plain)), Say("I have read it.")]
     result = await bench.invoke()
-    assert result.outcome is Outcome.OK
+    assert (result.outcome, result.error) == (Outcome.OK, None)
     assert bench.model.turns
+    if access is not Access.SEALED:
+        assert "It is plain." in bench.model.turns[-1].text
     assert not any("PERIWINKLE" in turn.text for turn in bench.model.turns)
 
 

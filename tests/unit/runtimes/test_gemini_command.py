@@ -251,23 +251,21 @@ def test_a_script_that_is_a_link_out_is_not_granted(workspace: Workspace, tmp_pa
 
 
 @pytest.mark.parametrize("access", [Access.WORKSPACE, Access.FULL])
-@pytest.mark.parametrize("name", [".gemini", "GEMINI.md"])
-def test_where_the_folder_speaks_to_the_cli_it_stands_beside_it(
-    workspace: Workspace, access: Access, name: str
+def test_where_the_folder_has_settings_for_the_cli_it_stands_beside_it(
+    workspace: Workspace, access: Access
 ) -> None:
     """Settings of the folder would stand above ours, and their hooks would run."""
-    (workspace.cwd / name).mkdir()
+    (workspace.cwd / ".gemini").mkdir()
     command = compose(workspace, Grants(access, (workspace.cwd,)))
     assert command.cwd == workspace.private / "empty"
     assert after(command, "--include-directories") == str(workspace.cwd)
 
 
-@pytest.mark.parametrize("name", [".gemini", "GEMINI.md"])
-def test_that_it_stands_elsewhere_is_said(tmp_path: Path, name: str) -> None:
+def test_that_it_stands_elsewhere_is_said(tmp_path: Path) -> None:
     adapter = GeminiAdapter(Path("gemini"))
     assert adapter.withholds(Access.WORKSPACE, tmp_path) is None
-    (tmp_path / name).mkdir()
+    (tmp_path / ".gemini").mkdir()
     said = adapter.withholds(Access.WORKSPACE, tmp_path)
-    assert said == f"gemini does not stand in its folder, where {name} would be obeyed"
+    assert said == "gemini does not stand in its folder, where .gemini would be obeyed"
     assert adapter.withholds(Access.FULL, tmp_path) == said
     assert adapter.withholds(Access.SEALED, tmp_path) is None, "a sealed one never does"

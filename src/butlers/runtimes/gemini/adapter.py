@@ -9,7 +9,7 @@ from types import MappingProxyType
 from butlers.domain.session import Access
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import CliRuntime, Transcript
-from butlers.runtimes.gemini.command import alias, compose, words_for_it
+from butlers.runtimes.gemini.command import ITS_OWN, alias, compose, has_settings
 from butlers.runtimes.gemini.transcript import GeminiTranscript
 from butlers.runtimes.process import Command
 
@@ -20,10 +20,9 @@ class GeminiAdapter(CliRuntime):
     added = MappingProxyType({Access.SEALED: 4_800, Access.WORKSPACE: 12_000, Access.FULL: 30_000})
 
     def withholds(self, access: Access, directory: Path) -> str | None:
-        found = words_for_it(directory)
-        if access is Access.SEALED or not found:
+        if access is Access.SEALED or not has_settings(directory):
             return None
-        return f"{self.name} does not stand in its folder, where {found[0]} would be obeyed"
+        return f"{self.name} does not stand in its folder, where {ITS_OWN} would be obeyed"
 
     def command(
         self,

@@ -18,7 +18,7 @@ MODEL = "gemini-2.5-flash"  # unnamed, the CLI asks a model which one to take
 SKILLS_LISTED = "${AgentSkills}"  # in place of it the CLI lists the skills that it found
 ATTEMPTS = 2  # its own patience is ten, over minutes
 
-ITS_OWN = (".gemini", "GEMINI.md")  # what it reads where it stands, and obeys
+ITS_OWN = ".gemini"  # settings that it reads where it stands, and obeys
 
 
 def compose(
@@ -84,18 +84,18 @@ def _beside(terms: Terms, folders: tuple[Path, ...]) -> tuple[str, ...]:
 
 def _cwd(terms: Terms) -> Path:
     """Where it stands. A sealed session stands in an empty folder: whatever its policy says, the CLI puts a
-    file into the prompt that names it as ``@file``. So does any session whose butler's folder has words for
-    the CLI itself: it would run the hooks of settings that it finds where it stands, above our own."""
+    file into the prompt that names it as ``@file``. So does any session whose butler's folder has settings
+    for the CLI itself: it would run their hooks, above our own."""
     cwd = terms.workspace.cwd
-    if terms.grants.access is not Access.SEALED and not words_for_it(cwd):
+    if terms.grants.access is not Access.SEALED and not has_settings(cwd):
         return cwd
     empty = terms.workspace.private / "empty"
     empty.mkdir(mode=0o700, exist_ok=True)
     return empty
 
 
-def words_for_it(directory: Path) -> list[str]:
-    return [name for name in ITS_OWN if (directory / name).exists()]
+def has_settings(directory: Path) -> bool:
+    return (directory / ITS_OWN).exists()
 
 
 def _settings(name: str, server: McpServer, terms: Terms) -> dict[str, Any]:

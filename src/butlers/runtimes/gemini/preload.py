@@ -10,6 +10,10 @@ And it leaves as soon as it has said its last word, and drops what of it no long
 a long prompt or a long result its end would be lost. So it has to wait until what it says is heard.
 
 And what it runs would have the session's token in its environment.
+
+And it puts each GEMINI.md from its folders up to the root of a checkout into the session's first message, and
+those beside a file that it reads. The setting that names such files adds a name and takes none away, so to
+its search for them there is no such file; a tool that is asked for one by its name finds it.
 """
 
 from __future__ import annotations
@@ -24,16 +28,26 @@ from butlers.runtimes.base import MCP_SERVERS
 from butlers.runtimes.cli import write_private
 
 DELIVERED = "butlers.system_prompt_delivered"
+INSTRUCTIONS = "GEMINI.md"
 
 _PROGRAM = """\
 const fs = require("fs");
-const { words, mark, delivered, options, servers } = @GIVEN;
+const path = require("path");
+const { words, mark, delivered, options, servers, instructions } = @GIVEN;
 
 for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
 
 // What it runs has neither this program nor the session's token.
 delete process.env[servers];
 if (options) process.env.NODE_OPTIONS = options; else delete process.env.NODE_OPTIONS;
+
+const look = fs.promises.access;
+fs.promises.access = async (file, mode, ...more) => {
+  if (mode === fs.constants.R_OK && path.basename(String(file)) === instructions)
+    throw Object.assign(new Error(`ENOENT: no such file, access '${file}'`), { code: "ENOENT" });
+  return look(file, mode, ...more);
+};
+require("module").syncBuiltinESMExports();
 
 const whole = JSON.stringify(fs.readFileSync(words, "utf8")).slice(1, -1);
 const ask = globalThis.fetch;
@@ -64,6 +78,7 @@ class Preload:
             "delivered": DELIVERED,
             "options": options,
             "servers": MCP_SERVERS,
+            "instructions": INSTRUCTIONS,
         }
         program = write_private(home / "preload.cjs", _PROGRAM.replace("@GIVEN", json.dumps(given)))
         return cls(mark, f"{options} --require={json.dumps(str(program))}".strip())
