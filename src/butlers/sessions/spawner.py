@@ -308,8 +308,8 @@ class Spawner:
         started: float,
     ) -> None:
         seconds = time.monotonic() - started
-        if result.outcome in REFUSED and result.usage.input_tokens is None:
-            result = replace(result, usage=NOTHING)  # it was sent away before it could use any
+        if _sent_away_at_once(result):
+            result = replace(result, usage=NOTHING)
         cost = self._cost(plan, result)
         span.ended(result, seconds, None if cost is None else float(cost))
         duration_ms = round(seconds * 1000)
@@ -357,6 +357,12 @@ class Spawner:
 def limits_of(total_s: float) -> Limits:
     """A session that may take an hour may also be silent for longer than one of minutes."""
     return Limits(silence_s=max(Limits().silence_s, total_s / 2), total_s=total_s)
+
+
+def _sent_away_at_once(result: SessionResult) -> bool:
+    """Before it could use any tokens. One that had said or done something used some, and may not tell."""
+    began = result.text or result.tool_calls or result.usage.input_tokens is not None
+    return result.outcome in REFUSED and not began
 
 
 def _unreached(result: SessionResult) -> SessionResult:

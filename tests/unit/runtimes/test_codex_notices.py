@@ -110,6 +110,12 @@ def test_a_turn_that_failed(error: Any, outcome: Outcome) -> None:
     result = read(notice("error", error=error, willRetry=False), failed)
     assert result.outcome is outcome
     assert result.error
+    assert result.usage == Usage()
+
+
+def test_a_turn_that_failed_has_used_what_was_told_before() -> None:
+    failed = notice("turn/completed", turn={"status": "failed", "error": {"message": "429"}})
+    assert read(STARTED, COMPLETED, USED, failed).usage == Usage(2000, 50, 400)
 
 
 _words = st.sampled_from(

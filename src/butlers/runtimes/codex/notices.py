@@ -42,7 +42,7 @@ class Notices:
         if turn.get("status") == "completed":
             return {"type": "turn.completed", "usage": self._usage}
         message = _complaint(turn.get("error")) or INTERRUPTED
-        return {"type": "turn.failed", "error": {"message": message}}
+        return {"type": "turn.failed", "error": {"message": message}, "usage": self._usage}
 
 
 def _item(method: str, item: Mapping[str, Any]) -> Event | None:

@@ -41,7 +41,8 @@ class CodexTranscript:
         elif kind == "turn.completed":
             self._completed = True
             self._usage = _usage(mapping(event.get("usage")))
-        elif kind == "turn.failed":
+        elif kind == "turn.failed":  # only its app server then knows what was used
+            self._usage = _usage(mapping(event.get("usage")))
             self._failed = text(mapping(event.get("error")).get("message")) or self._complaint
         return self._completed or self._failed is not None
 

@@ -1,0 +1,52 @@
+"""What a session took before its model sent it away is counted, as far as its CLI tells it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from butlers.domain.session import Outcome
+from butlers.store.sessions import spent_since
+from integration.runtimes.clis import CODEX, Cli
+from integration.runtimes.place import OpenPlace, Place
+from support.fake_model import Fail, Use
+from support.fake_model.turn import INPUT, OUTPUT
+
+LIMITED = {"type": "rate_limit_error", "message": "Too many.", "code": 429}
+TOO_MANY = Fail(429, {"type": "error", "error": LIMITED})
+
+
+async def spent(place: Place) -> int:
+    async with place.house.butler.database.transaction() as connection:
+        return (await spent_since(connection, datetime(2000, 1, 1, tzinfo=UTC))).tokens
+
+
+async def test_who_thought_and_was_then_sent_away_has_used_something(
+    open_place: OpenPlace, cli: Cli
+) -> None:
+    async with open_place(cli) as place:
+        place.model.script = [Use("write", text="milk"), TOO_MANY]
+        result = await place.run()
+        assert result.outcome is Outcome.RATE_LIMITED
+        assert await spent(place) >= INPUT + OUTPUT
+
+
+async def test_who_was_sent_away_at_once_has_used_nothing(open_place: OpenPlace, cli: Cli) -> None:
+    async with open_place(cli) as place:
+        place.model.script = [TOO_MANY]
+        result = await place.run()
+        assert result.outcome is Outcome.RATE_LIMITED
+        assert await spent(place) == 0
+
+
+@pytest.mark.parametrize("cli", [CODEX], indirect=True, ids=["codex"])
+async def test_one_that_waited_tells_what_it_used_before_it_failed(
+    open_place: OpenPlace, cli: Cli
+) -> None:
+    async with open_place(cli, "warm = 1\n") as place:
+        await place.ready()
+        place.model.script = [Use("write", text="milk"), TOO_MANY]
+        result = await place.run()
+        assert result.outcome is Outcome.RATE_LIMITED
+        assert await spent(place) == INPUT + OUTPUT
