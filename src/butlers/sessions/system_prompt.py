@@ -7,7 +7,7 @@ Two kinds of reference, and one expansion for both: ``<!-- @include path -->`` i
 ``@path`` is the CLIs' own, which they do not resolve in a prompt that is handed to them. A path is relative
 to the file that names it and stays within the butler's own folder or the ``shared`` one beside it: one
 butler does not read another's notes. What can not be put in place is left as it was written, and said in
-the log.
+the log. What a session noted is never a reference: below the notes line of AGENTS.md all is as it stands.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import structlog
 
+from butlers.config.working_copy import NOTES_FILE, NOTES_LINE
 from butlers.sessions.skill_prompt import with_skills
 
 log = structlog.get_logger()
@@ -61,14 +62,16 @@ class _Expansion:
     def expand(self, path: Path, text: str) -> str:
         self._open.append(path.resolve())
         parts, fence = [], None
-        for line in text.splitlines(keepends=True):
+        lines = text.splitlines(keepends=True)
+        noted = _first_note(path, lines)
+        for line in lines[:noted]:
             mark = _FENCE.match(line)
             if mark and (fence is None or mark[1].startswith(fence)):
                 fence = None if fence else mark[1]
             # In a block of code nothing is a reference.
             parts.append(line if fence or mark else self._line(line, path.parent))
         self._open.pop()
-        return "".join(parts)
+        return "".join([*parts, *lines[noted:]])
 
     def _line(self, line: str, folder: Path) -> str:
         if found := _REFERENCE.fullmatch(line):
@@ -102,6 +105,14 @@ class _Expansion:
         if self._left <= 0:
             return _Refused("the prompt is long enough")
         return path
+
+
+def _first_note(path: Path, lines: list[str]) -> int:
+    """Where the sessions' own notes begin; the end where there are none."""
+    if path.name != NOTES_FILE:
+        return len(lines)
+    own = (number for number, line in enumerate(lines) if line.rstrip().encode() == NOTES_LINE)
+    return next(own, len(lines))
 
 
 class _Refused(str):

@@ -166,3 +166,20 @@ def test_what_modules_remember_comes_after_a_blank_line_and_nothing_else(folder:
     assert read_system_prompt(folder, "health", "# Memory\n- likes tea") == (
         "You are Health.\n\n# Memory\n- likes tea"
     )
+
+
+def test_what_was_noted_is_no_reference(folder: Path) -> None:
+    """A session wrote it: a line that names a file would bring that file to every session after it."""
+    noted = "# Notes to self\r\n@butler.toml\n<!-- @include butler.toml -->\n```\n@butler.toml\n"
+    write(folder / "butler.toml", "PERIWINKLE")
+    write(folder.parent / "shared" / "AGENTS.md", "All of us.\n")
+    write(folder / "AGENTS.md", f"@../shared/AGENTS.md\n{noted}")
+    write(folder / "CLAUDE.md", "@AGENTS.md\nThat was it: <!-- @include butler.toml -->\n")
+    prompt = read_system_prompt(folder, "health")
+    assert prompt == f"All of us.\n{noted}That was it: PERIWINKLE\n"
+
+
+def test_a_line_like_the_notes_line_in_a_file_that_no_session_writes(folder: Path) -> None:
+    write(folder / "AGENTS.md", "likes tea\n")
+    write(folder / "CLAUDE.md", "# Notes to self\n@AGENTS.md\n")
+    assert read_system_prompt(folder, "health") == "# Notes to self\nlikes tea\n"
