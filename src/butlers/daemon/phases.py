@@ -23,6 +23,7 @@ from butlers.daemon.endpoint import Endpoint
 from butlers.daemon.heartbeat import Heartbeat
 from butlers.daemon.http_door import HttpDoor, keep_webhooks_known
 from butlers.daemon.janitor import Janitor
+from butlers.daemon.owner import tell_owner
 from butlers.daemon.runtime import choose_runtime, require_credential
 from butlers.daemon.skills import open_skills, with_skill_tools
 from butlers.daemon.transport import DualTransport
@@ -41,6 +42,7 @@ from butlers.sessions.blank import BlankShare
 from butlers.sessions.budget import Budget
 from butlers.sessions.environment import SessionEnvironment
 from butlers.sessions.guard import SessionGuard
+from butlers.sessions.notes import Notes
 from butlers.sessions.pool import Recipe, waiting_slots
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.spawner import Means, Spawner
@@ -220,6 +222,7 @@ async def create_spawner(butler: Butler) -> None:
         warm=butler.warm,
         blank=butler.blank,
         skills=butler.skills,
+        notes=Notes(butler.home, config.name, partial(tell_owner, butler)),
         context=butler.modules.session_context,
         offered_bytes=partial(work.offered_bytes, butler),
     )

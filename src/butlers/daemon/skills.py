@@ -9,9 +9,7 @@ from uuid import UUID, uuid5
 
 from butlers.config.known_butlers import remember_butler
 from butlers.config.packs import packs_named
-from butlers.domain.delivery import DeliveryRequest, Intent
-from butlers.routing.notify import queue_delivery
-from butlers.scheduling.post import OWNER
+from butlers.daemon.owner import tell_owner
 from butlers.sessions.skill_maker import Made, SkillMaker
 from butlers.sessions.skills import ButlerSkills
 from butlers.skills.builtin import tools_of
@@ -41,7 +39,7 @@ async def open_skills(butler: Butler) -> ButlerSkills:
     skills = ButlerSkills(
         config,
         shelf,
-        SkillMaker(shelf, partial(_tell_owner, butler)),
+        SkillMaker(shelf, partial(_tell_of_draft, butler)),
         butler.credentials,
         ScriptRunner(butler.home, butler.settings.environ.get("PATH") or PATH),
         lambda *lent: butler.guard.lend(*lent),  # there is a guard once there are sessions
@@ -59,25 +57,14 @@ def _mail(butler: Butler) -> list[ToolSpec]:
     return [spec for spec in specs if spec.name in asked]
 
 
-async def _tell_owner(butler: Butler, draft: Made) -> None:
-    """Who decides what becomes of it. The same draft is one delivery, also after a crash."""
+async def _tell_of_draft(butler: Butler, draft: Made) -> None:
+    """Who decides what becomes of it."""
     name = butler.config.name
-    if butler.config.switchboard is None:
-        return
     message = (
         f"{name} has made the skill {draft.label}: {draft.description}\n"
         f"It is a draft. `butlers skills approve {draft.label}` lets its scripts run, and others use it."
     )
-    delivery = DeliveryRequest(
-        uuid5(_TOLD, f"{name}\n{draft.label}\n{draft.digest}"),
-        name,
-        Intent.SEND,
-        OWNER.channel,
-        OWNER.target,
-        message,
-    )
-    async with butler.database.transaction() as connection:
-        await queue_delivery(connection, delivery)
+    await tell_owner(butler, uuid5(_TOLD, f"{name}\n{draft.label}\n{draft.digest}"), message)
 
 
 def with_skill_tools(butler: Butler, declared: Declared) -> Declared:

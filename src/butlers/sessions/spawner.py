@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from uuid import UUID
 
 import asyncpg
@@ -31,7 +38,8 @@ from butlers.sessions.blank import BlankShare
 from butlers.sessions.budget import Budget
 from butlers.sessions.environment import SessionEnvironment
 from butlers.sessions.grants import grants_for, level_of
-from butlers.sessions.guard import QUERY, SessionGuard
+from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
+from butlers.sessions.notes import Notes
 from butlers.sessions.prompt import compose_prompt
 from butlers.sessions.running import Running, Stopped
 from butlers.sessions.skills import ButlerSkills
@@ -72,6 +80,7 @@ class Means:
     warm: WarmPool
     blank: BlankShare
     skills: ButlerSkills
+    notes: Notes
     # What modules add to the system prompt, and the bytes of the tools that a session is offered.
     context: Callable[[SessionRequest], Awaitable[Sequence[str]]]
     offered_bytes: Callable[[SessionRequest], int]
@@ -279,12 +288,15 @@ class Spawner:
             )
             workspace = stack.enter_context(means.workspaces.open(session.session_id))
             servers = {self._butler: McpServer(f"{means.url}?{QUERY}={session.session_id}", token)}
+            live = means.guard.find(token)
+            assert live is not None
             # A sealed session reads no files: it opens and runs skills through its butler.
             sealed = plan.access is Access.SEALED
             mounted = () if sealed else await means.skills.mount(workspace.home)
+            grants = grants_for(plan.access, config.directory, mounted)
             terms = Terms(
                 workspace,
-                grants_for(plan.access, config.directory, mounted),
+                grants,
                 limits_of(total_s),
                 config.runtime.model,
                 config.runtime.args,
@@ -294,10 +306,21 @@ class Spawner:
             env = await means.environment.build(
                 plan.runtime.name, servers, access=plan.access, outside=outside
             )
+            stack.enter_context(self._guarded_notes(session, live, grants.writable))
             result = await plan.runtime.invoke(prompt, plan.system_prompt, servers, env, terms)
-            live = means.guard.find(token)
-            reached = not plan.thinks or (live is not None and live.connected)
-            return result if reached else _unreached(result)
+            return result if live.connected or not plan.thinks else _unreached(result)
+
+    @contextmanager
+    def _guarded_notes(
+        self, session: SessionRequest, live: LiveSession, files: tuple[Path, ...]
+    ) -> Iterator[None]:
+        notes, news = self._means.notes, []
+        try:
+            with notes.guarded(session, live, files) as news:
+                yield
+        finally:
+            if news:
+                self._running.see_to_its_end(notes.tell(session, news))
 
     async def _close(
         self,
