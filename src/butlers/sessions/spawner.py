@@ -55,7 +55,12 @@ from butlers.wire.telemetry import SessionSpan, session_span
 
 log = structlog.get_logger()
 
-REFUSED = (Outcome.RATE_LIMITED, Outcome.NO_CREDENTIAL, Outcome.MCP_UNAVAILABLE)
+REFUSED = (
+    Outcome.RATE_LIMITED,
+    Outcome.NO_CREDENTIAL,
+    Outcome.OVER_BUDGET,  # at its vendor's
+    Outcome.MCP_UNAVAILABLE,
+)
 NOTHING = Usage(0, 0, 0)
 CANCELLED = SessionResult(Outcome.CANCELLED, STOPPED, error=STOPPED)
 BYTES_OF_A_TOKEN = 4  # roughly, in any language model

@@ -60,6 +60,11 @@ def error(status: int, kind: str) -> Fail:
     return Fail(status, {"type": "error", "error": body})
 
 
+NO_MONEY = Fail(
+    402, error(402, "billing_error: your credit balance is too low to access the API").body
+)
+
+
 async def rows(bench: Bench) -> list[str]:
     return [
         row["text"] for row in await bench.house.rows("SELECT text FROM entries ORDER BY number")
@@ -232,7 +237,9 @@ async def test_a_token_that_opens_nothing(bench: Bench) -> None:
         (error(400, "invalid_request_error"), Outcome.CRASHED),
         (error(401, "authentication_error"), Outcome.NO_CREDENTIAL),
         (error(429, "rate_limit_error"), Outcome.RATE_LIMITED),
+        (error(503, "service_unavailable"), Outcome.RATE_LIMITED),
         (error(529, "overloaded_error"), Outcome.RATE_LIMITED),
+        (NO_MONEY, Outcome.OVER_BUDGET),
     ],
     ids=lambda value: str(getattr(value, "status", "")),
 )

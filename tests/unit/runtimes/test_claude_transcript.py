@@ -101,6 +101,25 @@ def test_what_succeeds_has_no_error(case: str) -> None:
     assert (result.outcome, result.error) == (Outcome.OK, None)
 
 
+@pytest.mark.parametrize(
+    ("status", "said", "outcome"),
+    [
+        (400, "Credit balance is too low", Outcome.OVER_BUDGET),
+        (429, "insufficient credits", Outcome.OVER_BUDGET),
+        (503, "API Error: 503 no healthy upstream", Outcome.RATE_LIMITED),
+        (None, "Claude AI usage limit reached", Outcome.RATE_LIMITED),
+        (400, "API Error: 400 what a rate limit is, it can not say", Outcome.CRASHED),
+        ([503], "API Error", Outcome.CRASHED),
+    ],
+)
+def test_a_refusal_means_what_it_means_on_every_cli(
+    status: Any, said: str, outcome: Outcome
+) -> None:
+    *_, end = events("api-500")
+    result = read([{**end, "api_error_status": status, "result": said}])
+    assert (result.outcome, result.error) == (outcome, f"Claude Code failed: {said}")
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if case.startswith("api-4")])
 def test_an_error_is_not_what_the_session_said(case: str) -> None:
     assert read(events(case)).text == ""

@@ -8,13 +8,12 @@ from decimal import Decimal
 from typing import Any
 
 from butlers.domain.session import Outcome, Usage
-from butlers.runtimes.failures import Failure, asked_pause, brief
+from butlers.runtimes.failures import Failure, asked_pause, brief, of_model
 from butlers.runtimes.shapes import count, mapping, mappings, money, text, texts
 
+WHO = "Claude Code"
 LIMITS = ("error_max_budget_usd", "error_max_turns")  # those that the owner's own arguments set
-NO_CREDENTIAL_STATUS = (401, 403)
-RATE_LIMITED_STATUS = (429, 529)
-# The same, where no request was answered: a session without any key asks nobody.
+# Where no request was answered: a session without any key asks nobody.
 NO_CREDENTIAL = ("authentication_failed", "oauth_org_not_allowed")
 RATE_LIMITED = ("rate_limit", "overloaded")
 UNKNOWN_PRICE = "unknown"
@@ -45,25 +44,28 @@ class Ending:
 
     def failure(self, trouble: str | None, retry_ms: int | None = None) -> Failure:
         """``trouble`` is the kind of the last error, as the CLI names it."""
-        subtype, status = self._event.get("subtype"), self._event.get("api_error_status")
-        if subtype in LIMITS:
-            outcome = Outcome.OVER_BUDGET
-        elif status in NO_CREDENTIAL_STATUS or trouble in NO_CREDENTIAL:
-            outcome = Outcome.NO_CREDENTIAL
-        elif status in RATE_LIMITED_STATUS or trouble in RATE_LIMITED:
-            outcome = Outcome.RATE_LIMITED
-        else:
-            outcome = Outcome.CRASHED
         reason = self._reason()
+        outcome = self._outcome(trouble, reason)
         if outcome is not Outcome.RATE_LIMITED:
             return Failure(outcome, reason)
         told = asked_pause(reason) or (retry_ms or 0) / 1000
         return Failure(outcome, reason, told or None)
 
+    def _outcome(self, trouble: str | None, reason: str) -> Outcome:
+        if self._event.get("subtype") in LIMITS:
+            return Outcome.OVER_BUDGET
+        status = count(self._event.get("api_error_status"))
+        told = of_model(WHO, f"status {status}: {reason}" if status else reason).outcome
+        if told is Outcome.CRASHED and trouble in NO_CREDENTIAL:
+            return Outcome.NO_CREDENTIAL
+        if told is Outcome.CRASHED and trouble in RATE_LIMITED:
+            return Outcome.RATE_LIMITED
+        return told
+
     def _reason(self) -> str:
         said = text(self._event.get("result")) or "; ".join(texts(self._event.get("errors")))
         why = said or text(self._event.get("subtype")) or "it did not say why"
-        return f"Claude Code failed: {brief(why)}"
+        return f"{WHO} failed: {brief(why)}"
 
     @property
     def usage(self) -> Usage:

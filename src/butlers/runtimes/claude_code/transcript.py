@@ -16,12 +16,11 @@ from typing import Any
 
 from butlers.domain.session import Outcome, SessionResult, ToolCall, Usage
 from butlers.runtimes import failures
-from butlers.runtimes.claude_code.result import Ending, plain_usage, total_usage
+from butlers.runtimes.claude_code.result import WHO, Ending, plain_usage, total_usage
 from butlers.runtimes.failures import Failure
 from butlers.runtimes.process import Ended, Event
 from butlers.runtimes.shapes import count, mapping, mappings, text
 
-WHO = "Claude Code"
 CONNECTED = "connected"
 NO_SUCH_TOOL = "<tool_use_error>Error: No such tool available"
 
