@@ -41,6 +41,7 @@ async def queue_reply(
     ordinal: int = 0,
     *,
     emoji: str | None = None,
+    outside_links: tuple[str, ...] = (),
 ) -> UUID:
     """Answer a request where it came from: with words, or with an emoji on the message itself."""
     delivery = DeliveryRequest(
@@ -55,6 +56,7 @@ async def queue_reply(
         ordinal=ordinal,
         emoji=emoji,
         source_event=request.source_event_identity,
+        outside_links=outside_links,
     )
     return await queue_delivery(connection, delivery)
 

@@ -79,3 +79,12 @@ async def routed_text(connection: Connection, request_id: UUID) -> str:
         "SELECT payload::text FROM queue_items WHERE queue = 'routes' AND key = $1", str(request_id)
     )
     return found or ""
+
+
+async def routed_message(connection: Connection, request_id: UUID) -> str:
+    """The words of a request to this butler, without what was said before."""
+    found: str | None = await connection.fetchval(
+        "SELECT payload ->> 'text' FROM queue_items WHERE queue = 'routes' AND key = $1",
+        str(request_id),
+    )
+    return found or ""

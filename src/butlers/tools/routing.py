@@ -8,12 +8,12 @@ from butlers.domain.caller import PEERS, SESSIONS
 from butlers.domain.delivery import DeliveryRequest, Intent, check_emoji
 from butlers.domain.errors import InvalidArguments, NotAllowed
 from butlers.domain.ids import uuid7
-from butlers.domain.links import links_from
+from butlers.domain.links import links_beyond, links_from
 from butlers.domain.request import RequestContext
 from butlers.domain.route import RouteRequest
 from butlers.routing.notify import SWITCHBOARD, place, queue_delivery, queue_reply
 from butlers.routing.routes import accept_route
-from butlers.store.request_path import routed_text
+from butlers.store.request_path import routed_message, routed_text
 from butlers.tools.base import tool
 from butlers.tools.context import CallContext
 
@@ -66,7 +66,13 @@ async def notify(
         elif emoji is not None:
             raise InvalidArguments('only intent "react" takes an emoji')
         delivery_id = await queue_reply(
-            ctx.connection, ctx.butler, request, message, ordinal, emoji=emoji
+            ctx.connection,
+            ctx.butler,
+            request,
+            message,
+            ordinal,
+            emoji=emoji,
+            outside_links=await _read_links(ctx, message),
         )
     return {"status": "accepted", "delivery_id": str(delivery_id)}
 
@@ -81,9 +87,22 @@ def _answerable(ctx: CallContext, intent: Intent) -> RequestContext:
 
 async def _outside_links(ctx: CallContext, message: str) -> tuple[str, ...]:
     """Links that a message may have from somebody else than the owner, who wrote what caused it."""
+    if ctx.outside:
+        return await _read_links(ctx, message)
     if ctx.request is None or ctx.request.is_owners:
         return ()
     return links_from(message, await routed_text(ctx.connection, ctx.request.request_id))
+
+
+async def _read_links(ctx: CallContext, message: str) -> tuple[str, ...]:
+    """Of a session that has read what others wrote, in a file, a mail or what a script brought: nobody kept
+    that, so every link is theirs that the owner did not name in what caused the session."""
+    if not ctx.outside:
+        return ()
+    own = ""
+    if ctx.request is not None and ctx.request.is_owners:
+        own = await routed_message(ctx.connection, ctx.request.request_id)
+    return links_beyond(message, own)
 
 
 TOOLS = (route_execute, notify)

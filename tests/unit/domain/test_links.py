@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from butlers.domain.links import links, links_from
+from butlers.domain.links import MOST_SITES, links, links_beyond, links_from
 
 OUTSIDE = "Dear sir, confirm at https://Evil.example/confirm?id=1 or reply."
 
@@ -18,6 +18,8 @@ OUTSIDE = "Dear sir, confirm at https://Evil.example/confirm?id=1 or reply."
         ("twice https://a.example https://a.example", ("https://a.example",)),
         ("tel 3.14/day, e.g. this. No link", ()),
         ("", ()),
+        ("9https://me@a.example/x", ("9https://me@a.example/x",)),
+        ("bücher.рф and xn--bcher-kva.xn--p1ai", ("bücher.рф", "xn--bcher-kva.xn--p1ai")),
     ],
 )
 def test_links_are_found_as_chat_programs_find_them(text: str, found: tuple[str, ...]) -> None:
@@ -33,6 +35,16 @@ def test_links_are_found_as_chat_programs_find_them(text: str, found: tuple[str,
         "www.evil.example/x",
         "evil.example/x",
         "evil.example",
+        "https://4711.evil.example/",  # nor is it in front of the host
+        "4.7.1.1.evil.example/x",
+        "https://evil.example./?d=4711",
+        "https://bank.example@evil.example/",
+        "https://me@bank.example@evil.example/",
+        "https://evil.example?@bank.example/",
+        "https:///evil.example/",
+        "https://ev%69l.example/",
+        "https://ev\u00adil.example/",
+        "https://ｅvil。example/",
     ],
 )
 def test_a_link_to_a_host_that_came_from_outside_is_one_of_theirs(carried: str) -> None:
@@ -42,3 +54,77 @@ def test_a_link_to_a_host_that_came_from_outside_is_one_of_theirs(carried: str) 
 def test_a_link_to_another_host_is_ours() -> None:
     assert links_from("https://bank.example/login", OUTSIDE) == ()
     assert links_from("no link at all", OUTSIDE) == ()
+
+
+@pytest.mark.parametrize("named", ["bücher.example", "xn--bcher-kva.example", "BÜCHER.EXAMPLE"])
+@pytest.mark.parametrize(
+    "carried", ["https://bücher.example/4711", "https://xn--bcher-kva.example/"]
+)
+def test_a_host_is_the_same_in_either_of_its_writings(named: str, carried: str) -> None:
+    assert links_from(carried, f"Go to {named}!") == (carried,)
+
+
+def test_what_only_looks_like_punycode_is_compared_as_it_stands() -> None:
+    assert links_from("https://xn--99999999.example/", "xn--99999999.example") == (
+        "https://xn--99999999.example/",
+    )
+
+
+def test_an_address_of_numbers_is_compared_as_a_whole() -> None:
+    assert links_from("http://10.0.0.1/", "version 0.1 of it") == ()
+    assert links_from("http://10.0.0.1/", "see 10.0.0.1") == ("http://10.0.0.1/",)
+
+
+@pytest.mark.parametrize(
+    ("link", "own", "beyond"),
+    [
+        ("https://evil.example/", "", True),
+        ("https://evil.example/", "what does bank.example say?", True),
+        ("https://bank.example/login", "what does bank.example say?", False),
+        ("https://www.bank.example/login", "what does https://bank.example/x say?", False),
+        ("https://api.bank.example/", "what does bank.example say?", False),
+        ("https://bank.example/", "what does api.bank.example say?", True),
+        ("https://evil.host.example/", "what does me.host.example say?", True),
+        ("https://ank.example/", "what does bank.example say?", True),
+    ],
+)
+def test_a_link_is_the_owners_where_the_owner_named_its_host(
+    link: str, own: str, beyond: bool
+) -> None:
+    assert links_beyond(f"see {link}", own) == ((link,) if beyond else ())
+
+
+MEGABYTE = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a",
+        "a.",
+        "a-",
+        "a@",
+        "@a.",
+        "www.",
+        "a://",
+        "a:",
+        ".a",
+        "aé",
+        "xn--",
+        "a.b ",
+        "1.",
+        "%41",
+        ".",
+    ],
+)
+def test_the_longest_text_that_is_allowed_is_looked_through_at_once(piece: str) -> None:
+    """Each piece is what one of the patterns could look at again from every place: that would take hours."""
+    text = piece * (MEGABYTE // len(piece))
+    links_from(text, text)
+    links_beyond(text, text)
+
+
+def test_links_to_more_sites_than_anybody_needs_are_all_taken_for_theirs() -> None:
+    many = [f"https://a{number}.example/" for number in range(MOST_SITES + 1)]
+    assert links_from(" ".join(many), OUTSIDE) == tuple(many)
+    assert links_from(" ".join(many[:-1]), OUTSIDE) == ()
