@@ -101,6 +101,19 @@ def test_killed_as_a_failed_attempt_is_written_down_it_arrives_once_or_is_unknow
         assert_told_and_not_sent_again(fleet, str(sent), arrived)
 
 
+def test_killed_after_a_refusal_was_written_down_it_is_not_sent_again(fleet: HookedFleet) -> None:
+    kill_there(fleet, "deliveries.failure_kept")
+    before = len(fleet.server.requests)
+    fleet.server.script(status(400))
+    sent = fleet.notify("plain:anna", "refused, and killed")
+    restart(fleet)
+
+    fleet.wait_state(sent, "failed")
+    wait_for("every queue to be empty", lambda: settled(fleet))
+    assert_told_and_not_sent_again(fleet, str(sent), arrived=0)
+    assert len(fleet.server.requests) == before + 1
+
+
 @pytest.mark.parametrize("point", ["before_commit", "committed"])
 def test_an_approval_that_was_cut_off_delivers_once(fleet: HookedFleet, point: str) -> None:
     parked = fleet.notify(f"plain:new-{point}", "may I?")

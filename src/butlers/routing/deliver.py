@@ -28,7 +28,17 @@ from butlers.domain.faults import kill_point
 from butlers.routing.mishaps import crash_of, failure_of
 from butlers.routing.terms import Terms
 from butlers.routing.traffic import LOOK_BACK, Traffic
-from butlers.routing.turn import End, Go, Later, Turn, after, judge, tries_after, write_turn
+from butlers.routing.turn import (
+    End,
+    Go,
+    Later,
+    Turn,
+    after,
+    give_up,
+    judge,
+    tries_after,
+    write_turn,
+)
 from butlers.store import deliveries, delivery_attempts, queue
 from butlers.store.database import Connection, Database
 from butlers.store.deliveries import DeliveryRecord
@@ -118,7 +128,9 @@ class Counter:
         if not await queue.extend(connection, [lease]):
             raise LeaseLost(f"delivery {delivery.delivery_id} was taken over")
         record = await deliveries.lock_delivery(connection, delivery.delivery_id)
-        if record.state is not DeliveryState.FAILED:
+        # Found so by the first claim of its item, it was replayed; by a later one, the process ended between
+        # writing that it failed and burying it.
+        if record.state is not DeliveryState.FAILED or lease.attempt > 1:
             return record
         # A dead letter that was replayed has all its time and all its attempts again.
         await deliveries.accept_again(
@@ -132,8 +144,9 @@ class Counter:
     def _no_channel(self, record: DeliveryRecord) -> End:
         known = ", ".join(self._channels)
         why = f"there is no channel {record.delivery.channel!r}; channels: {known}"
-        over = record.state.is_over
-        return End(record.state, record.reason) if over else End(DeliveryState.FAILED, why)
+        if record.state.is_over:
+            return End(record.state, record.reason)
+        return give_up(record, DeliveryState.FAILED, why)
 
     def _judge(self, record: DeliveryRecord, channel: Channel) -> Turn:
         turn = judge(record, channel, self._terms, self._clock.now())

@@ -20,6 +20,7 @@ from butlers.store.worker import backoff
 
 _HIGHEST_BACKOFF = 16  # beyond that the pause does not grow any more
 DIED = "the process ended while it was being sent"
+_DOUBT = "an earlier attempt may have arrived"
 _COUNTED = (AttemptOutcome.FAILED, AttemptOutcome.UNCERTAIN)
 
 
@@ -56,12 +57,17 @@ def judge(record: DeliveryRecord, channel: Channel, terms: Terms, now: datetime)
     if state is DeliveryState.SENDING and (expired or not channel.idempotent(delivery.target)):
         return End(DeliveryState.UNKNOWN, DIED)
     if expired:
-        return End(DeliveryState.EXPIRED, "its time was over before its turn came")
+        return give_up(record, DeliveryState.EXPIRED, "its time was over before its turn came")
     if until := terms.quiet_until(delivery.intent, now):
         # Its time counts from the end of the quiet hours: they defer and never delete.
         deadline = terms.deadline(delivery.intent, until)
         return Later(until, "quiet hours", deadline, keeps_place=False)
     return Go(channel)
+
+
+def give_up(record: DeliveryRecord, state: DeliveryState, why: str) -> End:
+    """That it did not arrive can be said only where no attempt may have."""
+    return End(DeliveryState.UNKNOWN, f"{_DOUBT}; {why}") if record.in_doubt else End(state, why)
 
 
 def after(
@@ -75,13 +81,14 @@ def after(
     """What becomes of a delivery whose attempt has failed."""
     match failure.outcome:
         case AttemptOutcome.REFUSED:
-            return End(DeliveryState.FAILED, failure.error)
+            return give_up(record, DeliveryState.FAILED, failure.error)
         case AttemptOutcome.UNCERTAIN if not channel.idempotent(record.delivery.target):
             return End(DeliveryState.UNKNOWN, failure.error)
         case AttemptOutcome.UNCERTAIN if tries >= MAX_ATTEMPTS:
             return End(DeliveryState.UNKNOWN, f"after {tries} attempts: {failure.error}")
         case AttemptOutcome.FAILED if tries >= MAX_ATTEMPTS:
-            return End(DeliveryState.FAILED, f"after {tries} attempts: {failure.error}")
+            why = f"after {tries} attempts: {failure.error}"
+            return give_up(record, DeliveryState.FAILED, why)
     pause = backoff(min(number, _HIGHEST_BACKOFF))
     if failure.pause_s is not None:
         pause = max(pause, timedelta(seconds=failure.pause_s))

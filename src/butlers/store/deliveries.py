@@ -22,6 +22,11 @@ _SHOWN = """
     (SELECT count(*) FROM delivery_attempts AS one WHERE one.delivery_id = deliveries.delivery_id)
         AS attempts
 """
+# Nobody knows what came of it: the answer was none, or the process ended before there was one.
+_IN_DOUBT = """EXISTS (
+    SELECT FROM delivery_attempts AS one WHERE one.delivery_id = deliveries.delivery_id
+      AND (one.outcome IN ('uncertain', 'died') OR one.ended_at IS NULL)
+)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class DeliveryRecord:
     expires_at: datetime
     not_before: datetime | None
     tries: int  # attempts that count against it since it was accepted, approved or sent again
+    in_doubt: bool  # whether an attempt before now may have reached its channel
 
     @classmethod
     def from_row(cls, row: asyncpg.Record) -> DeliveryRecord:
@@ -55,6 +61,7 @@ class DeliveryRecord:
             expires_at=row["expires_at"],
             not_before=row["not_before"],
             tries=row["tries"],
+            in_doubt=row["in_doubt"],
         )
 
 
@@ -114,7 +121,8 @@ async def store_delivery(
 async def lock_delivery(connection: Connection, delivery_id: UUID) -> DeliveryRecord:
     """Read it for a change: whoever else wants to change it waits until this transaction ends."""
     row = await connection.fetchrow(
-        "SELECT * FROM deliveries WHERE delivery_id = $1 FOR UPDATE", delivery_id
+        f"SELECT *, {_IN_DOUBT} AS in_doubt FROM deliveries WHERE delivery_id = $1 FOR UPDATE",
+        delivery_id,
     )
     if row is None:
         raise NotFound(
@@ -201,12 +209,12 @@ async def count_states(connection: Connection) -> dict[str, int]:
 async def end_orphans(connection: Connection) -> int:
     """Deliveries whose queue item died without them, as when the process was killed each time.
 
-    One that was being sent may have gone out.
+    One that was being sent, now or before, may have gone out.
     """
     rows = await connection.fetch(
-        """
+        f"""
         UPDATE deliveries SET
-            state = CASE state WHEN 'sending' THEN 'unknown' ELSE 'failed' END,
+            state = CASE WHEN state = 'sending' OR {_IN_DOUBT} THEN 'unknown' ELSE 'failed' END,
             reason = 'the process ended each time that it was its turn'
         WHERE state IN ('accepted', 'deferred', 'sending')
           AND EXISTS (SELECT FROM queue_items WHERE queue = 'deliveries' AND state = 'dead'

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from butlers.domain.delivery import DeliveryState
+from butlers.domain.errors import DeliveryRefused
 from butlers.routing.breaker import RULES
-from butlers.store import dead_letters
+from butlers.routing.deliver import DELIVERIES
+from butlers.store import dead_letters, queue
 from butlers.store.queue import MAX_ATTEMPTS
 from integration.messenger.office import Office, delivery
 from support.webhook_server import ANSWER, FAIL, status
@@ -37,6 +41,28 @@ async def test_a_dead_letter_can_be_replayed_and_has_all_its_attempts_again(offi
         assert await dead_letters.replay(connection, item["id"])
     await office.until_state(sent, DELIVERED)
     assert await office.attempts(sent) == ["refused", "delivered"]
+
+
+async def test_a_process_that_ended_after_a_refusal_was_kept_does_not_send_it_again(
+    closed: Office,
+) -> None:
+    closed.server.script(status(400))
+    sent = await closed.accept(delivery())
+    async with closed.database.transaction() as connection:
+        (lease,) = await queue.claim(connection, DELIVERIES, holder=1)
+    with pytest.raises(DeliveryRefused):
+        await (await closed.make_counter()).send(lease)  # and nobody buries it
+    await closed.open()
+    await closed.housekeeper().tidy()
+    row = await closed.until_state(sent, FAILED)
+    assert "400" in row["reason"]
+    assert closed.server.times == {}
+    await closed.until_settled()
+    await closed.housekeeper().tidy()
+    await closed.until_settled()
+    assert await closed.attempts(sent) == ["refused"]
+    assert len(closed.server.requests) == 1
+    assert len(await closed.mail()) == 1
 
 
 async def test_the_resend_of_a_dead_letter_leaves_none(office: Office) -> None:

@@ -86,6 +86,59 @@ async def test_where_a_repeat_can_not_double_it_is_repeated(closed: Office, trou
     assert closed.server.messages == {str(sent): row["provider_message_id"]}
 
 
+async def test_what_may_have_arrived_and_became_too_late_is_not_said_to_be_unsent(
+    closed: Office,
+) -> None:
+    closed.server.script(CLOSE)
+    closed.clock.leap(hours=1)  # so that its next turn comes when the test says so
+    await closed.open()
+    sent = await closed.accept(delivery("sure:anna"))
+    await closed.until_state(sent, DeliveryState.DEFERRED)
+    closed.clock.leap(hours=7)
+    await closed.hurry()
+    row = await closed.until_state(sent, UNKNOWN)
+    assert row["reason"].startswith("an earlier attempt may have arrived; its time was over")
+    assert closed.server.times == {str(sent): 1}
+    await closed.housekeeper().tidy()
+    await closed.until_settled()
+    (told,) = await closed.mail()
+    assert "do not know whether" in told
+    assert "was not sent" not in told
+
+
+async def test_what_may_have_arrived_and_is_refused_later_is_not_said_to_have_failed(
+    closed: Office,
+) -> None:
+    closed.server.script(CLOSE, status(400))
+    closed.clock.leap(hours=1)  # so that its next turn comes when the test says so
+    await closed.open()
+    sent = await closed.accept(delivery("sure:anna"))
+    await closed.until_state(sent, DeliveryState.DEFERRED)
+    closed.clock.leap(minutes=10)
+    await closed.hurry()
+    row = await closed.until_state(sent, UNKNOWN)
+    assert row["reason"].startswith("an earlier attempt may have arrived; ")
+    assert "400" in row["reason"]
+    assert await closed.attempts(sent) == ["uncertain", "refused"]
+    assert [item["state"] for item in await closed.queued()] == ["done"]
+
+
+async def test_what_may_have_arrived_before_its_channel_was_taken_away_is_unknown(
+    closed: Office,
+) -> None:
+    sent = await closed.accept(delivery("sure:anna", channel="pager"))
+    await closed.execute("UPDATE deliveries SET state = 'sending'")
+    await closed.execute(
+        "INSERT INTO delivery_attempts (delivery_id, number, recipient, started_at)"
+        " VALUES ($1, 1, 'pager:sure:anna', now())",
+        sent,
+    )
+    await closed.open()
+    row = await closed.until_state(sent, UNKNOWN)
+    assert "there is no channel 'pager'" in row["reason"]
+    assert await closed.attempts(sent) == ["died"]
+
+
 async def test_the_owner_may_send_an_unknown_one_again(office: Office) -> None:
     office.server.script(CLOSE)
     sent = await office.accept(delivery())
