@@ -98,6 +98,7 @@ class Commands:
         async with self._database.transaction() as connection:
             pause = await begin_pause(connection, until)
         answers = await self._ask_all("control_pause", {"until": _iso(pause.until)})
+        await self._wake()  # what an earlier pause keeps is kept until the new end
         when = f"until {self._said(until)}" if until else "until you say /resume"
         return answers.and_missing(f"Paused {when}. What comes in is kept.")
 

@@ -37,10 +37,18 @@ async def obey_answer(
 
 async def _do(connection: Connection, told: Pause | None) -> bool:
     if told is not None:
+        moved = await pause.has_another_end(connection, told.until)
         await pause.begin_pause(connection, told.until)
+        if moved:
+            await _wake(connection)
         return False
     ended = await pause.end_pause(connection)
     if ended:
-        for waiting in (ROUTES, SCHEDULES):
-            await queue.hurry(connection, waiting)
+        await _wake(connection)
     return ended
+
+
+async def _wake(connection: Connection) -> None:
+    """What was kept goes on, or is kept until the new end."""
+    for waiting in (ROUTES, SCHEDULES):
+        await queue.hurry(connection, waiting)

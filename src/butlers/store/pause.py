@@ -9,7 +9,9 @@ from butlers.domain.errors import Postponed
 from butlers.domain.strict import STRICT
 from butlers.store.database import Connection
 
-LOOK_AGAIN = timedelta(days=1)  # where a pause has no end; ending it wakes what waits anyway
+LOOK_AGAIN = timedelta(
+    days=1
+)  # where a pause has no end; ending it, or giving it one, wakes what waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,11 @@ async def begin_pause(connection: Connection, until: datetime | None) -> Pause:
         until,
     )
     return Pause(since, until)
+
+
+async def has_another_end(connection: Connection, until: datetime | None) -> bool:
+    """Whether there is a pause and it would end at another time: what it keeps is kept until that time."""
+    return bool(await connection.fetchval("SELECT until IS DISTINCT FROM $1 FROM pause", until))
 
 
 async def end_pause(connection: Connection) -> bool:

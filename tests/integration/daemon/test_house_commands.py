@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -118,6 +119,38 @@ async def test_a_pause_has_an_end_if_one_is_named(desk: House, tester: House) ->
     (row,) = await tester.rows("SELECT until - since AS length FROM pause")
     assert 7_190 < row["length"].total_seconds() < 7_210
     assert "how long" in await say(desk, "/pause a bit")
+
+
+async def test_a_pause_that_is_given_an_end_keeps_nothing_beyond_it(
+    desk: House, tester: House
+) -> None:
+    await say(desk, "/pause")
+    await route(tester, "keep this")
+    async with desk.owner() as owner:
+        await owner.call("ingest", envelope("whose is this?"))
+
+    async def kept_until(house: House, name: str) -> datetime | None:
+        rows = await house.rows(
+            "SELECT run_after FROM queue_items WHERE queue = $1 AND state = 'ready'"
+            " AND error = 'the owner has paused the house'",
+            name,
+        )
+        return rows[0]["run_after"] if rows else None
+
+    places = ((tester, "routes"), (desk, "inbox"))
+    for house, name in places:
+        found = await until(f"{name} to be kept", partial(kept_until, house, name))
+        assert found > datetime.now(UTC) + timedelta(hours=23)
+    await say(desk, "/pause 10 minutes")
+    for house, name in places:
+        (pause,) = await house.rows("SELECT until FROM pause")
+
+        async def kept_so(
+            house: House = house, name: str = name, end: Any = pause["until"]
+        ) -> bool:
+            return await kept_until(house, name) == end
+
+        await until(f"{name} to be kept until the new end", kept_so)
 
 
 async def test_who_was_away_hears_of_the_pause_when_it_registers(
