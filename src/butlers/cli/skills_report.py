@@ -102,12 +102,16 @@ def _line(found: Document) -> str:
 def describe(registry: SkillRegistry, name: str, version: str | None) -> Document:
     skill = registry.get(name)
     release = skill.release(version)
-    document = skill.as_dict(registry.usage().butlers(name)) | {
-        "version": release.version,
-        "state": str(release.state),
-        "hash": release.digest,
-        "unchanged": True,
-    }
+    document = (
+        skill.as_dict(registry.usage().butlers(name))
+        | {
+            "version": release.version,
+            "state": str(release.state),
+            "hash": release.digest,
+            "unchanged": True,
+        }
+        | ({} if release.origin is None else {"origin": release.origin})
+    )
     try:
         path = registry.path(name, release.version)
     except SkillError as error:
@@ -124,7 +128,18 @@ def describe(registry: SkillRegistry, name: str, version: str | None) -> Documen
 
 
 def print_description(described: Document) -> None:
-    told = ("id", "name", "version", "description", "owner", "state", "hash", "unchanged", "path")
+    told = (
+        "id",
+        "name",
+        "version",
+        "description",
+        "owner",
+        "origin",
+        "state",
+        "hash",
+        "unchanged",
+        "path",
+    )
     rows = [(key, described[key]) for key in told if key in described]
     rows += [
         ("versions", " ".join(described["versions"])),
@@ -173,6 +188,9 @@ def print_resolution(found: Resolution) -> None:
 def print_offer(offer: Offer) -> None:
     """To stderr: it belongs to the question, not to the answer."""
     typer.echo(printable(f"{offer.skill.label}: {offer.skill.description}"), err=True)
+    typer.echo(printable(f"  belongs to {offer.owner}, from {offer.origin}"), err=True)
+    if offer.moved is not None:
+        typer.echo(printable(f"  not as before: {offer.moved}"), err=True)
     for found in offer.diagnostics:
         typer.echo(str(found), err=True)
     if offer.change is None:

@@ -20,13 +20,15 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One version. Its hash is over every file of its folder and never changes."""
+    """One version. Its hash is over every file of its folder and never changes. ``origin`` is where it was
+    installed from; none has what a butler made, or a person registered here."""
 
     version: str
     digest: str
     state: State
     registered_at: str
     dependencies: tuple[str, ...] = ()
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ def _release(version: str, said: Mapping[str, Any]) -> Release:
         state=State(said["state"]),
         registered_at=str(said["registeredAt"]),
         dependencies=tuple(str(item) for item in said.get("dependencies", ())),
+        origin=None if said.get("origin") is None else str(said["origin"]),
     )
 
 
@@ -147,4 +150,8 @@ def _release_dict(release: Release) -> dict[str, Any]:
         "state": str(release.state),
         "registeredAt": release.registered_at,
     }
-    return said | ({"dependencies": list(release.dependencies)} if release.dependencies else {})
+    if release.dependencies:
+        said["dependencies"] = list(release.dependencies)
+    if release.origin is not None:
+        said["origin"] = release.origin
+    return said

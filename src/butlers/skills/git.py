@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from butlers.config.settings import Settings
 from butlers.domain.errors import (
@@ -61,6 +61,13 @@ class GitSource:
     def name(self) -> str:
         path = PurePosixPath(self.folder or urlsplit(self.url).path)
         return slug(path.name.removesuffix(".git")) or "skill"
+
+    @property
+    def origin(self) -> str:
+        """Which repository and folder, whatever the commit, without who proved to be whom."""
+        scheme, host, path = urlsplit(self.url)[:3]
+        address = urlunsplit((scheme, host.rpartition("@")[2], path, "", ""))
+        return f"{PREFIX}{address}{f'#{_SUBDIRECTORY}{self.folder}' if self.folder else ''}"
 
 
 def git_source(written: str, commit: str | None = None) -> GitSource | None:

@@ -18,7 +18,8 @@ from butlers.domain.errors import (
 from butlers.skills import packs
 from butlers.skills.archive import unpack
 from butlers.skills.capabilities import Capabilities, Difference, capabilities_of, difference
-from butlers.skills.catalogue import Registered
+from butlers.skills.catalogue import Registered, Release
+from butlers.skills.findings import printable
 from butlers.skills.git import GitSource, fetch
 from butlers.skills.names import slug
 from butlers.skills.reader import read_skill
@@ -32,18 +33,22 @@ _ARCHIVES = (".zip", ".skill", ".tar.gz", ".tgz")
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What would be installed. ``change`` compares with ``before``, the newest version that a person has
-    approved: what a draft could do, nobody has agreed to."""
+    approved: what a draft could do, nobody has agreed to. ``origin`` is where this comes from, and
+    ``moved`` why that is not where ``before`` came from."""
 
     skill: Skill
+    owner: str
+    origin: str
     capabilities: Capabilities
     diagnostics: tuple[Diagnostic, ...]
     change: Difference | None = None
     before: str | None = None
     is_update: bool = False
+    moved: str | None = None
 
     @property
     def needs_consent(self) -> bool:
-        return self.change is None or self.change.widens
+        return self.change is None or self.change.widens or self.moved is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +66,21 @@ class Installer:
         show: Callable[[Offer], None] = lambda offer: None,
     ) -> Registered:
         """Register what the source holds, if whoever is asked agrees to what it could do. It is shown in any
-        case; an update that can do no more than before is not asked about."""
+        case; an update that can do no more than before, and comes from where that did, is not asked about."""
+        origin = _origin(source)
         with _private_copy(source) as folder:
-            offer = self.offer(folder)
+            offer = self.offer(folder, origin)
             show(offer)
             if offer.needs_consent and not agrees(offer):
+                why = offer.moved or "nobody agreed to what it could do"
                 raise SkillConsentMissing(
-                    f"{offer.skill.label} was not installed: nobody agreed to what it could do",
+                    f"{offer.skill.label} was not installed: {why}",
                     hint="add --yes to agree without being asked",
                 )
-            new = NewSkill(folder, owner=self.owner, version=self.version)
+            new = NewSkill(folder, owner=self.owner, version=self.version, origin=origin)
             return self.registry.update(new) if offer.is_update else self.registry.register(new)
 
-    def offer(self, folder: Path) -> Offer:
+    def offer(self, folder: Path, origin: str) -> Offer:
         checked = check(folder)
         if checked.skill is None or not checked.valid:
             raise InvalidSkill(
@@ -81,28 +88,53 @@ class Installer:
                 diagnostics=checked.errors_in(Path(folder.name)),
                 hint="only its author can mend it; `butlers skills check` shows everything",
             )
-        skill = checked.skill
-        if skill.owner == BUILT_IN:
-            raise SkillOwnerMismatch(
-                f"{skill.name} says that it is built in, and comes from elsewhere",
-                hint="let its manifest name who made it",
-            )
+        skill, owner = checked.skill, checked.skill.owner or self.owner
+        self._refuse_owner(skill.name, owner)
         offered = capabilities_of(folder, skill)
         registered = self._registered(skill.name)
         before = None if registered is None else registered.latest_approved
         if registered is None or before is None:
-            return Offer(skill, offered, checked.diagnostics, is_update=registered is not None)
+            known = registered is not None
+            return Offer(skill, owner, origin, offered, checked.diagnostics, is_update=known)
         path = self.registry.path(registered.id, before)
-        known = read_skill(path).skill
-        assert known is not None, "what was registered was valid, and is unchanged"
-        change = difference(capabilities_of(path, known), offered)
-        return Offer(skill, offered, checked.diagnostics, change, before, is_update=True)
+        installed = read_skill(path).skill
+        assert installed is not None, "what was registered was valid, and is unchanged"
+        change = difference(capabilities_of(path, installed), offered)
+        moved = _moved(origin, registered.release(before))
+        return Offer(
+            skill, owner, origin, offered, checked.diagnostics, change, before, True, moved
+        )
+
+    def _refuse_owner(self, name: str, owner: str) -> None:
+        """What belongs to us or to a butler is trusted more than a stranger's."""
+        if owner == BUILT_IN:
+            claim = "is built in"
+        elif owner in self.registry.packs_of():
+            claim = f"belongs to the butler {owner}"
+        else:
+            return
+        raise SkillOwnerMismatch(
+            f"{name} says that it {claim}, and comes from elsewhere",
+            hint="let its manifest name who made it; `butlers skills assign` gives it to a butler",
+        )
 
     def _registered(self, name: str) -> Registered | None:
         try:
             return self.registry.get(name)
         except SkillNotFound:
             return None
+
+
+def _origin(source: Path | GitSource) -> str:
+    return source.origin if isinstance(source, GitSource) else printable(str(source.resolve()))
+
+
+def _moved(origin: str, before: Release) -> str | None:
+    """The same name may be another author's skill."""
+    if before.origin == origin:
+        return None
+    there = f"came from {before.origin}" if before.origin else "was registered here"
+    return f"it comes from {origin}, and {before.version} {there}"
 
 
 @contextmanager

@@ -41,7 +41,8 @@ def nobody() -> Mapping[str, Sequence[str]]:
 
 @dataclass(frozen=True, slots=True)
 class NewSkill:
-    """What is to be registered. ``by`` is the butler that asks; None is a person."""
+    """What is to be registered. ``by`` is the butler that asks; None is a person. ``origin`` is where it
+    was installed from."""
 
     folder: Path
     by: str | None = None
@@ -49,6 +50,7 @@ class NewSkill:
     version: str | None = None
     state: State = State.APPROVED
     shared: Path | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ class SkillRegistry:
         with packs.staging(self.home, source.name) as staged:
             packs.copy_skill(source, staged, shared=new.shared)
             skill = _complete(new, staged)
+            self._refuse_if_posing(new, skill)
             digest = digest_folder(staged)
             with self._writing() as catalogue:
                 before = catalogue.skills.get(skill.name)
@@ -167,6 +170,14 @@ class SkillRegistry:
                 if not same:
                     self._write(catalogue.with_skill(after))
         return after
+
+    def _refuse_if_posing(self, new: NewSkill, skill: Skill) -> None:
+        """What belongs to a butler is given to it: only itself, or a person who says so, may name it."""
+        if skill.owner not in (new.by, new.owner) and skill.owner in self.packs_of():
+            raise SkillOwnerMismatch(
+                f"{skill.name} says that it belongs to {skill.owner}, a butler that has not made it",
+                hint=f"let its manifest name who made it, or add --owner {skill.owner} if you mean it",
+            )
 
     def _admit(
         self, new: NewSkill, skill: Skill, digest: str, before: Registered, *, update: bool
@@ -194,7 +205,7 @@ class SkillRegistry:
         self, before: Registered | None, new: NewSkill, skill: Skill, digest: str
     ) -> Registered:
         now, version = self._now(), _version(skill)
-        release = Release(version, digest, new.state, now, skill.dependencies)
+        release = Release(version, digest, new.state, now, skill.dependencies, new.origin)
         if before is None:
             return Registered(skill.name, skill.owner or "", {version: release}, now, now)
         releases = ordered({**before.releases, version: release})

@@ -183,7 +183,11 @@ class Shelf:
                 yield made
 
     def _made_by_it(self, registered: Registered) -> Shelved | None:
-        release = registered.release(None)
+        # What was installed may claim any owner; it is given by the configuration only.
+        own = [release for release in registered.releases.values() if release.origin is None]
+        if not own:
+            return None
+        release = own[0]
         folder = packs.pack_path(
             self.registry.home, registered.id, release.version, registered.owner
         )

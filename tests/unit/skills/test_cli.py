@@ -235,11 +235,40 @@ def test_an_update_that_can_do_less_is_shown_and_not_asked(run: Run, tmp_path: P
         scripts=["scripts/a.sh"],
     )
     assert run("install", first, "--yes").code == 0
-    second = write_pack(tmp_path / "two" / "social-media", version="1.1.0", owner="me")
+    second = write_pack(first, version="1.1.0", owner="me")
+    (second / "scripts/a.sh").unlink()
     ran = run("install", second)
     assert (ran.code, ran.out) == (0, "installed social-media: 1.1.0, 1.0.0\n")
     assert "adds to 1.0.0 nothing" in ran.err
     assert "no longer has scripts: scripts/a.sh" in ran.err
+    assert f"belongs to me, from {first}" in ran.err
+
+
+def test_an_update_from_elsewhere_than_before_says_so_and_needs_a_yes(
+    run: Run, tmp_path: Path
+) -> None:
+    first = write_pack(tmp_path / "one" / "social-media", version="1.0.0", owner="me")
+    assert run("install", first, "--yes").code == 0
+    other = write_pack(tmp_path / "two" / "social-media", version="1.1.0", owner="me")
+    refused = run("install", other)
+    assert refused.code == 1
+    why = f"it comes from {other}, and 1.0.0 came from {first}"
+    assert f"  not as before: {why}" in refused.err
+    assert run("list", "--json").json[0]["versions"] == ["1.0.0"]
+    assert run("install", other, "--yes").code == 0
+    assert run("show", "social-media@1.1.0", "--json").json["origin"] == str(other)
+
+
+def test_a_folder_that_says_it_belongs_to_a_butler_is_registered_only_if_the_person_says_so_too(
+    run: Run, tmp_path: Path
+) -> None:
+    own_butler(tmp_path)
+    folder = write_pack(tmp_path / "found" / "a-skill", id="a-skill", owner="mine")
+    refused = run("register", folder)
+    assert refused.code == 1
+    assert "belongs to mine, a butler that has not made it" in refused.err
+    assert "--owner mine" in refused.err
+    assert run("register", folder, "--owner", "mine").code == 0
 
 
 def test_a_draft_is_not_given_to_its_maker_either(run: Run, tmp_path: Path, home: Path) -> None:

@@ -12,6 +12,7 @@ from butlers.domain.errors import (
     InvalidSkill,
     SkillChanged,
     SkillConsentMissing,
+    SkillNotFound,
     SkillOwnerMismatch,
     SkillPathRefused,
     SkillVersionTaken,
@@ -19,6 +20,7 @@ from butlers.domain.errors import (
 from butlers.skills.catalogue import State
 from butlers.skills.install import Installer, Offer
 from butlers.skills.registry import NewSkill, SkillRegistry
+from butlers.skills.shelf import Shelf
 from support.skills import write_files, write_pack, write_skill_md
 
 
@@ -43,9 +45,9 @@ def source(tmp_path: Path, version: str = "1.0.0", **fields: Any) -> Path:
     files: dict[str, str | bytes] = dict.fromkeys(fields.get("scripts", ()), "#!/bin/sh\n")
     if "envVars" in fields:
         files[".env.example"] = "".join(f"{name}=\n" for name in fields["envVars"])
-    return write_pack(
-        tmp_path / version / "social-media", files, version=version, owner="somebody", **fields
-    )
+    folder = tmp_path / "social-media"  # where its author puts each version
+    shutil.rmtree(folder, ignore_errors=True)
+    return write_pack(folder, files, version=version, owner="somebody", **fields)
 
 
 def test_all_capabilities_are_shown_before_anything_is_registered(
@@ -159,6 +161,77 @@ def test_what_claims_to_be_built_in_is_refused(installer: Installer, tmp_path: P
     folder = write_pack(tmp_path / "social-media", owner="built-in")
     with pytest.raises(SkillOwnerMismatch, match="comes from elsewhere"):
         installer.install(folder, Asked())
+
+
+@pytest.mark.parametrize("written", [{"owner": "general"}, {"owner": None}])
+def test_what_claims_to_belong_to_a_butler_is_refused(
+    tmp_path: Path, written: dict[str, str | None]
+) -> None:
+    registry = SkillRegistry(tmp_path / "home", lambda: {"general": ()})
+    folder = write_pack(tmp_path / "social-media", **written)
+    if written["owner"] is None:  # it names nobody, and whoever installs it names the butler
+        (folder / "manifest.json").unlink()
+        write_skill_md(folder, "name: social-media\ndescription: x\nversion: 1.0.0\n")
+    asked = Asked()
+    with pytest.raises(SkillOwnerMismatch, match="belongs to the butler general") as refused:
+        Installer(registry, owner="general").install(folder, asked)
+    assert refused.value.code == "skill_owner_mismatch"
+    assert "butlers skills assign" in (refused.value.hint or "")
+    assert (asked.offers, registry.list()) == ([], ())
+
+
+def test_a_butler_that_nobody_knows_yet_is_not_given_what_claims_to_be_its_own(
+    installer: Installer, tmp_path: Path
+) -> None:
+    folder = write_pack(
+        tmp_path / "social-media",
+        {"scripts/a.sh": "#!/bin/sh\n", ".env.example": "KEY=\n"},
+        owner="general",
+        scripts=["scripts/a.sh"],
+        envVars=["KEY"],
+    )
+    installed = installer.install(folder, Asked())
+    assert installed.release(None).origin == str(folder)
+    directory = tmp_path / "butlers" / "general"
+    directory.mkdir(parents=True)
+    shelf = Shelf.open(installer.registry, "general", directory, [])
+    assert shelf.skills() == ()
+    with pytest.raises(SkillNotFound):
+        shelf.find("social-media")
+
+
+def test_another_authors_skill_of_the_same_name_is_no_update_without_consent(
+    installer: Installer, tmp_path: Path
+) -> None:
+    def plain(author: str, version: str) -> Path:
+        front = f"name: a-skill\ndescription: x\nversion: {version}\n"
+        return write_skill_md(tmp_path / author / "a-skill", front)
+
+    asked = Asked()
+    installer.install(plain("ann", "1.0.0"), asked)
+    installer.install(plain("ann", "1.0.1"), asked)
+    assert len(asked.offers) == 1
+    asked.answer = False
+    evil = plain("eve", "9.0.0")
+    with pytest.raises(SkillConsentMissing, match=r"comes from .*eve.* 1\.0\.1 came from .*ann"):
+        installer.install(evil, asked)
+    offer = asked.offers[-1]
+    assert (offer.owner, offer.origin) == ("person", str(evil))
+    assert installer.registry.get("a-skill").versions == ("1.0.1", "1.0.0")
+    asked.answer = True
+    installer.install(evil, asked)
+    installer.install(plain("eve", "9.1.0"), asked)
+    assert len(asked.offers) == 3  # from where it was agreed to
+    known = SkillRegistry(installer.registry.home).get("a-skill")
+    assert known.release("9.1.0").origin == str(evil)
+
+
+def test_what_a_person_registered_here_is_not_updated_from_elsewhere_without_consent(
+    installer: Installer, tmp_path: Path
+) -> None:
+    installer.registry.register(NewSkill(source(tmp_path)))
+    with pytest.raises(SkillConsentMissing, match=r"1\.0\.0 was registered here"):
+        installer.install(source(tmp_path, "1.1.0"), Asked(answer=False))
 
 
 def test_a_name_that_belongs_to_somebody_else_is_not_taken_over(
