@@ -30,6 +30,7 @@ RULES: dict[str, Rule] = {
     "skill-too-large": _error("the file is larger than a skill's file may be"),
     "skill-file-name": _warning("SKILL.md is spelled otherwise", fixable=True),
     "skill-encoding": _warning("the file is not UTF-8; what could not be read was replaced"),
+    "skill-half-character": _error("an escape is only half of a character; it was replaced"),
     "skill-bom": _warning("the file begins with a byte order mark", fixable=True),
     "skill-control-character": _warning("there is a control character in the front matter"),
     "skill-hidden-unicode": _warning("there are characters that a person does not see"),

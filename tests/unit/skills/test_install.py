@@ -245,6 +245,20 @@ def test_a_name_that_belongs_to_somebody_else_is_not_taken_over(
         installer.install(source(tmp_path, description="Other."), Asked())
 
 
+@pytest.mark.parametrize("field", ["owner", "name", "description"])
+def test_half_a_character_is_refused_and_nothing_is_written(
+    installer: Installer, tmp_path: Path, field: str
+) -> None:
+    folder = write_pack(tmp_path / "social-media", **{"owner": "me", field: "\ud800"})
+    with pytest.raises(InvalidSkill) as error:
+        installer.registry.register(NewSkill(folder))
+    assert [found.code for found in error.value.diagnostics] == ["skill-half-character"]
+    with pytest.raises(InvalidSkill):
+        installer.install(folder, Asked())
+    assert installer.registry.list() == ()
+    assert not (tmp_path / "home" / "skills" / "custom").exists()
+
+
 def test_a_link_to_a_key_is_refused_by_name(installer: Installer, tmp_path: Path) -> None:
     (tmp_path / "id_rsa").write_text("PRIVATE KEY")
     folder = source(tmp_path)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from butlers.config.locate import Place
 from butlers.domain.diagnostic import Diagnostic
+from butlers.skills.formats.text import whole
 from butlers.skills.skill import Skill
 
 
@@ -21,7 +22,7 @@ class Source:
 
     @property
     def folder_name(self) -> str:
-        return self.file.parent.name
+        return whole(self.file.parent.name)  # its bytes may be no text
 
 
 def _nowhere(_field: str, _path: str | None = None) -> Place | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from butlers.config.locate import Place, place_of
 from butlers.skills.findings import Findings, shown
+from butlers.skills.formats.text import HALF_MESSAGE
 from butlers.skills.formats.yaml_nodes import Document, Node, NotYaml, Scalar, Table, parse
 
 MAX_FRONT_MATTER = 64 * 1024
@@ -160,6 +161,8 @@ def _yaml(text: str, offset: int, findings: Findings) -> tuple[Table, frozenset[
         return Table({}, Place(1, 1)), frozenset(document.traits)
     if not isinstance(root, Table):
         raise NotYaml("the front matter is not a list of fields", root.place)
+    for place in document.halves:
+        findings.add("skill-half-character", HALF_MESSAGE, at=_shift(place, offset))
     for key, place in document.duplicates:
         findings.add(
             "frontmatter-duplicate-key",

@@ -11,10 +11,12 @@ from functools import cached_property
 from typing import Any
 
 from butlers.config.locate import KeyPath, LineCounter, Place, Places, place_of
+from butlers.skills.formats.text import HALF, whole
 
 # Deeper than anybody writes, and far from where whoever walks through the value runs out of stack.
 MAX_DEPTH = 40
 
+_HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 _CONSTANTS = ("NaN", "Infinity", "-Infinity")
 
@@ -34,6 +36,8 @@ class Document:
     value: Any
     text: str = field(repr=False)
     has_duplicates: bool = False
+    # Where a text has half of a character, which was replaced in the value.
+    halves: tuple[Place, ...] = ()
 
     def place(self, *path: str | int) -> Place:
         """Of the value, else of the nearest thing around it."""
@@ -69,7 +73,28 @@ def parse(text: str) -> Document:
         raise NotJson(error.msg, Place(error.lineno, error.colno)) from None
     except ValueError as error:
         raise NotJson(str(error)[:200], _unusual(text)) from None
+    halves = tuple(_halves(text)) if _HALF_ESCAPE.search(text) else ()
+    if halves:  # keys that differed in such a half only are now the same
+        return Document(_mended(value), text, True, halves)
     return Document(value, text, duplicated)
+
+
+def _halves(text: str) -> Iterator[Place]:
+    lines = LineCounter(text)
+    for token in _TOKEN.finditer(text):
+        if _HALF_ESCAPE.search(token[0]) and HALF.search(json.loads(token[0])):
+            yield lines.place(token.start())
+
+
+def _mended(value: Any) -> Any:
+    match value:
+        case str():
+            return whole(value)
+        case list():
+            return [_mended(item) for item in value]
+        case dict():
+            return {whole(key): _mended(item) for key, item in value.items()}
+    return value
 
 
 def _refuse(name: str) -> Any:
@@ -134,7 +159,7 @@ def _steps(text: str) -> Iterator[tuple[KeyPath, bool, Place]]:
             case _:
                 is_key = bool(path) and path[-1] is None
                 if is_key:
-                    path[-1] = str(json.loads(written))
+                    path[-1] = whole(json.loads(written))
                 yield (
                     tuple(step for step in path if step is not None),
                     is_key,

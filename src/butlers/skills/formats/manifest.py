@@ -15,7 +15,7 @@ from butlers.skills.formats.allowed_tools import split_tools
 from butlers.skills.formats.base import Reading, Source
 from butlers.skills.formats.json_text import Document, NotJson, parse
 from butlers.skills.formats.pack_fields import KEYS, PackFields, pack_document
-from butlers.skills.formats.text import decode
+from butlers.skills.formats.text import HALF_MESSAGE, decode
 from butlers.skills.skill import Skill
 from butlers.skills.strict import FRONT_MATTER, RESERVED_METADATA, require_writable
 
@@ -76,6 +76,8 @@ def _document(text: str, findings: Findings) -> Document | None:
     except NotJson as error:
         findings.add("manifest-not-json", error.message, at=error.place)
         return None
+    for place in document.halves:
+        findings.add("skill-half-character", HALF_MESSAGE, at=place)
     for key, place in document.duplicates:
         findings.add(
             "manifest-duplicate-key", f"{shown(key)} stands twice", at=place, entry=key[:64]

@@ -74,7 +74,11 @@ def _understood(file: Path, content: bytes) -> tuple[Split, Fields, Skill]:
     findings = Findings(file)
     part = split(decode(content, findings), findings)
     fields = Fields({}, {}) if part.front is None else read_fields(part, findings)
-    return part, fields, FieldReader(fields, part.body, file.parent.name, findings).skill()
+    return (
+        part,
+        fields,
+        FieldReader(fields, part.body, Source(file, content).folder_name, findings).skill(),
+    )
 
 
 def _as_written(key: str, node: Node) -> Any:

@@ -16,6 +16,7 @@ from butlers.skills.formats.allowed_tools import is_standard, split_tools
 from butlers.skills.formats.frontmatter import Fields
 from butlers.skills.formats.json_text import NotJson, parse
 from butlers.skills.formats.pack_fields import KEYS, PackFields
+from butlers.skills.formats.text import HALF_MESSAGE
 from butlers.skills.formats.yaml_nodes import Node, Scalar, Sequence, Table, value_of
 from butlers.skills.skill import Skill
 from butlers.skills.strict import FRONT_MATTER, PACK, RESERVED_METADATA, TRIGGERS, VERSION
@@ -161,12 +162,31 @@ class FieldReader:
         if node is None:
             if isinstance(below, Mapping | bool | int | float):
                 self._add("field-type", "metadata", f"{TRIGGERS} must be texts", below=TRIGGERS)
-            return _patterns(below)
+            return self._patterns(below, TRIGGERS)
         if below is not None:
             self._add("field-twice", TRIGGERS, "also under metadata; the one at the top counts")
         if isinstance(node, Table):
             self._add("field-type", TRIGGERS, "must be a list of texts")
-        return _patterns(node.text if isinstance(node, Scalar) else value_of(node))
+        return self._patterns(node.text if isinstance(node, Scalar) else value_of(node))
+
+    def _patterns(self, value: Any, below: str | None = None) -> tuple[str, ...]:
+        if isinstance(value, str):
+            said = self._json(value, below) if value.lstrip().startswith("[") else None
+            value = said if isinstance(said, list) else [value] if value.strip() else []
+        if not isinstance(value, list | tuple):
+            return ()
+        return tuple(item if isinstance(item, str) else json.dumps(item) for item in value)
+
+    def _json(self, text: str, below: str | None) -> Any:
+        """What a text holds as JSON; None without any. ``below`` is its key under metadata."""
+        try:
+            document = parse(text)
+        except NotJson:
+            return None
+        if document.halves:
+            key = TRIGGERS if below is None else "metadata"
+            self._add("skill-half-character", key, HALF_MESSAGE, below=below)
+        return document.value
 
     def _extra(self) -> Mapping[str, Any]:
         extra = {}
@@ -184,7 +204,7 @@ class FieldReader:
             case Table():
                 return {key: self._metadata_value(key, item) for key, item in node.items.items()}
             case Scalar(text=text, plain=plain):
-                if text.lstrip().startswith("{") and isinstance(said := _json(text), dict):
+                if text.lstrip().startswith("{") and isinstance(said := self._json(text, ""), dict):
                     self._add("field-type", "metadata", "JSON in a text; the standard has a map")
                     return said
                 if not (plain and node.is_null):
@@ -207,7 +227,7 @@ class FieldReader:
         written = self._metadata.pop(PACK, None)
         if written is None:
             return {}
-        document = _json(written) if isinstance(written, str) else None
+        document = self._json(written, PACK) if isinstance(written, str) else None
         if not isinstance(document, dict):
             self._add("field-type", "metadata", f"{PACK} is not a JSON object", below=PACK)
         said: dict[str, Any] = document if isinstance(document, dict) else {}
@@ -259,19 +279,3 @@ def first_paragraph(body: str) -> str:
             return said[: names.MAX_DESCRIPTION].strip()
     heading = next((line for line in body[:20_000].splitlines() if line.startswith("#")), "")
     return heading.lstrip("#").strip()[: names.MAX_DESCRIPTION]
-
-
-def _patterns(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        said = _json(value) if value.lstrip().startswith("[") else None
-        value = said if isinstance(said, list) else [value] if value.strip() else []
-    if not isinstance(value, list | tuple):
-        return ()
-    return tuple(item if isinstance(item, str) else json.dumps(item) for item in value)
-
-
-def _json(text: str) -> Any:
-    try:
-        return parse(text).value
-    except NotJson:
-        return None

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import codecs
+import re
 
 from butlers.config.locate import Place, place_of
 from butlers.skills.findings import Findings
+
+# Half of a character, as an escape can write it: no file, database or network takes such a text.
+HALF = re.compile("[\ud800-\udfff]")
+HALF_MESSAGE = "an escape is half of a character, and was replaced"
+
+
+def whole(text: str) -> str:
+    return HALF.sub("\ufffd", text)
 
 
 def decode(content: bytes, findings: Findings) -> str:

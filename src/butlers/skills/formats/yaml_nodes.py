@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from butlers.config.locate import Place
+from butlers.skills.formats.text import whole
 
 MAX_DEPTH = 40
 MAX_EVENTS = 20_000
@@ -68,6 +69,8 @@ class Document:
     root: Node | None
     duplicates: list[tuple[str, Place]] = field(default_factory=list)
     traits: set[str] = field(default_factory=set)
+    # Where a text has half of a character, which was replaced: one of the two loaders takes such escapes.
+    halves: list[Place] = field(default_factory=list)
 
 
 def parse(text: str) -> Document:
@@ -141,7 +144,9 @@ class _Builder:
         if event.anchor or event.tag:
             self._note_traits(event)
         if isinstance(event, yaml.ScalarEvent):
-            scalar = Scalar(event.value, not event.style, place)
+            scalar = Scalar(whole(event.value), not event.style, place)
+            if scalar.text != event.value:
+                self._found.halves.append(place)
             if event.anchor:
                 self._anchors[event.anchor] = scalar
             return scalar

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -28,7 +31,8 @@ BITS = (
 )  # fmt: skip
 JSON_BITS = (
     b"{", b"}", b"[", b"]", b'"id"', b'"context"', b'"mcpServers"', b":", b",", b'"../x"', b"1e999",
-    b"null", b"NaN", b'"\\ud800"', b'"metadata"', b'"envVars"', b"\x00", b"9" * 5000, b'"a-b@^1"',
+    b"null", b"NaN", b'"\\ud800"', b"\\uDfff", b"\\ud83d\\ude00", b'"metadata"', b'"envVars"',
+    b"\x00", b"9" * 5000, b'"a-b@^1"',
 )  # fmt: skip
 
 
@@ -48,6 +52,7 @@ def test_any_bytes_give_a_skill_or_a_diagnostic(form: SkillFormat, content: byte
     reading = form.read(Source(Path("some-skill") / form.file_names[0], content))
     assert reading.skill is not None or reading.diagnostics
     assert reading.codes() <= set(RULES)
+    assert is_utf8(reading.skill)
     lines = decode(content, Findings(Path("x"))).split("\n")
     for found in reading.diagnostics:
         assert "\n" not in found.message
@@ -55,6 +60,54 @@ def test_any_bytes_give_a_skill_or_a_diagnostic(form: SkillFormat, content: byte
         assert found.column is not None, found
         assert 1 <= found.line <= len(lines), found
         assert 1 <= found.column <= len(lines[found.line - 1]) + 1, found
+
+
+def is_utf8(skill: Skill | None) -> bool:
+    """Whether every text in it can be written, sent and stored."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in str(told(skill)))
+
+
+def told(value: object) -> object:
+    """All texts in it as they are: repr would spell out what is not printable."""
+    if is_dataclass(value):
+        return told([getattr(value, one.name) for one in fields(value)])
+    if isinstance(value, Mapping):
+        return told([*value.keys(), *value.values()])
+    if isinstance(value, list | tuple):
+        return "".join(str(told(item)) for item in value)
+    return value
+
+
+# What an escape in JSON can say: also halves of characters, and pairs of halves that are one.
+LETTERS = st.text(
+    st.sampled_from("aé😀\ud800\udbff\udc00\udfff\u200b") | st.characters(), max_size=8
+)
+VALUES = LETTERS | st.lists(LETTERS, max_size=2) | st.dictionaries(LETTERS, LETTERS, max_size=2)
+DOCUMENTS = st.dictionaries(
+    st.sampled_from((*manifest.KNOWN, "body", "extra")) | LETTERS, VALUES, max_size=6
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(document=DOCUMENTS, description=LETTERS, patterns=st.lists(LETTERS, max_size=2))
+@example(document={"owner": "\ud800"}, description="", patterns=[])
+@example(
+    document=dict.fromkeys(["\ud800", "\ud801"], "x"), description="\udfff", patterns=["\udc00"]
+)
+def test_whatever_the_escapes_say_a_skill_has_whole_characters_or_it_is_told(
+    document: dict[str, object], description: str, patterns: list[str]
+) -> None:
+    pack, triggers = (json.dumps(said).replace("'", "''") for said in (document, patterns))
+    front = f"description: {json.dumps(description)}\ntrigger_patterns: '{triggers}'\n"
+    files = {
+        manifest.FORMAT: json.dumps(document),
+        skill_md.FORMAT: f"---\n{front}metadata:\n  butlers.pack: '{pack}'\n---\nDo it.\n",
+    }
+    for form, written in files.items():
+        reading = form.read(Source(Path("some-skill") / form.file_names[0], written.encode()))
+        assert is_utf8(reading.skill)
+        if "\ufffd" in str(told(reading.skill)) and "\\ufffd" not in written:
+            assert reading.codes() & {"skill-half-character", "frontmatter-not-yaml"}
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=["skill_md", "manifest"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from butlers.domain.diagnostic import Severity
 from butlers.skills.formats.base import Reading, Source
 from butlers.skills.formats.manifest import FORMAT
 from butlers.skills.skill import McpServer, ServerKind
@@ -238,3 +239,26 @@ def test_what_is_no_manifest_is_told_where_it_stops_being_one(
 @pytest.mark.parametrize("value", ["a text", [1], 7, True])
 def test_front_matter_that_is_no_object_is_told(value: Any) -> None:
     assert errors(read(MANIFEST | {"frontmatter": value})) == {("manifest-type", "frontmatter")}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("owner", "\ud800"), ("name", "a\udfff"), ("context", ["\ud800.md"])]
+)
+def test_half_a_character_is_an_error_where_it_stands_and_is_replaced(
+    field: str, value: Any
+) -> None:
+    content = json.dumps({"metadata": {}} | MANIFEST | {field: value}, indent=1).encode()
+    reading = FORMAT.read(Source(Path("social-media") / "manifest.json", content))
+    (found,) = [found for found in reading.diagnostics if found.code == "skill-half-character"]
+    lines = content.decode().split("\n")
+    assert found.severity is Severity.ERROR
+    assert found.line is not None
+    assert found.column is not None
+    assert lines[found.line - 1][found.column - 1 :].startswith(('"\\ud800', '"a\\udfff'))
+    assert reading.skill is not None
+    assert "\ufffd" in f"{reading.skill.owner}{reading.skill.title}{reading.skill.context}"
+
+
+def test_two_halves_that_are_one_character_are_that_character() -> None:
+    reading = read(MANIFEST | {"description": "Posts 😀."})
+    assert (reading.skill and reading.skill.description, reading.diagnostics) == ("Posts 😀.", ())

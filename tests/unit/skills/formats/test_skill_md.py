@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import yaml
 
 from butlers.domain.diagnostic import Diagnostic
+from butlers.skills.formats import yaml_nodes
 from butlers.skills.formats.base import Reading, Source
 from butlers.skills.formats.skill_md import FORMAT
 from butlers.skills.skill import Skill
@@ -305,3 +307,35 @@ def test_metadata_that_is_no_text_is_written_where_every_client_reads_texts_only
     back = FORMAT.read(Source(Path("a-skill/SKILL.md"), written.encode()))
     assert back.diagnostics == ()
     assert skill_of(back).metadata == {"n": 1, "on": True, "no": None, "l": (1,), "t": "1"}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        """metadata: '{"a": "\\ud800"}'""",
+        """trigger_patterns: '["\\ud800"]'""",
+        """metadata:\n  trigger_patterns: '["\\ud800"]'""",
+        """metadata:\n  butlers.pack: '{"owner": "\\ud800"}'""",
+    ],
+)
+def test_half_a_character_in_json_is_told_and_replaced(field: str) -> None:
+    reading = read(f"---\nname: a-skill\ndescription: x\n{field}\n---\nDo it.\n")
+    found = only(reading, "skill-half-character")
+    assert found.line in (4, 5)
+    skill = skill_of(reading)
+    assert "\ufffd" in f"{skill.metadata}{skill.trigger_patterns}{skill.owner}"
+
+
+@pytest.mark.parametrize("loader", [yaml.SafeLoader, yaml.CSafeLoader])
+def test_half_a_character_in_yaml_is_told_by_either_loader(
+    loader: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yaml_nodes, "_LOADER", loader)  # which one there is depends on the machine
+    reading = read('---\nname: a-skill\ndescription: "a \\uD800"\n---\nDo it.\n')
+    told = {"skill-half-character", "frontmatter-not-yaml"} & reading.codes()
+    assert [only(reading, code).line for code in told] == [3]
+    skill_of(reading).description.encode()
+
+
+def test_a_folder_whose_name_is_no_text_gives_a_name_that_is() -> None:
+    assert skill_of(read("# Use\n\nDo it.\n", os.fsdecode(b"a-\xff"))).name == "a-\ufffd"
