@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from butlers.config.locate import Place
 from butlers.domain.diagnostic import Diagnostic, Severity
 from butlers.domain.errors import SkillError, SkillTooLarge
 from butlers.skills import content, names
-from butlers.skills.findings import Findings, printable, shown
+from butlers.skills.findings import MAX_FINDINGS, Findings, printable, shown
 from butlers.skills.formats.base import Reading
-from butlers.skills.reader import read_skill
+from butlers.skills.reader import read_skill, read_skill_md
 from butlers.skills.skill import Skill
+from butlers.skills.texts import texts_of
 from butlers.skills.tree import Entry, Kind, Tree, resolve_inside, walk
 
 ENV_EXAMPLE = ".env.example"
-# Larger texts are data; they are not looked into.
+# What comes after that much of a file is not looked at.
 _MAX_TEXT = 1024 * 1024
 _TEXTS = frozenset(
-    (".md", ".txt", ".json", ".yaml", ".yml", ".toml", ".html", ".xml", ".csv", ".cfg", ".ini")
+    (
+        ".md",
+        ".mdx",
+        ".txt",
+        ".json",
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".html",
+        ".xml",
+        ".csv",
+        ".cfg",
+        ".ini",
+    )
 )
+# What is below them is read or run, whatever it is called.
+_USED = ("context/", "references/", "scripts/")
+_BINARY = 8192  # a zero byte among the first so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +88,7 @@ def check(folder: Path, *, shared: Path | None = None) -> Checked:
         if reading.skill is not None:
             _check_pack(reading, reading.skill, tree, findings)
             _check_contents(reading.skill, tree, findings)
+            _check_values(reading, reading.skill, tree, findings)
     told = set(reading.diagnostics)
     rest = tuple(found for found in findings.diagnostics if found not in told)
     return Checked(folder, reading, (*reading.diagnostics, *rest))
@@ -146,14 +167,12 @@ def _check_script(path: str, reading: Reading, tree: Tree, file: Path, findings:
 def _check_contents(skill: Skill, tree: Tree, findings: Findings) -> None:
     declared = set(skill.env_vars)
     for entry in tree.files():
-        text = _text_of(tree.root / entry.path, entry)
+        file = tree.root / entry.path
+        text = _text_of(file, entry, skill)
         if text is None:
             continue
-        file = tree.root / entry.path
-        for what, place in content.hidden_characters(text):
-            findings.add("skill-hidden-unicode", f"an invisible {what}", file=file, at=place)
-        for what, place in content.piped_shells(text):
-            findings.add("content-pipe-to-shell", shown(what), file=file, at=place)
+        for code, message, place in _suspicions(text):
+            findings.add(code, message, file=file, at=place)
         for name, place in content.read_variables(entry.path, text):
             if name not in declared:
                 findings.add(
@@ -166,12 +185,61 @@ def _check_contents(skill: Skill, tree: Tree, findings: Findings) -> None:
                 )
 
 
-def _text_of(path: Path, entry: Entry) -> str | None:
+def _suspicions(text: str) -> Iterator[tuple[str, str, Place]]:
+    for what, place in content.hidden_characters(text):
+        yield "skill-hidden-unicode", f"an invisible {what}", place
+    for what, place in content.piped_shells(text):
+        yield "content-pipe-to-shell", shown(what), place
+
+
+def _check_values(reading: Reading, skill: Skill, tree: Tree, findings: Findings) -> None:
+    """What the file's own text does not show: JSON and YAML can write every character as an escape."""
+    _check_said(
+        reading, _main_file(tree, "manifest.json" if skill.has_manifest else "SKILL.md"), findings
+    )
+    if (
+        skill.has_manifest and skill.has_skill_md
+    ):  # whose fields are what other clients show a model
+        told = read_skill_md(tree.root)
+        if told is not None:
+            _check_said(told, _main_file(tree, "SKILL.md"), findings)
+
+
+def _main_file(tree: Tree, proper: str) -> Path:
+    """As it is spelled there."""
+    spelled = (entry.path for entry in tree.entries if entry.path.lower() == proper.lower())
+    return tree.root / next(spelled, proper)
+
+
+def _check_said(reading: Reading, file: Path, findings: Findings) -> None:
+    if reading.skill is None:
+        return
+    written = _read_text(file) or ""
+    escaped = (
+        (code, message, key)
+        for key, text in texts_of(reading.skill)
+        for code, message, _place in _suspicions(text)
+        if text not in written  # else it was found there, where it stands
+    )
+    for code, message, key in islice(escaped, MAX_FINDINGS):
+        findings.add(code, f"{message}, as an escape", file=file, at=reading.where(key), entry=key)
+
+
+def _text_of(path: Path, entry: Entry, skill: Skill) -> str | None:
+    """None for what nobody reads as a text or runs."""
     suffix = PurePosixPath(entry.path).suffix.lower()
     known = suffix in _TEXTS or content.language(entry.path) is not None
-    if not known or entry.size > _MAX_TEXT:
-        return None
+    if known or entry.path in skill.context:
+        return _read_text(path)
+    used = entry.executable or entry.path.startswith(_USED) or entry.path in skill.scripts
+    text = _read_text(path) if used else None
+    binary = text is not None and "\0" in text[:_BINARY] and not text.startswith("#!")
+    return None if binary else text
+
+
+def _read_text(path: Path) -> str | None:
     try:
-        return path.read_bytes().decode("utf-8", "replace")
+        with open(path, "rb") as stream:
+            return stream.read(_MAX_TEXT).decode("utf-8", "replace")
     except OSError:
         return None  # the digest and the copy refuse what can not be read

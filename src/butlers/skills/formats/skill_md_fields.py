@@ -23,6 +23,7 @@ from butlers.skills.strict import FRONT_MATTER, PACK, RESERVED_METADATA, TRIGGER
 
 GENERATED = "generated"
 _PACK_KEYS = (*KEYS, "name", "body", "metadata")
+_SPELLED = {"id": "name", "allowedTools": "allowed-tools", "triggerPatterns": TRIGGERS}
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\r?\n")
 
 
@@ -258,8 +259,10 @@ class FieldReader:
         """Everything in the pack's JSON stands in one value."""
         return self._fields.place("metadata", PACK)
 
-    def where(self, _field: str, _path: str | None = None) -> Place:
-        return self._pack_place()
+    def where(self, field: str, _path: str | None = None) -> Place:
+        """``field`` is a manifest's; what the standard has no place for stands in the pack's JSON."""
+        key = _SPELLED.get(field, field)
+        return self._fields.place(key) if key in FRONT_MATTER else self._pack_place()
 
 
 def _without_version(folder: str) -> str:
