@@ -15,10 +15,17 @@ OWN = Path("butlers")
 def load_roster(
     settings: Settings, *, refresh: bool = True
 ) -> tuple[FleetConfig, list[ButlerConfig]]:
+    fleet, folders = find_roster(settings, refresh=refresh)
+    return fleet, [load_one(folder, settings, fleet) for folder in folders]
+
+
+def find_roster(
+    settings: Settings, *, refresh: bool = True
+) -> tuple[FleetConfig, tuple[Path, ...]]:
+    """The folders alone, whatever their configurations say."""
     fleet = load_fleet_config(settings)
     own = OWN if OWN.is_dir() else None
-    folders = find_butlers(fleet, settings, shipped=shipped_roster(), own=own, refresh=refresh)
-    return fleet, [load_one(folder, settings, fleet) for folder in folders]
+    return fleet, find_butlers(fleet, settings, shipped=shipped_roster(), own=own, refresh=refresh)
 
 
 def load_one(folder: Path, settings: Settings, fleet: FleetConfig) -> ButlerConfig:

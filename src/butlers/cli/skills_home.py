@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from butlers.config.settings import Settings
-from butlers.domain.errors import NotFound
+from butlers.domain.errors import ConfigError, NotFound, SkillError
 
 if TYPE_CHECKING:
     from butlers.config.butler import ButlerConfig
+    from butlers.config.fleet import FleetConfig
     from butlers.skills.registry import NewSkill, SkillRegistry
 
 # Who owns a skill that names nobody, when a person brings it in.
@@ -20,29 +21,63 @@ PERSON = "person"
 def open_registry() -> SkillRegistry:
     from butlers.skills.registry import SkillRegistry
 
-    return SkillRegistry(Settings.from_environ().home, _packs_of)
+    home = Settings.from_environ().home
+    return SkillRegistry(home, lambda: _users().packs, unreadable=lambda: _users().unreadable)
 
 
-def _packs_of() -> Mapping[str, Sequence[str]]:
-    """What each butler names, and the versions that its lock holds on to."""
+@dataclass(frozen=True, slots=True)
+class _Users:
+    """What each butler names, and the versions that its lock holds on to; and what of it can not be read."""
+
+    packs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+
+
+def _users() -> _Users:
+    from butlers.cli.roster import find_roster
     from butlers.config.known_butlers import known_butlers
-    from butlers.config.packs import packs_written, source_file
+    from butlers.config.packs import source_file
 
-    home, configs = Settings.from_environ().home, _configs()
-    found = {config.name: _with_locked(config.directory, config.skills.packs) for config in configs}
+    settings = Settings.from_environ()
+    home = settings.home
+    fleet, roster = find_roster(settings, refresh=False)
     # Where a shipped one's configuration lasts, and those that are elsewhere.
-    sources = (source_file(config, home).parent.resolve() for config in configs)
-    here = {config.directory.resolve() for config in configs}
-    for folder in {*sources, *known_butlers(home)} - here:
-        name, packs = packs_written(folder)
-        found[name] = (*found.get(name, ()), *_with_locked(folder, packs))
-    return found
+    lasting = (source_file(folder, home).parent for folder in roster)
+    users, known = _Users(), tuple[Path, ...]()
+    try:
+        known = known_butlers(home)
+    except OSError as error:
+        users.unreadable.append(str(error))
+    for folder in {path.resolve(): None for path in (*roster, *lasting, *known)}:
+        try:
+            name, packs = _named(folder, settings, fleet)
+        except ConfigError as error:
+            users.unreadable.append(error.message)
+            name, packs = folder.name, ()
+        users.packs[name] = (*users.packs.get(name, ()), *packs)
+        try:
+            users.packs[name] += _locked(folder)
+        except SkillError as error:
+            users.unreadable.append(error.message)
+    return users
 
 
-def _with_locked(folder: Path, packs: Sequence[str]) -> tuple[str, ...]:
+def _named(folder: Path, settings: Settings, fleet: FleetConfig) -> tuple[str, tuple[str, ...]]:
+    """Also of one that could not start as it is."""
+    from butlers.cli.roster import load_one
+    from butlers.config.packs import packs_written
+
+    try:
+        config = load_one(folder, settings, fleet)
+    except ConfigError:
+        return packs_written(folder)
+    return config.name, tuple(config.skills.packs)
+
+
+def _locked(folder: Path) -> tuple[str, ...]:
     from butlers.skills.lock import LOCK_FILE, read_lock
 
-    return (*packs, *(pack.label for pack in read_lock(folder / LOCK_FILE).values()))
+    return tuple(pack.label for pack in read_lock(folder / LOCK_FILE).values())
 
 
 def _configs() -> list[ButlerConfig]:

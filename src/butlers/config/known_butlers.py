@@ -30,12 +30,21 @@ def remember_butler(home: Path, directory: Path) -> None:
 
 
 def known_butlers(home: Path) -> tuple[Path, ...]:
-    """Those that are still there."""
+    """Those that are still there, as far as can be told."""
     try:
         listed = json.loads((home / "registry" / _FILE).read_bytes())
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return ()  # it is written anew as butlers start
     paths = (
         [Path(path) for path in listed if isinstance(path, str)] if isinstance(listed, list) else []
     )
-    return tuple(path for path in paths if (path / CONFIG_FILE).is_file())
+    return tuple(path for path in paths if may_be_there(path))
+
+
+def may_be_there(folder: Path) -> bool:
+    """Whether the folder has a configuration; one that can not be looked at (a dead mount, no permission)
+    may have one."""
+    try:
+        return (folder / CONFIG_FILE).is_file()
+    except OSError:
+        return True

@@ -7,12 +7,13 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from butlers.config.butler import CONFIG_FILE, ButlerConfig, load_butler_config
 from butlers.config.files import exclusive_lock, replace_file
-from butlers.config.known_butlers import known_butlers
+from butlers.config.known_butlers import known_butlers, may_be_there
 from butlers.config.roster import shipped_roster
 from butlers.config.settings import Settings
 from butlers.config.working_copy import working_copy
@@ -39,14 +40,21 @@ def packs_named(config: ButlerConfig, settings: Settings) -> Mapping[str, Sequen
 
 def packs_written(folder: Path) -> tuple[str, tuple[str, ...]]:
     """The name and the packs in a butler.toml that is not ours to judge: it may need an environment that
-    is not here. What can not be read names nothing."""
+    is not here. ConfigInvalid: nobody can tell what it names. One that is not there names nothing."""
+    file = folder / CONFIG_FILE
     try:
-        document = _parsed((folder / CONFIG_FILE).read_bytes().decode("utf-8", "replace")) or {}
-    except OSError:
+        document = _parsed(file.read_bytes().decode("utf-8", "replace"))
+    except (FileNotFoundError, NotADirectoryError):
         document = {}
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigInvalid(f"it can not be read: {reason}", path=file) from error
+    if document is None:
+        raise ConfigInvalid("it is no TOML", path=file)
     butler, skills = (_table(document, key) for key in ("butler", "skills"))
-    packs = skills.get("packs")
-    named = packs if isinstance(packs, list) else []
+    named = skills.get("packs", [])
+    if not isinstance(named, list):
+        raise ConfigInvalid("its packs are no list", path=file)
     return str(butler.get("name") or folder.name), tuple(str(pack) for pack in named)
 
 
@@ -57,16 +65,20 @@ def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def _folders(config: ButlerConfig, settings: Settings) -> Iterator[Path]:
     for around in dict.fromkeys((config.directory.parent, working_copy(settings.home))):
-        if around.is_dir():
-            yield from (path.parent for path in sorted(around.glob(f"*/{CONFIG_FILE}")))
-    yield from known_butlers(settings.home)
+        try:
+            inside = sorted(around.iterdir())
+        except OSError:
+            continue
+        yield from (folder for folder in inside if may_be_there(folder))
+    with suppress(OSError):
+        yield from known_butlers(settings.home)
 
 
-def source_file(config: ButlerConfig, home: Path) -> Path:
+def source_file(directory: Path, home: Path) -> Path:
     """The butler.toml that lasts: the working copy of a shipped one is renewed at each start."""
-    if config.directory.resolve().is_relative_to(working_copy(home).resolve()):
-        return shipped_roster() / config.directory.name / CONFIG_FILE
-    return config.file
+    if directory.resolve().is_relative_to(working_copy(home).resolve()):
+        return shipped_roster() / directory.name / CONFIG_FILE
+    return directory / CONFIG_FILE
 
 
 def name_pack(file: Path, pack: str) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
-from butlers.config.butler import CONFIG_FILE, ButlerConfig
+from butlers.config.butler import ButlerConfig
 from butlers.config.fleet import FLEET_FILE, FleetConfig
+from butlers.config.known_butlers import may_be_there
 from butlers.config.settings import Settings
 from butlers.config.working_copy import refresh_working_copy, working_copy
 from butlers.domain.errors import ConfigInvalid, ConfigMissing
@@ -62,7 +63,7 @@ def check_distinct(configs: Iterable[ButlerConfig]) -> None:
 def _butlers_in(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         return {}
-    found = (path for path in sorted(folder.iterdir()) if (path / CONFIG_FILE).is_file())
+    found = (path for path in sorted(folder.iterdir()) if may_be_there(path))
     return {path.name: path for path in found if not path.name.startswith(".")}
 
 

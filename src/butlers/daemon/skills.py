@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid5
 
+import structlog
+
 from butlers.config.known_butlers import remember_butler
 from butlers.config.packs import packs_named
 from butlers.daemon.owner import tell_owner
@@ -24,6 +26,8 @@ from butlers.tools.soul import soul_specs
 if TYPE_CHECKING:
     from butlers.daemon.butler import Butler
 
+log = structlog.get_logger()
+
 _TOLD = UUID("6f0f0b52-8f5a-4d0c-9a51-1b0a3a1f7c34")
 
 Declared = list[tuple[str, ToolSpec]]
@@ -31,7 +35,7 @@ Declared = list[tuple[str, ToolSpec]]
 
 async def open_skills(butler: Butler) -> ButlerSkills:
     config = butler.config
-    await asyncio.to_thread(remember_butler, butler.home, config.directory)
+    await asyncio.to_thread(_remember, butler)
     registry = SkillRegistry(butler.home, partial(packs_named, config, butler.settings))
     shelf = await asyncio.to_thread(
         Shelf.open, registry, config.name, config.directory, config.skills.packs
@@ -48,6 +52,15 @@ async def open_skills(butler: Butler) -> ButlerSkills:
     butler.stack.push_async_callback(skills.close)
     await skills.open()
     return skills
+
+
+def _remember(butler: Butler) -> None:
+    """Nobody needs it to be remembered in order to run: it is there for whoever removes a skill."""
+    folder = butler.config.directory
+    try:
+        remember_butler(butler.home, folder)
+    except OSError as error:
+        log.warning("butler not remembered", folder=str(folder), error=str(error))
 
 
 def _mail(butler: Butler) -> list[ToolSpec]:

@@ -421,6 +421,13 @@ class SkillInUse(SkillError):
     code = "skill_in_use"
 
 
+class SkillUsersUnknown(SkillError):
+    """Nobody can tell whether a butler uses the skill."""
+
+    code = "skill_users_unknown"
+    default_hint = "mend what can not be read, or remove it if that butler is gone"
+
+
 class SkillChanged(SkillError):
     """The files of a skill are not the ones that were registered."""
 

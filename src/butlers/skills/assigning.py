@@ -9,6 +9,7 @@ from butlers.config.known_butlers import remember_butler
 from butlers.config.packs import name_pack, source_file
 from butlers.domain.errors import SkillUnresolved
 from butlers.skills.catalogue import State
+from butlers.skills.faults import telling
 from butlers.skills.registry import SkillRegistry
 from butlers.skills.resolver import resolve
 
@@ -26,7 +27,8 @@ def assign(registry: SkillRegistry, config: ButlerConfig, wanted: str) -> dict[s
             f"{label} is a draft of {given.owner}, and is not given to a butler",
             hint=f"`butlers skills approve {label}` first",
         )
-    remember_butler(registry.home, config.directory)
-    file = source_file(config, registry.home)
+    with telling(registry.home):  # else it could be removed while the butler uses it
+        remember_butler(registry.home, config.directory)
+    file = source_file(config.directory, registry.home)
     changed = name_pack(file, label)
     return {"skill": label, "butler": config.name, "file": str(file), "changed": changed}

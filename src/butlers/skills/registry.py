@@ -19,6 +19,7 @@ from butlers.domain.errors import (
     SkillNotFound,
     SkillOwnerMismatch,
     SkillTaken,
+    SkillUsersUnknown,
     SkillVersionTaken,
 )
 from butlers.skills import names, packs
@@ -39,6 +40,10 @@ def nobody() -> Mapping[str, Sequence[str]]:
     return {}
 
 
+def nothing() -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class NewSkill:
     """What is to be registered. ``by`` is the butler that asks; None is a person. ``origin`` is where it
@@ -55,11 +60,13 @@ class NewSkill:
 
 @dataclass(frozen=True, slots=True)
 class SkillRegistry:
-    """``packs_of`` says which packs each butler's configuration names; usedBy is derived from it."""
+    """``packs_of`` says which packs each butler's configuration names; usedBy is derived from it.
+    ``unreadable`` says where that can not be told: nothing is deleted as long."""
 
     home: Path
     packs_of: Callable[[], Mapping[str, Sequence[str]]] = nobody
     clock: Clock = field(default_factory=SystemClock)
+    unreadable: Callable[[], Sequence[str]] = nothing
 
     @property
     def file(self) -> Path:
@@ -145,6 +152,10 @@ class SkillRegistry:
             raise SkillInUse(
                 f"{label} is used by {', '.join(sorted(users))}",
                 hint="take it out of their `[skills] packs` or dependencies first",
+            )
+        if unreadable := self.unreadable():
+            raise SkillUsersUnknown(
+                f"{skill.id} stays: a butler may use it. {'; '.join(unreadable)}"
             )
 
     def _add(self, new: NewSkill, *, update: bool) -> Registered:

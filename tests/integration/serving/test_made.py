@@ -96,6 +96,26 @@ async def test_a_folder_that_appears_is_registered_and_can_be_assigned_to_others
     assert config.skills.packs == ("weekly-reports@1.0.0",)
 
 
+@pytest.mark.parametrize("trouble", ["a folder that can not be looked at", "a list that can not"])
+async def test_a_butler_starts_and_makes_skills_where_others_can_not_be_looked_up(
+    make_bureau: MakeBureau, trouble: str
+) -> None:
+    bureau = make_bureau()
+    listed = bureau.house.home / "registry" / "butlers.json"
+    listed.parent.mkdir(parents=True, exist_ok=True)
+    if trouble == "a list that can not":
+        listed.mkdir()
+    else:
+        listed.write_text(json.dumps([str(listed.parent / ("x" * 300))]))  # no system looks there
+    with capture_logs() as log:
+        await bureau.start()
+        write_report(custom_of(bureau))
+        await until_event(log, "skill:created")
+    warned = [line["folder"] for line in log if line["event"] == "butler not remembered"]
+    assert warned == ([str(bureau.house.directory)] if listed.is_dir() else [])
+    assert bureau.registry.get("weekly-reports").owner == "tester"
+
+
 async def test_what_was_made_while_the_butler_was_off_is_found_and_told_once(
     make_bureau: MakeBureau,
 ) -> None:

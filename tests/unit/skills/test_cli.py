@@ -27,6 +27,11 @@ def pack(tmp_path: Path, version: str = "1.0.0", **fields: Any) -> Path:
     )
 
 
+# No system looks at a name of that length; a dead mount and a forbidden folder fail like it, and not as if
+# nothing were there.
+UNREACHABLE = "x" * 300
+
+
 def own_butler(tmp_path: Path, *packs: str) -> None:
     named = ", ".join(f'"{pack}"' for pack in packs)
     write_files(
@@ -105,10 +110,69 @@ def test_a_skill_of_a_butler_that_ran_from_another_folder_is_not_removed(
     assert (ran.code, "used by mine" in ran.err) == (1, True)
     (folder / "butler.toml").write_text("not TOML")
     assert run("list", "--json").json[0]["usedBy"] == []
+    unknown = run("remove", "social-media")
+    assert (unknown.code, "a butler may use it" in unknown.err) == (1, True)
+    assert str(folder / "butler.toml") in unknown.err
     write_files(folder, {"skills.lock": LOCK})
     assert "used by mine" in run("remove", "social-media@1.0.0").err
     shutil.rmtree(elsewhere)
     assert run("remove", "social-media").code == 0
+
+
+def test_a_broken_lock_keeps_from_removing_and_from_nothing_else(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    own_butler(elsewhere)
+    folder = elsewhere / "butlers" / "mine"
+    remember_butler(home, folder)
+    write_files(folder, {"skills.lock": "not JSON"})
+    assert run("register", pack(tmp_path)).code == 0
+    assert run("update", pack(tmp_path, "1.1.0")).code == 0
+    assert run("list", "--json").json[0]["versions"] == ["1.1.0", "1.0.0"]
+    refused = run("remove", "social-media")
+    assert refused.code == 1
+    assert "a butler may use it" in refused.err
+    assert str(folder / "skills.lock") in refused.err
+    assert "hint: mend" in refused.err
+    (folder / "skills.lock").unlink()
+    assert run("remove", "social-media").code == 0
+
+
+@pytest.mark.parametrize("written", ["not TOML", "[skills]\npacks = 1\n"])
+def test_a_configuration_that_is_broken_keeps_from_removing_and_from_nothing_else(
+    run: Run, tmp_path: Path, written: str
+) -> None:
+    write_files(tmp_path / "butlers" / "mine", {"butler.toml": written})
+    assert run("register", pack(tmp_path)).code == 0
+    assert run("list", "--json").json[0]["usedBy"] == []
+    assert "a butler may use it" in run("remove", "social-media").err
+    own_butler(tmp_path)
+    assert run("remove", "social-media").code == 0
+
+
+def test_a_butler_that_could_not_start_still_uses_what_it_names(run: Run, tmp_path: Path) -> None:
+    own_butler(tmp_path, "social-media@^1")
+    with (tmp_path / "butlers" / "mine" / "butler.toml").open("a") as file:
+        file.write('\n[modules.x]\nkey = "${NOT_SET_HERE}"\n')
+    assert run("register", pack(tmp_path)).code == 0
+    assert "used by mine" in run("remove", "social-media").err
+
+
+def test_a_folder_that_can_not_be_looked_at_keeps_from_removing_and_from_nothing_else(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
+    gone, dead = tmp_path / "gone", tmp_path / UNREACHABLE
+    write_files(home / "registry", {"butlers.json": json.dumps([str(gone), str(dead)])})
+    assert run("register", pack(tmp_path)).code == 0
+    assert len(run("list", "--json").json) == 1
+    refused = run("remove", "social-media")
+    assert (refused.code, "a butler may use it" in refused.err) == (1, True)
+    assert (UNREACHABLE in refused.err, str(gone) in refused.err) == (True, False)
+    (home / "registry" / "butlers.json").unlink()
+    (home / "registry" / "butlers.json").mkdir()
+    assert len(run("list", "--json").json) == 1
+    assert "butlers.json" in run("remove", "social-media").err
 
 
 def test_a_skill_of_the_homes_roster_is_not_removed(run: Run, home: Path, tmp_path: Path) -> None:
