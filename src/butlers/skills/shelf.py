@@ -119,7 +119,22 @@ class Shelf:
 
     def skills(self) -> tuple[Shelved, ...]:
         """All of them, each name once: a name never means another skill than it did."""
-        return _each_once((*self.given(), *self._made()))
+        return _each_once((*self.given(), *self._made_if_known()))
+
+    def listed(self) -> tuple[Shelved, ...]:
+        """All of them, and the drafts of newer versions, which are had by their exact version only."""
+        known = self.skills()
+        labels = {shelved.skill.label for shelved in known}
+        newer = (made for made in self._made_if_known() if made.draft)
+        return (*known, *(made for made in newer if made.skill.label not in labels))
+
+    def failed(self) -> tuple[Failed, ...]:
+        """What can not be had: packs, and all that it made while the registry can not be read."""
+        try:
+            self.registry.catalogue()
+        except SkillError as error:
+            return (*self.loading.failed, Failed("what this butler made", error))
+        return self.loading.failed
 
     def find(self, name: str) -> Shelved:
         """By its name, with or without its version, by its folder's name, or as a prompt names it."""
@@ -176,27 +191,33 @@ class Shelf:
                     Pack(found.folder, found.reading.skill, None, self.shared), Origin.OWN
                 )
 
-    def _made(self) -> Iterator[Shelved]:
-        catalogue = self.registry.catalogue()
-        for registered in catalogue.skills.values():
-            if registered.owner == self.butler and (made := self._made_by_it(registered)):
-                yield made
+    def _made_if_known(self) -> tuple[Shelved, ...]:
+        """None while the registry can not be read: its own folder's skills need none."""
+        try:
+            return tuple(self._made())
+        except SkillError as error:
+            log.warning("skills that the butler made are not there", error=error.message)
+            return ()
 
-    def _made_by_it(self, registered: Registered) -> Shelved | None:
+    def _made(self) -> Iterator[Shelved]:
+        for registered in self.registry.catalogue().skills.values():
+            if registered.owner == self.butler:
+                yield from self._made_by_it(registered)
+
+    def _made_by_it(self, registered: Registered) -> Iterator[Shelved]:
+        """The newest that a person has approved, and then the draft that is newer."""
         # What was installed may claim any owner; it is given by the configuration only.
         own = [release for release in registered.releases.values() if release.origin is None]
-        if not own:
-            return None
-        release = own[0]
-        folder = packs.pack_path(
-            self.registry.home, registered.id, release.version, registered.owner
-        )
-        skill = read_skill(folder).skill
-        if skill is None:
-            return None
-        return Shelved(
-            Pack(folder, skill, release.digest), Origin.MADE, release.state is State.DRAFT
-        )
+        approved = [release for release in own if release.state is State.APPROVED]
+        drafts = [release for release in own[:1] if release.state is State.DRAFT]
+        for release in (*approved[:1], *drafts):
+            folder = packs.pack_path(
+                self.registry.home, registered.id, release.version, registered.owner
+            )
+            skill = read_skill(folder).skill
+            if skill is not None:
+                pack = Pack(folder, skill, release.digest)
+                yield Shelved(pack, Origin.MADE, release.state is State.DRAFT)
 
     def _without_shadows(self, loading: Loading) -> Loading:
         """A pack of a name that the butler's folder has already is refused, not hidden."""

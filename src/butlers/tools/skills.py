@@ -34,12 +34,12 @@ SkillName = Annotated[str, Field(min_length=1, max_length=200)]
 @tool(callers=SESSIONS, effect=Effect.LOOK)
 async def skill_list(ctx: CallContext) -> dict[str, Any]:
     """All skills with what they are for and their scripts, and those that failed or are not valid."""
-    found = await asyncio.to_thread(ctx.skills.shelf.skills)
+    found = await asyncio.to_thread(ctx.skills.shelf.listed)
     return {
         "skills": [await asyncio.to_thread(_shown, shelved) for shelved in found],
         "failed": [
             {"skill": failed.wanted, "error": failed.error.message}
-            for failed in ctx.skills.shelf.loading.failed
+            for failed in await asyncio.to_thread(ctx.skills.shelf.failed)
         ],
         "invalid": [
             {"folder": folder, "errors": errors.splitlines()}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from butlers.domain.errors import SkillRegistryBroken
 from butlers.skills.catalogue import State
 from butlers.skills.installer import AGENTS_FOLDER, CLAUDE_FOLDER
 from butlers.skills.lock import LOCK_FILE
@@ -56,6 +57,39 @@ def test_a_draft_named_by_its_maker_stays_one_until_it_is_approved(
     assert shelf.find("w").draft
     registry.approve("w", "1.1.0")
     assert not shelf.find("w").draft
+
+
+def test_a_new_draft_does_not_hide_the_makers_approved_version(
+    registry: SkillRegistry, directory: Path, tmp_path: Path
+) -> None:
+    with_draft(registry, tmp_path)
+    shelf = Shelf.open(registry, "mine", directory, [])
+    assert [(one.skill.label, one.draft) for one in shelf.skills()] == [("w@1.0.0", False)]
+    assert shelf.find("w").skill.version == "1.0.0"
+    assert shelf.find("w@1.1.0").draft
+    assert [one.skill.label for one in shelf.listed()] == ["w@1.0.0", "w@1.1.0"]
+    registry.approve("w", "1.1.0")
+    assert [(one.skill.label, one.draft) for one in shelf.listed()] == [("w@1.1.0", False)]
+
+
+def test_a_broken_registry_leaves_the_butlers_own_skills_and_is_told(
+    registry: SkillRegistry, directory: Path, tmp_path: Path
+) -> None:
+    with_draft(registry, tmp_path)
+    write_skill_md(directory / "skills" / "own", "name: own\ndescription: x\n")
+    shelf = Shelf.open(registry, "mine", directory, [])
+    assert shelf.failed() == ()
+    registry.file.write_text("not JSON")
+    with capture_logs() as log:
+        assert [one.name for one in shelf.listed()] == ["own"]
+        folders = shelf.mount(tmp_path / "session")
+    assert [[path.name for path in folder.iterdir()] for folder in folders] == [["own"], ["own"]]
+    assert {line["event"] for line in log} == {"skills that the butler made are not there"}
+    (failed,) = shelf.failed()
+    assert (failed.wanted, failed.error.code) == ("what this butler made", "skill_registry_broken")
+    assert shelf.find("own").name == "own"
+    with pytest.raises(SkillRegistryBroken):
+        shelf.find("w")
 
 
 def test_a_pack_that_needs_too_many_fails_alone(
