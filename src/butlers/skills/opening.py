@@ -41,7 +41,9 @@ def read_text(pack: Pack, path: str) -> str:
 
 
 def files(pack: Pack) -> list[str]:
-    return [entry.path for entry in walk(pack.folder).files()][:_LISTED]
+    """Those that can be asked for: a name that is no text could not even be told."""
+    found = (entry.path for entry in walk(pack.folder).files())
+    return [path for path in found if inner_path(path) == path][:_LISTED]
 
 
 def scripts(pack: Pack) -> dict[str, str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from butlers.domain.errors import SkillRegistryBroken
+from butlers.skills import opening
 from butlers.skills.catalogue import State
 from butlers.skills.installer import AGENTS_FOLDER, CLAUDE_FOLDER
 from butlers.skills.lock import LOCK_FILE
@@ -127,6 +129,14 @@ def test_one_bad_skill_is_left_out_and_the_others_are_mounted(
     for folder in folders:
         assert [path.name for path in folder.iterdir()] == ["good"]
     assert {(line["event"], line["skill"]) for line in log} == {("skill not mounted", "bad")}
+
+
+def test_a_file_whose_name_is_no_text_is_not_told(registry: SkillRegistry, directory: Path) -> None:
+    folder = write_skill_md(directory / "skills" / "own", "name: own\ndescription: x\n")
+    write_files(folder, {"scripts/a.sh": "", os.fsdecode(b"scripts/\xff.sh"): ""})
+    (own,) = Shelf(registry, "mine", directory).skills()
+    assert opening.files(own.pack) == ["SKILL.md", "scripts/a.sh"]
+    assert list(opening.scripts(own.pack)) == ["scripts/a.sh"]
 
 
 def test_a_fresh_butler_may_make_skills_and_one_without_the_folder_is_offered_nothing(
