@@ -36,6 +36,7 @@ from butlers.routing.notify import queue_delivery
 from butlers.routing.peers import Peers
 from butlers.routing.registration import Registrar
 from butlers.routing.undertaker import Undertaker
+from butlers.runtimes.base import Limits
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.blank import BlankShare
@@ -206,6 +207,7 @@ async def create_spawner(butler: Butler) -> None:
         workspaces,
         waiting_slots(butler.home, butler.max_sessions),
         recipe,
+        Limits.within(config.runtime.timeout_s),
     )
     butler.blank = BlankShare(butler.blanks, config.name, butler.url, butler.guard, recipe)
     means = Means(

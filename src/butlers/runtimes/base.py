@@ -55,6 +55,11 @@ class Limits:
     silence_s: float = 180.0  # between two events
     total_s: float = 300.0
 
+    @classmethod
+    def within(cls, total_s: float) -> Limits:
+        """A session that may take an hour may also be silent for longer than one of minutes."""
+        return cls(silence_s=max(cls().silence_s, total_s / 2), total_s=total_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:

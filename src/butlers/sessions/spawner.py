@@ -272,7 +272,7 @@ class Spawner:
             return None
         total_s = self._means.config.runtime.timeout_s
         try:
-            limits, life_s = limits_of(total_s), total_s + TOKEN_GRACE_S
+            limits, life_s = Limits.within(total_s), total_s + TOKEN_GRACE_S
             return await waiting.ask(session, prompt, plan.system_prompt, limits, life_s)
         except NotWarm as why:
             log.warning("warm start failed; starting cold", why=str(why))
@@ -302,7 +302,7 @@ class Spawner:
             terms = Terms(
                 workspace,
                 grants,
-                limits_of(total_s),
+                Limits.within(total_s),
                 config.runtime.model,
                 config.runtime.args,
                 session.request,
@@ -380,11 +380,6 @@ class Spawner:
         if not plan.thinks:
             return None
         return self._means.budget.cost(result, self._means.config.runtime.model)
-
-
-def limits_of(total_s: float) -> Limits:
-    """A session that may take an hour may also be silent for longer than one of minutes."""
-    return Limits(silence_s=max(Limits().silence_s, total_s / 2), total_s=total_s)
 
 
 def _sent_away_at_once(result: SessionResult) -> bool:

@@ -64,6 +64,7 @@ class WarmPool(Pool[Waiting]):
         workspaces: Workspaces,
         slots: FleetSlots,
         recipe: Recipe,
+        limits: Limits,
     ) -> None:
         super().__init__(number)
         self._butler = butler
@@ -72,6 +73,7 @@ class WarmPool(Pool[Waiting]):
         self._workspaces = workspaces
         self._slots = slots
         self._recipe = recipe
+        self._limits = limits
 
     async def take(self, runtime: Runtime) -> Waiting | None:
         """One that is ready, if there is one; another is booted in its place."""
@@ -98,7 +100,8 @@ class WarmPool(Pool[Waiting]):
             servers = {self._butler: McpServer(f"{self._url}?{QUERY}={address}", token)}
             make = await self._recipe.make(runtime)
             env = {**make.env, MCP_SERVERS: describe(servers)}
-            terms = Terms(workspace, Grants(Access.SEALED), model=make.model, args=make.args)
+            grants = Grants(Access.SEALED)
+            terms = Terms(workspace, grants, self._limits, make.model, make.args)
             process = runtime.warm(servers, env, terms)
             if process is None:
                 return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tomllib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -64,6 +65,18 @@ async def test_one_that_waits_can_call_nothing(place: Place) -> None:
     (live,) = place.house.butler.guard._live.values()
     assert not live.begun
     assert place.house.butler.guard.count == 0
+
+
+@pytest.mark.parametrize("cli", [CODEX], indirect=True, ids=["codex"])
+async def test_one_that_waits_gives_a_call_the_time_of_its_butlers_sessions(
+    open_place: OpenPlace, cli: Cli
+) -> None:
+    """It is told while it boots, and keeps it."""
+    async with open_place(cli, "warm = 1\ntimeout_s = 1234\n") as place:
+        await place.ready()
+        (file,) = (place.house.home / "sessions").rglob(".codex/config.toml")
+        (server,) = tomllib.loads(file.read_text())["mcp_servers"].values()
+        assert server["tool_timeout_sec"] == 1234
 
 
 async def test_what_is_not_a_sealed_message_starts_cold(place: Place) -> None:
