@@ -97,11 +97,11 @@ async def _runtime(name: str, settings: Settings, stored: set[str]) -> Check:
     kept = next((key for key in keys if key in stored), None)
     credential = kept or next((key for key in keys if settings.environ.get(key)), None)
     facts: Check = {"installed": True, "version": version, "credential": credential}
-    if version != PINNED[name]:
-        detail = f"version {version}; tested with {PINNED[name]}"
-        return _check(name, "untested", detail, install_hint(name), **facts)
     place = "kept" if kept else "in the environment"
     where = f"credential {credential} {place}" if credential else "no credential"
+    if version != PINNED[name]:
+        detail = f"version {version}, tested with {PINNED[name]}; {where}"
+        return _check(name, "untested", detail, install_hint(name), **facts)
     return _check(name, "ok", f"version {version}, {where}", **facts)
 
 
