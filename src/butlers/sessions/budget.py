@@ -105,8 +105,14 @@ class Budget:
         self._settle(session_id, used, at_least=result.outcome in CUT_SHORT)
 
     def _settle(self, session_id: UUID, used: Claim | None, *, at_least: bool = False) -> None:
-        if self.fleet is not None:
+        if self.fleet is None:
+            return
+        try:
             self.fleet.settle(session_id, used, at_least=at_least)
+        except OSError as error:  # it stays as reserved; the session's own end matters more
+            log.warning(
+                "the fleet's ledger was not settled", session=str(session_id), error=str(error)
+            )
 
     def cost(self, result: SessionResult, model: str | None) -> Decimal | None:
         """By our own table; by what the CLI says where the table does not know the model."""

@@ -86,6 +86,29 @@ async def test_a_session_that_was_cut_short_counts_at_least_as_reserved(start: S
         await house.butler.spawner.run(asked())
 
 
+async def test_a_ledger_that_can_not_be_written_loses_no_session(start: Start) -> None:
+    """What it used is in its butler's own log; in the fleet's ledger it stays as reserved."""
+    house = await start(None, FleetConfig(daily_tokens=10 * EACH))
+
+    async def think(butler: McpClient) -> str:
+        await butler.list_tools()
+        (ledger,) = (house.home / "budget").glob("*.jsonl")
+        ledger.unlink()
+        ledger.mkdir()
+        return "done"
+
+    house.butler.spawner.model = Thinker(think, usage=Usage(900, 100, 0))
+    session = asked()
+    with capture_logs() as logs:
+        assert (await house.butler.spawner.run(session)).text == "done"
+    (row,) = await house.rows("SELECT outcome, input_tokens, completed_at FROM sessions")
+    assert (row["outcome"], row["input_tokens"]) == ("ok", 900)
+    assert row["completed_at"] is not None
+    (said,) = [line for line in logs if line["event"] == "the fleet's ledger was not settled"]
+    assert said["session"] == str(session.session_id)
+    assert "directory" in said["error"]
+
+
 async def test_one_that_could_not_be_written_down_gives_back_what_it_took(start: Start) -> None:
     house = await start(None, FleetConfig(daily_tokens=EACH))
     house.butler.spawner.model = Thinker(usage=Usage(0, 0, 0))
