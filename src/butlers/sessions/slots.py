@@ -23,10 +23,10 @@ POLL_S = 0.05
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-def slots_for_memory() -> int:
+def slots_for_memory(cgroup_limit: Path = CGROUP_LIMIT) -> int:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):  # a container may have less than its machine
-        memory = min(memory, int(CGROUP_LIMIT.read_text()))
+        memory = min(memory, int(cgroup_limit.read_text()))
     return max(1, int(memory * SHARE / MEMORY_OF_ONE))
 
 

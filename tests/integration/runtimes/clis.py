@@ -24,6 +24,8 @@ class Cli:
     run: Callable[[str], Call]  # its own tool that runs a command
     read: Callable[[Path], Call]  # and the one that reads a file
     no_key: str  # the variable without which it has no credential
+    prefix: str  # of the butler's tools, as the model is offered them
+    beside: frozenset[str] = frozenset()  # tools that it offers whatever is switched off
 
 
 def claude_environment(url: str) -> Mapping[str, str]:
@@ -49,6 +51,7 @@ CLAUDE = Cli(
     run=lambda command: Call("Bash", {"command": command}),
     read=lambda file: Call("Read", {"file_path": str(file)}),
     no_key="ANTHROPIC_API_KEY",
+    prefix="mcp__tester__",
 )
 
 
@@ -76,6 +79,9 @@ CODEX = Cli(
     run=lambda command: Call("exec_command", {"cmd": command}),
     read=lambda file: Call("exec_command", {"cmd": f"cat {file}"}),
     no_key="OPENAI_API_KEY",
+    prefix="mcp__tester::",
+    # All three speak with the butler's server alone.
+    beside=frozenset({"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"}),
 )
 
 
@@ -104,6 +110,7 @@ GEMINI = Cli(
     run=lambda command: Call("run_shell_command", {"command": command}),
     read=lambda file: Call("read_file", {"file_path": str(file)}),
     no_key="GEMINI_API_KEY",
+    prefix="mcp_tester_",
 )
 
 CLIS = (CLAUDE, CODEX, GEMINI)

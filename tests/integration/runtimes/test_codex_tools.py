@@ -16,9 +16,6 @@ from support.fake_model import Call, Say, Use
 
 pytestmark = pytest.mark.parametrize("cli", [CODEX], indirect=True, ids=["codex"])
 
-# What it offers whatever is switched off: all three speak with the butler's server alone.
-RESOURCES = {"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"}
-
 
 @pytest.mark.parametrize("name", ["gpt-5.5", "gpt-6-luna", "no-such-model", None])
 async def test_every_model_gets_the_tools_themselves(bench: Bench, name: str | None) -> None:
@@ -28,7 +25,7 @@ async def test_every_model_gets_the_tools_themselves(bench: Bench, name: str | N
     result = await bench.invoke()
     assert (result.outcome, result.text) == (Outcome.OK, "Done.")
     first, _ = bench.model.turns  # one more would be a search
-    assert {one for one in first.offered if not one.startswith("mcp__tester::")} == RESOURCES
+    assert {one for one in first.offered if not one.startswith(CODEX.prefix)} == CODEX.beside
     assert first.system == SYSTEM_PROMPT
     assert first.user == "Do it."
     assert result.model == first.model

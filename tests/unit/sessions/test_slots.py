@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from butlers.sessions.slots import FleetSlots, slots_for_memory
+
+MB = 2**20
 
 HOLDER = """
 import asyncio, sys
@@ -62,5 +67,29 @@ async def take(home: Path) -> int:
         return slot
 
 
-def test_there_is_always_one() -> None:
-    assert slots_for_memory() >= 1
+@pytest.mark.parametrize(
+    ("machine_mb", "container", "slots"),
+    [
+        (16_384, None, 27),  # half of it, 300 MB each
+        (16_384, "max\n", 27),  # a container without a limit
+        (16_384, f"{3_000 * MB}\n", 5),
+        (16_384, f"{64_000 * MB}\n", 27),  # no container has more than its machine
+        (1_200, None, 2),
+        (1_199, None, 1),
+        (16_384, f"{100 * MB}\n", 1),  # there is always one
+        (256, None, 1),
+    ],
+)
+def test_there_are_as_many_as_half_of_the_memory_holds(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    machine_mb: int,
+    container: str | None,
+    slots: int,
+) -> None:
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": machine_mb * MB // 4096}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    limit = tmp_path / "memory.max"
+    if container is not None:
+        limit.write_text(container)
+    assert slots_for_memory(limit) == slots
