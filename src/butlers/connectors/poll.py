@@ -3,7 +3,8 @@
 The checkpoint moves when the Switchboard has accepted, never before: killed anywhere, the connector asks
 again for what it was not sure of, and the Switchboard knows what it has. A message that is refused for good
 is handed in once more as nothing but the note that it came, so that it neither blocks those behind it nor
-vanishes.
+vanishes. One of a stranger for which there is no room stays at the source: those behind it come in, the
+checkpoint stays before it, and from there everything is asked for again when there may be room.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from butlers.domain.errors import (
     InvalidArguments,
     InvalidMessage,
     PeerFailed,
+    TooManyStrangers,
 )
 from butlers.domain.ids import uuid7
 from butlers.domain.message import Control, InboundEnvelope, IngestionTier, Payload
@@ -36,6 +38,9 @@ log = structlog.get_logger()
 
 HEARTBEAT_S = 20.0
 FIRST_RETRY_S, LAST_RETRY_S = 0.2, 30.0
+COME_AGAIN_S = (
+    600.0  # whether there is room for strangers now; all that came since is fetched again
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,18 @@ class Source(Protocol):
     def endpoint(self) -> str: ...
 
     async def poll(self, cursor: dict[str, Any] | None) -> Sequence[Arrival]:
-        """What came after the cursor, in order; may wait for it. None: from where a new one begins."""
+        """What came after the cursor, in order; may wait for it. None: from where a new one begins. What is
+        behind the checkpoint can be asked for again."""
+
+
+@dataclass
+class _Left:
+    """What there was no room for."""
+
+    cursor: dict[str, Any] | None  # before the first of them
+    since: float
+    why: str
+    senders: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -68,6 +84,7 @@ class PollingConnector:
 
     def __post_init__(self) -> None:
         self._began = self.clock.monotonic()
+        self._left: _Left | None = None
 
     async def run(self) -> None:
         """Until it is cancelled. Another instance that takes over ends it with an error."""
@@ -87,14 +104,34 @@ class PollingConnector:
         return cursor
 
     async def step(self, cursor: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Ask the source once and hand in what it has; the cursor behind what was accepted."""
+        """Ask the source once and hand in what it has; the cursor from which to ask on."""
+        if self._left and self.clock.monotonic() - self._left.since >= COME_AGAIN_S:
+            # Alone in its step: whatever fails after it is tried again from there.
+            left, self._left = self._left, None
+            return left.cursor
         self._count(source_api_calls=1)
         for arrival in await self.source.poll(cursor):
-            await self._hand_in(arrival.envelope)
+            await self._hand_in_or_leave(arrival.envelope, cursor)
             cursor = arrival.cursor
-            await self._advance(cursor)
-        self.error = None
+            if self._left is None:
+                await self._advance(cursor)
+        self.error = self._left.why if self._left else None
         return cursor
+
+    async def _hand_in_or_leave(
+        self, envelope: InboundEnvelope, before: dict[str, Any] | None
+    ) -> None:
+        sender = envelope.sender.identity
+        if self._left and sender in self._left.senders:
+            return  # behind the sender's own one that was left, to keep their order
+        try:
+            await self._hand_in(envelope)
+        except TooManyStrangers as error:
+            if envelope.dedupe_key is None:
+                raise  # nobody would know those behind it again
+            self._left = self._left or _Left(before, self.clock.monotonic(), error.message)
+            self._left.senders.add(sender)
+            log.warning("a message was left", source=self.source.kind, error=error.message)
 
     async def beat(self) -> None:
         state = ConnectorState.DEGRADED if self.error else ConnectorState.HEALTHY

@@ -71,6 +71,12 @@ class Desk:
         verdict = await self._judge(
             connection, request, _letter(request, envelope), envelope.control
         )
+        if envelope.payload.attachments:
+            # Before a file is written: what is sent away would leave it behind, each time that it comes.
+            known = await inbox.find_known(connection, envelope)
+            if known is not None:
+                return Accepted(known, duplicate=True)
+            await self._check_room(connection, request, envelope.payload.normalized_text, verdict)
         envelope = await self._kept(envelope, verdict)
         known = await inbox.store_message(
             connection, request, envelope, verdict.state, verdict.reason, verdict.rule_id,
@@ -119,6 +125,18 @@ class Desk:
         item = InboxItem(request, row["text"], tier, row["reply_to"], files)
         await self._enqueue(connection, item, verdict, bounded=False)
 
+    async def _check_room(
+        self, connection: Connection, request: RequestContext, text: str, verdict: Verdict
+    ) -> None:
+        if verdict.state is MessageState.HELD:
+            await strangers.check_room(connection, request)
+        elif verdict.state is MessageState.ACCEPTED and not _command(request, text):
+            await self._check_capacity(connection)
+
+    async def _check_capacity(self, connection: Connection) -> None:
+        if await queue.is_full(connection, INBOX, self.capacity):
+            raise QueueFull(f"{self.capacity} messages wait to be routed already")
+
     async def _kept(self, envelope: InboundEnvelope, verdict: Verdict) -> InboundEnvelope:
         """What is kept of it. Of one that is only noted, nothing but that it came."""
         if verdict.state is MessageState.NOTED:
@@ -151,7 +169,7 @@ class Desk:
     ) -> Verdict:
         if strangers.is_blocked(request):
             return Verdict(MessageState.SKIPPED, "the owner has blocked the sender")
-        if request.is_owners and command.parse_command(letter.text):
+        if _command(request, letter.text):
             # No rule keeps the owner from stopping it all.
             return Verdict(MessageState.ACCEPTED, None)
         rule = first_match(await rules.read_rules(connection), letter)
@@ -167,17 +185,21 @@ class Desk:
         self, connection: Connection, item: InboxItem, verdict: Verdict, *, bounded: bool = True
     ) -> None:
         request = item.request
-        told = command.parse_command(item.text) if request.is_owners else None
+        told = _command(request, item.text)
         if told is not None:
             # Beside the queue and its lanes: it must get through when nothing else does.
             key = str(request.request_id)
             await queue.enqueue(connection, command.QUEUE, key, encode(item), lane=told.lane)
             return
-        if bounded and await queue.is_full(connection, INBOX, self.capacity):
-            raise QueueFull(f"{self.capacity} messages wait to be routed already")
+        if bounded:
+            await self._check_capacity(connection)
         if verdict.route is not None:
             await decisions.settle(connection, request.request_id, [verdict.route])
         await enqueue_item(connection, item)
+
+
+def _command(request: RequestContext, text: str) -> command.Command | None:
+    return command.parse_command(text) if request.is_owners else None
 
 
 def _letter(request: RequestContext, envelope: InboundEnvelope) -> Letter:

@@ -31,15 +31,21 @@ def is_blocked(request: RequestContext) -> bool:
 async def hold(connection: Connection, request: RequestContext, post: Post) -> None:
     """Keep a message that is stored, and ask the owner once for each sender. Where there is no room left it
     is sent away: it stays with its connector, which comes again."""
+    now = await check_room(connection, request)
+    await _ask(connection, request, post)
+    if _is_full(now):
+        await _tell_it_is_full(connection, request, now, post)
+
+
+async def check_room(connection: Connection, request: RequestContext) -> Held:
+    """What is held, with this message if it is stored already."""
     before, now = await inbox.weigh_held(connection, request.request_id)
     if _is_full(before):
         raise TooManyStrangers(
             f"{before.messages:,} messages of strangers are held already",
             hint="the owner lets senders in or blocks them: `butlers contacts waiting`",
         )
-    await _ask(connection, request, post)
-    if _is_full(now):
-        await _tell_it_is_full(connection, request, now, post)
+    return now
 
 
 def _is_full(held: Held) -> bool:
@@ -59,8 +65,9 @@ async def _tell_it_is_full(
         target="console:owner",
         message=(
             f"{held.messages:,} messages of people I do not know are held, and there is no room for more."
-            " Nothing is lost: from now on they stay where they come from, and what stands behind them"
-            " there waits too. `butlers contacts waiting` shows who it is; let them in, or block them."
+            " Nothing is lost: from now on they stay where they come from until there is room. You and"
+            " those you know are not kept waiting by them. `butlers contacts waiting` shows who it is; let"
+            " them in, or block them."
         ),
     )
     await post(connection, notice)

@@ -85,6 +85,14 @@ async def store_message(
     return found
 
 
+async def find_known(connection: Connection, envelope: InboundEnvelope) -> UUID | None:
+    """The request id of a message that is here, by the name that its source gave it."""
+    found: UUID | None = await connection.fetchval(
+        "SELECT request_id FROM message_inbox WHERE dedupe_key = $1", envelope.dedupe_key
+    )
+    return found
+
+
 async def _same_content(
     connection: Connection, request: RequestContext, envelope: InboundEnvelope, window: timedelta
 ) -> UUID | None:

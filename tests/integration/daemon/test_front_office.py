@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from butlers.domain.errors import (
     InvalidArguments,
     InvalidMessage,
     NotFound,
+    QueueFull,
     TooManyStrangers,
 )
 from butlers.domain.ids import uuid7
@@ -251,6 +253,38 @@ async def test_strangers_files_take_room_too(desk: House, monkeypatch: pytest.Mo
     with pytest.raises(TooManyStrangers):
         await ingest(desk, mail("small too"))
     assert (await ingest(desk, envelope("hello")))["status"] == "accepted"
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["of a stranger", "of somebody known"])
+async def test_what_is_sent_away_leaves_no_file_behind(
+    desk: House, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    if known:
+        await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
+
+    def with_file(text: str) -> dict[str, Any]:
+        content = base64.b64encode(f"the file of {text}".encode()).decode()
+        return mail(
+            text, payload={"attachments": [{"media_type": "text/plain", "content": content}]}
+        )
+
+    def files() -> list[Path]:
+        return [one for one in desk.butler.config.storage.blob_dir.rglob("*") if one.is_file()]
+
+    first = with_file("one")
+    taken = await ingest(desk, first)
+    (kept,) = files()
+    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.store.queue.is_full", _always)
+    with pytest.raises(QueueFull):
+        await ingest(desk, with_file("two"))
+    again = await ingest(desk, first)
+    assert (again["request_id"], again["duplicate"]) == (taken["request_id"], True)
+    assert files() == [kept]
+
+
+async def _always(*_: object) -> bool:
+    return True
 
 
 async def test_an_address_of_the_owners_speaks_for_the_owner(desk: House) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from butlers.connectors.poll import Arrival, PollingConnector
-from butlers.domain.errors import QueueFull, StateConflict, TooManyStrangers
+from butlers.connectors.poll import COME_AGAIN_S, Arrival, PollingConnector
+from butlers.domain.errors import PeerUnavailable, QueueFull, StateConflict, TooManyStrangers
 from butlers.domain.message import Event, InboundEnvelope, Payload, Sender, Source
 from integration.daemon.house import House, until
+from support.clocks import LeapClock
 
 
 @dataclass
@@ -24,6 +25,8 @@ class Shelf:
     texts: list[str]
     kind: str = "email"
     endpoint: str = "me@example.com"
+    senders: dict[int, str] = field(default_factory=dict)  # where it is not Anna
+    named: bool = True  # whether it gives its messages ids
     asked: list[Any] = field(default_factory=list)
 
     async def poll(self, cursor: dict[str, Any] | None) -> Sequence[Arrival]:
@@ -39,8 +42,8 @@ class Shelf:
     def _envelope(self, number: int, text: str) -> InboundEnvelope:
         return InboundEnvelope(
             Source(self.kind, "imap", self.endpoint),
-            Event(f"uid-{number}", datetime.now(UTC)),
-            Sender("anna@example.com"),
+            Event(f"uid-{number}" if self.named else "", datetime.now(UTC)),
+            Sender(self.senders.get(number, "anna@example.com")),
             Payload(text),
         )
 
@@ -143,19 +146,94 @@ async def test_one_whose_every_message_is_refused_is_seen_though_each_is_noted(
     assert one["last_minute"]["noted"] == one["last_minute"]["refused"] == 2
 
 
-async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits(
+async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the_owner_does_not(
     switchboard: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 2)
+    await _let_in(switchboard, "me@example.com", role="owner")
+    shelf = Shelf(["one", "two", "three", "/status", "five"], senders={3: "me@example.com"})
+    clock = LeapClock()
     async with switchboard.owner() as client:
-        connector = PollingConnector(Shelf(["one", "two", "three", "four"]), client)
+        connector = PollingConnector(shelf, client, clock)
+        await connector.beat()
+        cursor = await connector.step(None)
+        assert cursor == {"uid": 5}
+        assert await checkpoint(switchboard) == {"uid": 2}
+        assert "messages of strangers are held" in (connector.error or "")
+        assert await kept(switchboard) == ["uid-0", "uid-1", "uid-3"]
+
+        clock.leap(seconds=COME_AGAIN_S)  # there is no room yet
+        assert await connector.step(cursor) == {"uid": 2}
+        assert await connector.step({"uid": 2}) == {"uid": 5}
+        assert await checkpoint(switchboard) == {"uid": 2}
+
+        await _let_in(switchboard)
+        shelf.texts.append("six")
+        assert await connector.step({"uid": 5}) == {"uid": 6}  # Anna's stay behind her own
+        assert await kept(switchboard) == ["uid-0", "uid-1", "uid-3"]
+        clock.leap(seconds=COME_AGAIN_S)
+        assert await connector.step({"uid": 6}) == {"uid": 2}
+        assert await connector.step({"uid": 2}) == {"uid": 6}
+        assert await checkpoint(switchboard) == {"uid": 6}
+        assert connector.error is None
+    order = [0, 1, 3, 2, 4, 5]
+    assert await kept(switchboard) == [f"uid-{number}" for number in order]
+
+
+async def test_what_was_left_is_found_again_after_a_restart(
+    switchboard: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 1)
+    await _let_in(switchboard, "ben@example.com")
+    shelf = Shelf(["one", "two", "three"], senders={2: "ben@example.com"})
+    async with switchboard.owner() as client:
+        first = PollingConnector(shelf, client)
+        await first.beat()
+        assert await first.step(None) == {"uid": 3}
+        await _let_in(switchboard)
+        second = PollingConnector(shelf, client)
+        await second.beat()
+        assert await second.step(await second.checkpoint()) == {"uid": 3}
+        assert await checkpoint(switchboard) == {"uid": 3}
+    assert await kept(switchboard) == ["uid-0", "uid-2", "uid-1"]
+    assert second.counters.dedupe_accepted == 1
+
+
+async def test_a_source_that_fails_on_the_way_back_moves_no_checkpoint_past_what_was_left(
+    switchboard: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.connectors.poll.COME_AGAIN_S", 0.1)
+    shelf = Shelf(["one", "two"])
+    poll, failed = shelf.poll, []
+
+    async def fail_once(cursor: dict[str, Any] | None) -> Sequence[Arrival]:
+        if shelf.asked and cursor == {"uid": 1} and not failed:
+            failed.append(cursor)
+            raise PeerUnavailable("the source is away")
+        return await poll(cursor)
+
+    monkeypatch.setattr(shelf, "poll", fail_once)
+    async with switchboard.owner() as client:
+        running = asyncio.create_task(PollingConnector(shelf, client).run())
+        await until("it to have gone back", lambda: failed or None)
+        await _let_in(switchboard)
+        await until("what was left", lambda: _at(switchboard, 2))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert await kept(switchboard) == ["uid-0", "uid-1"]
+
+
+async def test_a_source_without_ids_is_not_left_behind_because_nobody_would_know_the_rest_again(
+    switchboard: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 1)
+    async with switchboard.owner() as client:
+        connector = PollingConnector(Shelf(["one", "two"], named=False), client)
         await connector.beat()
         with pytest.raises(TooManyStrangers):
             await connector.step(None)
-        assert await checkpoint(switchboard) == {"uid": 2}
-        await _let_in(switchboard)
-        assert await connector.step(await connector.checkpoint()) == {"uid": 4}
-    assert await kept(switchboard) == [f"uid-{number}" for number in range(4)]
+        assert await checkpoint(switchboard) == {"uid": 1}
 
 
 async def test_of_two_instances_the_older_gives_way(switchboard: House) -> None:
@@ -186,6 +264,6 @@ async def _at(house: House, uid: int) -> bool | None:
     return (await checkpoint(house)) == {"uid": uid} or None
 
 
-async def _let_in(house: House) -> None:
+async def _let_in(house: House, who: str = "anna@example.com", **more: str) -> None:
     async with house.owner() as owner:
-        await owner.call("contacts_allow", {"channel": "email", "identity": "anna@example.com"})
+        await owner.call("contacts_allow", {"channel": "email", "identity": who, **more})
