@@ -40,6 +40,7 @@ from butlers.wire.telemetry import route_span
 
 MESSENGER = "messenger"
 PATIENCE = timedelta(minutes=1)
+TOLD_AT_ONCE = 100  # of those behind a message that waits; the next ones with its next wait
 WAITING = "Who has to answer this is away. Your message is kept, and answered when they are back."
 NO_WORDS = "(There is no text, only what is attached.)"
 
@@ -140,14 +141,17 @@ class Dispatch:
         whose own turn may come only when this one is over."""
         if self._clock.now() - item.request.received_at <= PATIENCE:
             return
+        today = self._clock.now().date()
         async with self._database.transaction() as connection:
-            behind = await queue.list_behind(connection, lease, PATIENCE)
+            behind = await told.untold_behind(
+                connection, lease, told.AWAY, today, PATIENCE, TOLD_AT_ONCE
+            )
             waiting = [item.request, *(decode(InboxItem, one).request for one in behind)]
             untold = await told.first_ones(
                 connection,
                 told.AWAY,
                 [str(request.request_id) for request in waiting],
-                self._clock.now().date(),
+                today,
             )
             for request in waiting:
                 if str(request.request_id) in untold:

@@ -33,7 +33,10 @@ DEAD = "dead"  # announced as if it were a queue, to whoever tells of dead lette
 LEASE = timedelta(seconds=30)
 MAX_ATTEMPTS = 8
 LONGEST_WAIT = timedelta(days=1)
+# Due for so long, an item found nobody at work: the machine was off, and that is no waiting of its own.
+NOBODY_THERE = timedelta(hours=1)
 SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=30)
+_NOBODY_THERE = f"interval '{NOBODY_THERE.total_seconds():.0f} seconds'"
 
 
 # Whose turn it is in a lane, or in the next one where it is empty. Asked for in the order of the index of
@@ -49,7 +52,7 @@ _FIRST = """(
 # claimed before it anyway, and each claim would have to look at every one of them. Where it waits for
 # somebody who is away, so do they: the day that each may wait begins now, not when its own turn comes.
 _AND_LANE = """
-WITH head AS ({} RETURNING *),
+WITH head AS ({head} RETURNING *),
 behind AS (
     SELECT item.id, head.run_after, head.waits_since IS NOT NULL AS away
     FROM queue_items AS item JOIN head USING (queue, lane)
@@ -60,7 +63,9 @@ behind AS (
 moved AS (
     UPDATE queue_items AS item
     SET run_after = behind.run_after, error = coalesce(item.error, 'an earlier one waits'),
-        waits_since = CASE WHEN behind.away THEN coalesce(item.waits_since, now()) END
+        waits_since = CASE WHEN behind.away THEN
+            CASE WHEN item.run_after < now() - {nobody_there} THEN now()
+            ELSE coalesce(item.waits_since, now()) END END
     FROM behind WHERE item.id = behind.id
 )
 SELECT true FROM head
@@ -163,7 +168,8 @@ async def claim(
         f"""
         UPDATE queue_items
         SET state = 'leased', holder = $2, lease_until = now() + $3,
-            attempts = attempts + 1, fence = fence + 1, aside = false
+            attempts = attempts + 1, fence = fence + 1, aside = false,
+            waits_since = CASE WHEN run_after >= now() - {_NOBODY_THERE} THEN waits_since END
         WHERE id = ANY(ARRAY(
             SELECT item.id FROM queue_items AS item
             LEFT JOIN LATERAL {_FIRST.format(queue="item.queue", lane="item.lane")} AS turn ON true
@@ -256,7 +262,7 @@ async def wait(
     """Give an item back because somebody else is away: that is no attempt of the item's.
 
     The pauses grow with the time that it waits, up to the longest; after a day of that it goes to the
-    dead letter.
+    dead letter. A time in which nobody tried does not count.
     """
     await _settle(
         connection,
@@ -273,21 +279,6 @@ async def wait(
         shortest,
         and_lane=True,
     )
-
-
-async def list_behind(connection: Connection, lease: Lease, older_than: timedelta) -> list[Any]:
-    """What those carry that stand behind an item in its lane and have waited for so long, in order."""
-    rows = await connection.fetch(
-        """
-        SELECT item.payload FROM queue_items AS item JOIN queue_items AS head USING (queue, lane)
-        WHERE head.id = $1 AND item.id > head.id AND item.state = 'ready'
-          AND item.created_at < now() - $2::interval
-        ORDER BY item.id
-        """,
-        lease.item_id,
-        older_than,
-    )
-    return [row["payload"] for row in rows]
 
 
 async def postpone(
@@ -445,7 +436,9 @@ async def _settle(
     """Apply a final statement to the item if, and only if, this claim is still the current one."""
     statement = f"{update} WHERE id = $1 AND fence = $2 AND state = 'leased'"
     settled = await connection.fetchval(
-        _AND_LANE.format(statement) if and_lane else f"{statement} RETURNING true",
+        _AND_LANE.format(head=statement, nobody_there=_NOBODY_THERE)
+        if and_lane
+        else f"{statement} RETURNING true",
         lease.item_id,
         lease.fence,
         *arguments,

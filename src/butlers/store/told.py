@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, timedelta
+from typing import Any
 
 from butlers.store.database import Connection
+from butlers.store.queue import Lease
 
 OVER_BUDGET = "over budget"
 AWAY = "away"
@@ -32,3 +34,26 @@ async def first_ones(
         day,
     )
     return frozenset(row["whom"] for row in rows)
+
+
+async def untold_behind(
+    connection: Connection, lease: Lease, what: str, day: date, older_than: timedelta, limit: int
+) -> list[Any]:
+    """What the first of those carry that stand behind an item in its lane, have waited for so long, and whose
+    request nobody told so yet, in order."""
+    rows = await connection.fetch(
+        """
+        SELECT item.payload FROM queue_items AS item JOIN queue_items AS head USING (queue, lane)
+        WHERE head.id = $1 AND item.id > head.id AND item.state = 'ready'
+          AND item.created_at < now() - $2::interval
+          AND NOT EXISTS (SELECT FROM told
+                          WHERE what = $3 AND whom = split_part(item.key, ':', 1) AND day = $4)
+        ORDER BY item.id LIMIT $5
+        """,
+        lease.item_id,
+        older_than,
+        what,
+        day,
+        limit,
+    )
+    return [row["payload"] for row in rows]

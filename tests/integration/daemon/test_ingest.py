@@ -355,9 +355,11 @@ async def test_a_sender_who_waits_for_somebody_away_is_told_once(
     assert "is away" in words["message"]
 
 
+@pytest.mark.parametrize("at_once", [100, 1])
 async def test_everybody_behind_a_message_that_waits_is_told_once_and_has_a_day_of_their_own(
-    switchboard: House, monkeypatch: pytest.MonkeyPatch
+    switchboard: House, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
+    monkeypatch.setattr("butlers.routing.dispatch.TOLD_AT_ONCE", at_once)
     monkeypatch.setattr("butlers.routing.dispatch.PATIENCE", timedelta(0))
     async with switchboard.owner() as owner:
         sent = [

@@ -425,6 +425,32 @@ async def test_the_day_of_those_behind_one_that_waits_begins_with_its_own(
         assert (await row(desk, key))["state"] == "dead"
 
 
+async def test_a_time_in_which_nobody_was_there_is_no_waiting(desk: asyncpg.Connection) -> None:
+    keys = ("first", "second", "third")
+    for key in keys:
+        await queue.enqueue(desk, "q", key, {}, lane="conversation")
+    await queue.wait(desk, await take(desk), "they are away")
+    await desk.execute(
+        "UPDATE queue_items SET waits_since = waits_since - interval '60 hours',"
+        " run_after = run_after - interval '60 hours'"
+    )  # the machine was off over the weekend
+    await queue.wait(desk, await take(desk), "they are not up yet")
+    for key in keys:
+        await desk.execute("UPDATE queue_items SET run_after = now() WHERE state = 'ready'")
+        lease = await take(desk)
+        assert lease.key == key
+        await queue.wait(desk, lease, "they are not up yet")
+        found = await row(desk, key)
+        assert found["state"] == "ready"
+        assert datetime.now(UTC) - found["waits_since"] < timedelta(hours=1)
+        await queue.bury(desk, await retake(desk), "out of the way of the next")
+
+
+async def retake(desk: asyncpg.Connection) -> queue.Lease:
+    await desk.execute("UPDATE queue_items SET run_after = now() WHERE state = 'ready'")
+    return await take(desk)
+
+
 async def test_who_is_behind_one_that_waits_for_a_certain_time_waits_for_nobody(
     desk: asyncpg.Connection,
 ) -> None:
