@@ -92,6 +92,7 @@ class SessionResult:
     denials: tuple[str, ...] = ()  # what it tried and was refused by its access level
     exit: Exit | None = None  # None: no process was started
     retry_after_s: float | None = None  # when a model that takes no more said how long to wait
+    outside: frozenset[str] = frozenset()  # the tools by which it read what others may have written
 
     @property
     def ok(self) -> bool:

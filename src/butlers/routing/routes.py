@@ -7,6 +7,7 @@ from typing import Any
 
 from butlers.domain.errors import OverBudget, Postponed, RateLimited, SessionUnavailable
 from butlers.domain.ids import uuid7
+from butlers.domain.links import links_beyond
 from butlers.domain.route import RouteRequest
 from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.routing.notify import answers, queue_reply
@@ -24,6 +25,7 @@ from butlers.wire.telemetry import span
 ROUTES = "routes"
 PATIENCE = timedelta(minutes=1)
 WAITING = "I can not think about that just now. Your message is kept, and I try again by myself."
+Links = tuple[str, ...]
 TRY_AGAIN = (Outcome.RATE_LIMITED, Outcome.MCP_UNAVAILABLE)
 
 
@@ -50,18 +52,21 @@ class RouteInbox:
         async with self._database.transaction() as connection:
             await mind_pause(connection, datetime.now(UTC))
         with span("butler.route.process", {"butlers.request": str(route.request.request_id)}):
-            result, words = await self._answer(route)
+            result, words, links = await self._answer(route)
 
         async def write(connection: Connection) -> None:
             if words is not None:
-                await queue_reply(connection, self._butler, route.request, words)
+                await queue_reply(
+                    connection, self._butler, route.request, words, outside_links=links
+                )
             if route.report:
                 await queue_report(connection, route.request.request_id, well=result["well"])
 
         return Finish(result, write)
 
-    async def _answer(self, route: RouteRequest) -> tuple[dict[str, Any], str | None]:
-        """What came of it, and what is still to be said: nothing where the session has spoken itself."""
+    async def _answer(self, route: RouteRequest) -> tuple[dict[str, Any], str | None, Links]:
+        """What came of it, and what is still to be said: nothing where the session has spoken itself. With
+        the links in it that are not the owner's."""
         session = SessionRequest(
             session_id=uuid7(),
             prompt=route.text,
@@ -74,14 +79,15 @@ class RouteInbox:
         try:
             result = await self._spawner.run(session)
         except OverBudget as error:
-            return await self._over_budget(route, error)
+            return *await self._over_budget(route, error), ()
         if result.outcome in TRY_AGAIN:
             await self._tell_of_waiting(route)
             raise _unavailable(result)
         spoken = _answered(route, result) or await self._was_answered(route)
         outcome = str(result.outcome)
         ended = {"session_id": str(session.session_id), "outcome": outcome, "well": result.ok}
-        return ended, None if spoken else _words(result)
+        words = None if spoken else _words(result)
+        return ended, words, _outside_links(route, result, words or "")
 
     async def _over_budget(
         self, route: RouteRequest, error: OverBudget
@@ -130,6 +136,12 @@ def _answered(route: RouteRequest, result: SessionResult) -> bool:
         call.tool == "notify" and call.ok and answers(route.request, call.arguments)
         for call in result.tool_calls
     )
+
+
+def _outside_links(route: RouteRequest, result: SessionResult, words: str) -> Links:
+    """Of a session that has read what others wrote, all that the owner's own message did not name."""
+    own = route.text if route.request.is_owners else ""
+    return links_beyond(words, own) if result.outside else ()
 
 
 def _words(result: SessionResult) -> str:

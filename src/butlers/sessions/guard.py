@@ -59,6 +59,7 @@ class SessionGuard:
         self._butler = butler
         self._hidden = hidden
         self._live: dict[str, LiveSession] = {}
+        self._watched: dict[UUID, set[str]] = {}
 
     @contextmanager
     def admit(self, session: SessionRequest, *, lifetime_s: float = math.inf) -> Iterator[str]:
@@ -78,6 +79,18 @@ class SessionGuard:
             yield token, live
         finally:
             del self._live[_digest(token)]
+            if live.caller.session_id in self._watched:
+                self._watched[live.caller.session_id] |= live.outside
+
+    @contextmanager
+    def watch(self, session_id: UUID) -> Iterator[set[str]]:
+        """The tools by which a session has read what others may have written, known when its token is gone:
+        what it says in the end is said after that."""
+        self._watched[session_id] = set()
+        try:
+            yield self._watched[session_id]
+        finally:
+            del self._watched[session_id]
 
     @contextmanager
     def lend(

@@ -245,9 +245,11 @@ class Spawner:
         # The runtime keeps its own limits; this one is for a runtime that does not.
         limit = asyncio.timeout(total_s + TOKEN_GRACE_S)
         try:
-            async with limit, self._attended(session, plan):
-                result = await self._ask_warm(session, plan, prompt)
-                return result or await self._ask_cold(session, plan, prompt)
+            with self._means.guard.watch(session.session_id) as outside:
+                async with limit, self._attended(session, plan):
+                    result = await self._ask_warm(session, plan, prompt)
+                    result = result or await self._ask_cold(session, plan, prompt)
+                    return replace(result, outside=frozenset(outside))
         except TimeoutError:
             if not limit.expired():
                 raise  # something on the way had a limit of its own; the session's time was not over
