@@ -18,6 +18,7 @@ from butlers.domain.errors import (
     SkillVersionTaken,
 )
 from butlers.skills.catalogue import State
+from butlers.skills.git import git_source
 from butlers.skills.install import Installer, Offer
 from butlers.skills.registry import NewSkill, SkillRegistry
 from butlers.skills.shelf import Shelf
@@ -224,6 +225,14 @@ def test_another_authors_skill_of_the_same_name_is_no_update_without_consent(
     assert len(asked.offers) == 3  # from where it was agreed to
     known = SkillRegistry(installer.registry.home).get("a-skill")
     assert known.release("9.1.0").origin == str(evil)
+
+
+def test_a_repository_is_one_origin_whatever_the_commit_and_keeps_no_password() -> None:
+    written = "git+https://me:hunter2@host.example/skills@{}#subdirectory=pdf"
+    origins = {
+        source.origin for digit in "ab" if (source := git_source(written.format(digit * 40)))
+    }
+    assert origins == {"git+https://host.example/skills#subdirectory=pdf"}
 
 
 def test_what_a_person_registered_here_is_not_updated_from_elsewhere_without_consent(
