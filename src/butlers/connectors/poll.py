@@ -38,9 +38,8 @@ log = structlog.get_logger()
 
 HEARTBEAT_S = 20.0
 FIRST_RETRY_S, LAST_RETRY_S = 0.2, 30.0
-COME_AGAIN_S = (
-    600.0  # whether there is room for strangers now; all that came since is fetched again
-)
+# Whether there is room for strangers now; all that came since is fetched again.
+COME_AGAIN_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
