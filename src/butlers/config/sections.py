@@ -215,7 +215,8 @@ class StorageConfig(Section):
     """A relative blob_dir lies in BUTLERS_HOME; a loaded config has it absolute."""
 
     blob_dir: Annotated[Path, AfterValidator(_usable_path)] = Path("data/blobs")
-    # How long what is over is kept: messages, deliveries and their files; 0: for ever.
+    # How long what is over is kept: messages, deliveries and their files; 0: for ever. Longer than the
+    # Switchboard is ever off: what it asks again after that is done again.
     keep_days: Annotated[Integer, Field(ge=0, le=36_500), AfterValidator(_keepable)] = 0
 
 

@@ -3,6 +3,10 @@
 Not over is what a queue still has, its dead letters included, and everything of the same request: a replay
 must find what was done. A held message waits for the owner, a line that no console has shown for a reader.
 What butlers know of a person's life, the log of sessions and the audit are none of this.
+
+Open is what this schema knows to be open. A Switchboard that ended after a butler took a message and before
+that was noted asks once more when it is back; a butler knows the message again for as long as it keeps what
+is over. So no butler should keep for a shorter time than the Switchboard may be off.
 """
 
 from __future__ import annotations
