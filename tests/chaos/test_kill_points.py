@@ -99,6 +99,38 @@ def test_killed_there_and_restarted_each_is_answered_once_and_in_order(
     assert dead_letters(fleet) == 0
 
 
+@pytest.mark.parametrize("moment", ["before_commit", "committed"])
+@pytest.mark.parametrize(
+    ("away", "queue"), [("health", "inbox"), ("messenger", "deliveries")], ids=lambda word: word
+)
+def test_killed_while_it_writes_down_that_somebody_is_away(
+    fleet: TalkingFleet, away: str, queue: str, moment: str
+) -> None:
+    """Who is away comes back only after the Switchboard has: what waited is neither lost nor doubled."""
+    thread = f"{away}-{queue}-{moment}"
+    said = {f"{thread}-{pulse}": pulse for pulse in itertools.islice(_pulses, MESSAGES)}
+    fleet.stop(away)
+    arm(fleet, "switchboard", f"{queue}.wait.{moment}")
+    with ThreadPoolExecutor(1) as pool:
+        talking = pool.submit(
+            lambda: [
+                fleet.say("sure", event, f"pulse {pulse}", thread) for event, pulse in said.items()
+            ]
+        )
+        fleet.wait_killed("switchboard")
+        fleet.start("switchboard")
+        fleet.wait_healthy("switchboard")
+        talking.result()
+    fleet.start(away)
+    fleet.wait_healthy(away)
+    wait_for("all answers", lambda: len(fleet.answers(thread)) >= MESSAGES)
+    wait_for("every queue to be empty", lambda: all_settled(fleet))
+    assert fleet.answers(thread) == [
+        (event, f"Logged: pulse {pulse} bpm.") for event, pulse in said.items()
+    ]
+    assert dead_letters(fleet) == 0
+
+
 @pytest.mark.parametrize("point", ["ingest.before_commit", "ingest.committed"])
 def test_killed_at_the_console_and_restarted_it_is_one_row_and_one_reply(
     fleet: TalkingFleet, point: str

@@ -255,11 +255,13 @@ class QueueWorker:
     ) -> None:
         """Write an item's end down. Through an outage of the database it keeps trying: the item stays
         ours, until LeaseLost says that another took it over."""
-        waited = False
+        waited, point = False, f"{self.queue}.{settle.__name__}"
         while True:
             try:
                 async with self._database.transaction() as connection:
                     await settle(connection, *arguments)
+                    kill_point(f"{point}.before_commit")
+                kill_point(f"{point}.committed")
             except LeaseLost as lost:
                 log.warning("late work refused", queue=self.queue, reason=str(lost))
             except DatabaseUnavailable:
