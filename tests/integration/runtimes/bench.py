@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from butlers.domain.ids import uuid7
-from butlers.domain.session import SessionRequest, SessionResult
+from butlers.domain.session import Access, SessionRequest, SessionResult
 from butlers.runtimes.base import Grants, Limits, McpServer, Terms, Workspace
 from butlers.runtimes.cli import CliRuntime
 from integration.daemon.house import House, until
@@ -50,6 +50,10 @@ class Bench:
     @property
     def environment(self) -> dict[str, str]:
         return {"PATH": PATH, **self.cli.environment(self.model.url), **self.more}
+
+    def starts(self, access: Access) -> bool:
+        """Whether a session of this level is started in this way at all."""
+        return self.adapter.holds(access)
 
     async def invoke(self, prompt: str = "Do it.") -> SessionResult:
         """One session with a token of its own, as the spawner would run it."""

@@ -484,8 +484,8 @@ async def test_instruction_files_are_not_read_by_the_cli(
 ) -> None:
     """The butler's CLAUDE.md is the system prompt already; nothing of these may come a second time. Planted
     where CLIs look: from where they stand up to the root of a checkout, and beside a file that is read."""
-    if not bench.adapter.holds(access):
-        return  # such a session is sealed: asked above
+    if not bench.starts(access):
+        return  # it is sealed, or starts cold: asked elsewhere
     notes = bench.cwd / "notes"
     plain = notes / "plain.txt"
     outer, bench.private = bench.private, bench.private / "session"

@@ -34,6 +34,10 @@ class WarmBench(Bench):
             finally:
                 await process.close()
 
+    def starts(self, access: Access) -> bool:
+        """Whatever else is asked for starts cold."""
+        return access is Access.SEALED
+
     async def introduce(self, process: Warm, servers: dict[str, McpServer]) -> None:
         """It knows its butler already."""
 
