@@ -114,7 +114,9 @@ async def test_a_trigger_notifies_nobody(house: House) -> None:
         answer = await owner.call("trigger", {"prompt": "keep this"})
     assert (answer["outcome"], answer["success"]) == ("ok", True)
     assert answer["output"] == "Kept: this as number 1."
-    assert answer["tool_calls"] == [{"tool": "write", "arguments": {"text": "this"}, "ok": True}]
+    (call,) = answer["tool_calls"]
+    assert (call["tool"], call["arguments"]) == ("write", {"text": "this"})
+    assert (call["ok"], call["of_cli"], call["denied"]) == (True, False, False)
     assert await house.count("entries") == 1
     assert await replies(house) == []
 
