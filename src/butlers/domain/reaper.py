@@ -39,7 +39,7 @@ FAREWELL_MS = 2_000
 def main() -> None:
     if sys.argv[1] == BY_STDIN:
         leash = os.dup(0)
-        argv, env, cwd = tuple(sys.argv[2:]), dict(os.environ), os.getcwd()
+        argv, env, cwd = tuple(sys.argv[2:]), None, os.getcwd()
         events, farewell_ms = 0, FAREWELL_MS  # that it has ended is told unasked
     else:
         leash = int(sys.argv[1])
@@ -103,13 +103,16 @@ def _wake_on_signals() -> int:
     return reading
 
 
-def _start(argv: tuple[str, ...], env: dict[str, str], cwd: str, leash: int) -> int:
+def _start(argv: tuple[str, ...], env: dict[str, str] | None, cwd: str, leash: int) -> int:
+    """Without an environment of its own it has ours."""
     if child := os.fork():
         return child
     try:
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; a program should not
             signal.signal(number, signal.SIG_DFL)
         os.chdir(cwd)
+        if env is None:
+            os.execvp(argv[0], argv)
         os.execvpe(argv[0], argv, env)
     except (OSError, ValueError) as error:
         said = f"{argv[0]} could not be started: {error}".encode("utf-8", "replace")
