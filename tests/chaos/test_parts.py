@@ -31,7 +31,7 @@ POINTS = {
         "route_ended.before_commit",
         "route_ended.committed",
     ),
-    "health": ("reports.handled",),
+    "health": ("notify.handled", "notify.completed", "ended.handed_over"),
 }
 CASES = [(butler, point) for butler, points in POINTS.items() for point in points]
 

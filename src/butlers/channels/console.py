@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from butlers.domain.clock import Clock
-from butlers.domain.delivery import DeliveryReceipt, DeliveryRequest
+from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryReceipt, DeliveryRequest
 from butlers.domain.ids import uuid7
 from butlers.domain.message import (
     Channel,
@@ -18,15 +18,13 @@ from butlers.domain.message import (
     Source,
 )
 
-ENDPOINT = "console:owner"
-
 Post = Callable[[DeliveryRequest], Awaitable[int]]
 
 
 def parse(text: str, clock: Clock, *, event_id: str | None = None) -> InboundEnvelope:
     """The envelope of one typed line."""
     return InboundEnvelope(
-        source=Source(Channel.CONSOLE, "console", ENDPOINT),
+        source=Source(Channel.CONSOLE, "console", OWNERS_CONSOLE),
         event=Event(event_id or str(uuid7()), clock.now()),
         sender=Sender("owner"),
         payload=Payload(text, raw={"text": text}),

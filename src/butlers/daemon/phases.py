@@ -267,12 +267,9 @@ async def connect_switchboard(butler: Butler) -> None:
         )
 
 
-async def register_tools(butler: Butler) -> None:
-    tokens = ButlerTokens(butler.config.name, butler.key, butler.guard)
-    declared = [("the core", spec) for spec in core_tools(butler.config.role)]
-    declared += await butler.modules.collect_tools(butler.database)
-    named = mcp_server.name_tools(with_skill_tools(butler, declared))
-    services = Services(
+def services_of(butler: Butler) -> Services:
+    """What its tools work with."""
+    return Services(
         butler.config,
         butler.database,
         butler.clock,
@@ -286,6 +283,14 @@ async def register_tools(butler: Butler) -> None:
         butler.counter.traffic if butler.counter else None,
         butler.skills,
     )
+
+
+async def register_tools(butler: Butler) -> None:
+    tokens = ButlerTokens(butler.config.name, butler.key, butler.guard)
+    declared = [("the core", spec) for spec in core_tools(butler.config.role)]
+    declared += await butler.modules.collect_tools(butler.database)
+    named = mcp_server.name_tools(with_skill_tools(butler, declared))
+    services = services_of(butler)
     butler.mcp = mcp_server.build_server(butler.config.name, butler.config.description, tokens)
     tools = mcp_server.build_tools(named)
     sizes = mcp_server.register(butler.mcp, tools)

@@ -15,7 +15,6 @@ from butlers.ingest.accept import INBOX
 from butlers.routing.deliver import DELIVERIES
 from butlers.routing.notify import NOTIFY, Outbox, queue_delivery
 from butlers.routing.pausing import obey_answer
-from butlers.routing.reports import REPORTS, Reporter
 from butlers.routing.routes import ROUTES, RouteInbox
 from butlers.scheduling.jobs import Jobs
 from butlers.scheduling.runs import Runner
@@ -95,7 +94,6 @@ def work_of_all(butler: Butler) -> list[Work]:
     if config.switchboard is not None:
         outbox = Outbox(butler.peers, config.switchboard.url)
         work.append((NOTIFY, outbox.hand_over, workers))
-        work.append((REPORTS, Reporter(butler.peers, config.switchboard.url).hand_over, 1))
     return work
 
 
@@ -104,8 +102,7 @@ async def obey_house(butler: Butler, told: Pause | None, asked_at: int) -> None:
     there: what waited for it does not wait for the end of its pause."""
     async with butler.database.transaction() as connection:
         await obey_answer(connection, told, butler.house, asked_at)
-        for waiting in (NOTIFY, REPORTS):
-            await queue.hurry(connection, waiting)
+        await queue.hurry(connection, NOTIFY)
 
 
 def jobs_of(butler: Butler) -> Jobs:

@@ -11,10 +11,11 @@ from typing import Literal
 from uuid import UUID
 
 from butlers.domain.errors import InvalidMessage
-from butlers.domain.message import check_storable, check_text
+from butlers.domain.message import Channel, check_storable, check_text
 from butlers.domain.request import joined
 from butlers.domain.strict import STRICT
 
+OWNERS_CONSOLE = "console:owner"
 LONGEST_EMOJI = 16  # characters; a family with skin tones has eleven
 _UUID7 = 7
 
@@ -72,6 +73,11 @@ class AttemptOutcome(StrEnum):
         return self in (self.UNAVAILABLE, self.FAILED, self.UNCERTAIN)
 
 
+def lane_to(channel: str, target: str) -> str:
+    """What keeps its order on every hop: all that goes to one recipient."""
+    return joined(channel, target)
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryRequest:
     delivery_id: UUID
@@ -89,6 +95,11 @@ class DeliveryRequest:
     outside_links: tuple[str, ...] = ()  # links whose host came from somebody else than the owner
     schema_version: Literal["notify.v1"] = "notify.v1"
     __pydantic_config__ = STRICT
+
+    @classmethod
+    def to_owner(cls, delivery_id: UUID, origin: str, message: str) -> DeliveryRequest:
+        """What the house itself has to say. The same id is one delivery, also after a crash."""
+        return cls(delivery_id, origin, Intent.SEND, Channel.CONSOLE, OWNERS_CONSOLE, message)
 
     @property
     def idempotency_key(self) -> str:
@@ -110,8 +121,7 @@ class DeliveryRequest:
 
     @property
     def lane(self) -> str:
-        """What keeps its order on every hop: all that goes to one recipient."""
-        return joined(self.channel, self.target)
+        return lane_to(self.channel, self.target)
 
     @property
     def made_at(self) -> datetime | None:

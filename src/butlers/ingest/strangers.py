@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from uuid import UUID, uuid5
 
-from butlers.domain.delivery import DeliveryRequest, Intent
+from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import TooManyStrangers
-from butlers.domain.message import Channel
 from butlers.domain.request import BLOCKED, RequestContext
 from butlers.store import inbox
 from butlers.store.database import Connection
@@ -57,35 +56,24 @@ async def _tell_it_is_full(
 ) -> None:
     """With the message that takes the last place: one that is sent away leaves nothing behind that could
     tell of it."""
-    notice = DeliveryRequest(
-        delivery_id=uuid5(_FULL, str(request.request_id)),
-        origin=ORIGIN,
-        intent=Intent.SEND,
-        channel=Channel.CONSOLE,
-        target="console:owner",
-        message=(
-            f"{held.messages:,} messages of people I do not know are held, and there is no room for more."
-            " Nothing is lost: from now on they stay where they come from until there is room. You and"
-            " those you know are not kept waiting by them. `butlers contacts waiting` shows who it is; let"
-            " them in, or block them."
-        ),
+    message = (
+        f"{held.messages:,} messages of people I do not know are held, and there is no room for more."
+        " Nothing is lost: from now on they stay where they come from until there is room. You and"
+        " those you know are not kept waiting by them. `butlers contacts waiting` shows who it is; let"
+        " them in, or block them."
     )
+    notice = DeliveryRequest.to_owner(uuid5(_FULL, str(request.request_id)), ORIGIN, message)
     await post(connection, notice)
 
 
 async def _ask(connection: Connection, request: RequestContext, post: Post) -> None:
     channel = request.source_channel
     sender = " ".join(request.source_sender_identity.split())[:SHOWN]
-    question = DeliveryRequest(
-        # The same question is the same delivery, whoever of the sender's messages asks it.
-        delivery_id=uuid5(_ASKED, f"{channel}\n{request.source_sender_identity}"),
-        origin=ORIGIN,
-        intent=Intent.SEND,
-        channel=Channel.CONSOLE,
-        target="console:owner",
-        message=(
-            f"Somebody I do not know wrote on {channel}: {sender!r}. The message is held. Let them in with"
-            f" `butlers contacts allow {channel} {sender!r}`, or not with `butlers contacts block …`."
-        ),
+    message = (
+        f"Somebody I do not know wrote on {channel}: {sender!r}. The message is held. Let them in with"
+        f" `butlers contacts allow {channel} {sender!r}`, or not with `butlers contacts block …`."
     )
+    # The same question is the same delivery, whoever of the sender's messages asks it.
+    asked = uuid5(_ASKED, f"{channel}\n{request.source_sender_identity}")
+    question = DeliveryRequest.to_owner(asked, ORIGIN, message)
     await post(connection, question)

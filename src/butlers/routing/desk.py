@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from butlers.channels.console import ENDPOINT
-from butlers.domain.delivery import DeliveryRequest, DeliveryState, Intent
+from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, DeliveryState, Intent
 from butlers.domain.errors import StateConflict
 from butlers.domain.ids import uuid7
 from butlers.domain.message import Channel
@@ -52,9 +51,7 @@ async def accept_notice(
     connection: Connection, butler: str, message: str, terms: Terms, now: datetime
 ) -> None:
     """Something the Messenger itself has to say to the owner. What becomes of it is not told again."""
-    notice = DeliveryRequest(
-        uuid7(), butler, Intent.SEND, Channel.CONSOLE, ENDPOINT, message, trace_id=None
-    )
+    notice = DeliveryRequest.to_owner(uuid7(), butler, message)
     await deliveries.store_delivery(
         connection,
         notice,
@@ -99,7 +96,7 @@ async def _reasons_to_ask(
     """Why the owner is asked first. A channel that is not there is refused later, without a question;
     a line on the owner's own console reaches nobody else, and opens no links. Whoever is answered is not new,
     but links that somebody else put into the conversation may carry out what was said in it."""
-    own = delivery.channel == Channel.CONSOLE and delivery.target == ENDPOINT
+    own = delivery.channel == Channel.CONSOLE and delivery.target == OWNERS_CONSOLE
     if own or delivery.channel not in terms.channels:
         return []
     links = [Kind.OUTSIDE_LINKS] if delivery.outside_links else []

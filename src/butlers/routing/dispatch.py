@@ -12,9 +12,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from butlers.channels.console import ENDPOINT
 from butlers.domain.clock import Clock
-from butlers.domain.delivery import DeliveryRequest, Intent
+from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import (
     EarlierMessageWaits,
     PeerUnavailable,
@@ -23,7 +22,7 @@ from butlers.domain.errors import (
 )
 from butlers.domain.faults import kill_point
 from butlers.domain.ids import uuid7
-from butlers.domain.message import Channel, InboxItem
+from butlers.domain.message import InboxItem
 from butlers.domain.registration import Registration
 from butlers.domain.request import joined
 from butlers.domain.route import BY_RULE, FALLBACK_RULE, RouteDecision, RouteRequest, Turn
@@ -198,18 +197,12 @@ class Dispatch:
         today = self._clock.now().date()
         if not await told.is_first(connection, told.RULE_LEADS_NOWHERE, decision.reason, today):
             return
-        notice = DeliveryRequest(
-            delivery_id=uuid7(),
-            origin=SWITCHBOARD,
-            intent=Intent.SEND,
-            channel=Channel.CONSOLE,
-            target=ENDPOINT,
-            message=(
-                f"Your rule “{decision.reason}” leads nowhere: there is no butler {decision.target} any"
-                " more. Messages go where they would go without it. `butlers rules list` shows it,"
-                " `butlers rules remove ID` ends it."
-            ),
+        message = (
+            f"Your rule “{decision.reason}” leads nowhere: there is no butler {decision.target} any"
+            " more. Messages go where they would go without it. `butlers rules list` shows it,"
+            " `butlers rules remove ID` ends it."
         )
+        notice = DeliveryRequest.to_owner(uuid7(), SWITCHBOARD, message)
         await queue_delivery(connection, notice)
 
     async def _find(self, name: str) -> Registration:

@@ -1,4 +1,7 @@
-"""The way out of every butler: a notification is queued with its cause and handed to the Switchboard."""
+"""The way out of every butler: what it has to say is queued with its cause and handed to the Switchboard.
+
+That is notifications, and how a part of a message ended where another part waits for it.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from butlers.channels.console import ENDPOINT
-from butlers.domain.delivery import DeliveryRequest, Intent
+from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, Intent, lane_to
+from butlers.domain.faults import kill_point
 from butlers.domain.ids import uuid7
 from butlers.domain.message import Channel
-from butlers.domain.request import RequestContext
+from butlers.domain.request import RequestContext, joined
 from butlers.domain.trace import current_trace
 from butlers.routing.peers import Peers
 from butlers.store import queue
@@ -21,6 +24,7 @@ from butlers.wire.codec import decode, encode
 
 NOTIFY = "notify"
 SWITCHBOARD = "switchboard"
+_ENDED = "ended"  # marks a report among the notifications
 
 
 async def queue_delivery(connection: Connection, delivery: DeliveryRequest) -> UUID:
@@ -61,9 +65,20 @@ async def queue_reply(
     return await queue_delivery(connection, delivery)
 
 
+async def queue_end(connection: Connection, request: RequestContext, *, well: bool) -> None:
+    """Behind all that was said to the sender: the part that waits for this one must not answer first.
+
+    A later word (a replay that went well after all) is another report.
+    """
+    report = {"request_id": str(request.request_id), "well": well}
+    key = joined(_ENDED, str(request.request_id), str(well))
+    lane = lane_to(request.source_channel, request.source_endpoint_identity)
+    await queue.enqueue(connection, NOTIFY, key, {_ENDED: report}, lane=lane)
+
+
 def place(channel: str | None, recipient: str | None) -> tuple[str, str]:
     """Where a new message goes: to the owner's console, unless somebody else is named."""
-    return channel or Channel.CONSOLE, recipient or ENDPOINT
+    return channel or Channel.CONSOLE, recipient or OWNERS_CONSOLE
 
 
 def answers(request: RequestContext, notified: Mapping[str, Any]) -> bool:
@@ -75,13 +90,24 @@ def answers(request: RequestContext, notified: Mapping[str, Any]) -> bool:
     return there == (request.source_channel, request.source_endpoint_identity)
 
 
+def ended_part(payload: dict[str, Any]) -> dict[str, Any] | None:
+    """The report, where an item of this queue is one and not a notification."""
+    ended: dict[str, Any] | None = payload.get(_ENDED)
+    return ended
+
+
 class Outbox:
     def __init__(self, peers: Peers, switchboard_url: str) -> None:
         self._peers = peers
         self._url = switchboard_url
 
     async def hand_over(self, lease: Lease) -> Any:
+        if ended := ended_part(lease.payload):
+            answer = await self._ask("route_ended", ended)
+            kill_point("ended.handed_over")
+            return answer
         delivery = decode(DeliveryRequest, lease.payload)
-        return await self._peers.call(
-            SWITCHBOARD, self._url, "deliver", {"delivery": encode(delivery)}
-        )
+        return await self._ask("deliver", {"delivery": encode(delivery)})
+
+    async def _ask(self, tool: str, arguments: dict[str, Any]) -> Any:
+        return await self._peers.call(SWITCHBOARD, self._url, tool, arguments)

@@ -10,8 +10,7 @@ from butlers.domain.ids import uuid7
 from butlers.domain.links import links_beyond
 from butlers.domain.route import RouteRequest
 from butlers.domain.session import Outcome, SessionRequest, SessionResult
-from butlers.routing.notify import answers, queue_reply
-from butlers.routing.reports import queue_report
+from butlers.routing.notify import answers, queue_end, queue_reply
 from butlers.sessions.spawner import Spawner
 from butlers.store import queue, told
 from butlers.store.database import Connection, Database
@@ -60,7 +59,7 @@ class RouteInbox:
                     connection, self._butler, route.request, words, outside_links=links
                 )
             if route.report:
-                await queue_report(connection, route.request.request_id, well=result["well"])
+                await queue_end(connection, route.request, well=result["well"])
 
         return Finish(result, write)
 

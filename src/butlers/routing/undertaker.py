@@ -14,17 +14,15 @@ from uuid import UUID, uuid5
 
 import structlog
 
-from butlers.channels.console import ENDPOINT
 from butlers.domain import command
-from butlers.domain.delivery import DeliveryRequest, Intent
+from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import DatabaseUnavailable
 from butlers.domain.message import Channel, InboxItem
 from butlers.domain.request import RequestContext
 from butlers.domain.route import RouteRequest
 from butlers.routing.deliver import DELIVERIES
 from butlers.routing.dispatch import MESSENGER
-from butlers.routing.notify import NOTIFY, queue_delivery, queue_reply
-from butlers.routing.reports import queue_report
+from butlers.routing.notify import NOTIFY, ended_part, queue_delivery, queue_end, queue_reply
 from butlers.store import dead_letters
 from butlers.store.database import Connection, Database
 from butlers.store.dead_letters import DeadLetter
@@ -89,11 +87,14 @@ class Undertaker:
                     # Tried again and dead again is another failure, and told again.
                     await queue_reply(connection, self._butler, item.request, words, letter.fence)
                     if isinstance(item, RouteRequest) and item.report:
-                        await queue_report(connection, item.request.request_id, well=False)
+                        await queue_end(connection, item.request, well=False)
         return len(found)
 
     async def _tell_owner(self, connection: Connection, letter: DeadLetter) -> None:
-        """That something never left the house; but not that this word itself did not."""
+        """That something never left the house; but not that this word itself did not. Of a part that waits
+        for a report the Switchboard tells when it gives up waiting."""
+        if ended_part(letter.payload):
+            return
         try:
             lost = decode(DeliveryRequest, letter.payload)
         except Exception:  # as in _item
@@ -102,16 +103,12 @@ class Undertaker:
         if lost.message.startswith(LOST):
             return
         why = " ".join(letter.error.split())[:SHOWN]
-        told = DeliveryRequest(
-            delivery_id=uuid5(_TOLD, f"{letter.item_id}:{letter.fence}"),
-            origin=self._butler,
-            intent=Intent.SEND,
-            channel=Channel.CONSOLE,
-            target=ENDPOINT,
-            message=(
-                f"{LOST}: {lost.intent} to {lost.target} on {lost.channel}, from {self._butler}: {why}."
-                " It is kept; `butlers dead list` shows it, and it can be tried again."
-            ),
+        message = (
+            f"{LOST}: {lost.intent} to {lost.target} on {lost.channel}, from {self._butler}: {why}."
+            " It is kept; `butlers dead list` shows it, and it can be tried again."
+        )
+        told = DeliveryRequest.to_owner(
+            uuid5(_TOLD, f"{letter.item_id}:{letter.fence}"), self._butler, message
         )
         await queue_delivery(connection, told)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
-from butlers.domain.delivery import DeliveryRequest, Intent
+from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, Intent
 from butlers.domain.ids import uuid7
 from butlers.domain.message import Channel
 from butlers.domain.schedule import Address, Run, Task
@@ -15,7 +15,7 @@ from butlers.store.database import Connection
 # Puts a delivery on its way, in the transaction of what caused it.
 Deliver = Callable[[Connection, DeliveryRequest], Awaitable[UUID]]
 
-OWNER = Address(Channel.CONSOLE, "console:owner")
+OWNER = Address(Channel.CONSOLE, OWNERS_CONSOLE)
 
 
 def delivery(butler: str, address: Address, run: Run, message: str) -> DeliveryRequest:

@@ -9,9 +9,8 @@ from butlers.domain.errors import Postponed
 from butlers.domain.strict import STRICT
 from butlers.store.database import Connection
 
-LOOK_AGAIN = timedelta(
-    days=1
-)  # where a pause has no end; ending it, or giving it one, wakes what waits
+# Where a pause has no end; ending it, or giving it one, wakes what waits.
+LOOK_AGAIN = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from uuid import UUID
 
 from pydantic import Field
 
-from butlers.channels.console import ENDPOINT
 from butlers.domain.caller import OWNER_ONLY, PEERS
-from butlers.domain.delivery import DeliveryRequest, DeliveryState
+from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, DeliveryState
 from butlers.domain.errors import NotAllowed, NotFound
 from butlers.routing import desk
 from butlers.routing.notify import SWITCHBOARD
@@ -78,7 +77,7 @@ async def messenger_status(ctx: CallContext) -> dict[str, Any]:
 @tool(callers=OWNER_ONLY, effect=Effect.LOOK)
 async def console_receive(
     ctx: CallContext,
-    target: str = ENDPOINT,
+    target: str = OWNERS_CONSOLE,
     request_id: UUID | None = None,
     wait_s: Annotated[float, Field(ge=0, le=25)] = 0,
 ) -> dict[str, Any]:

@@ -24,10 +24,13 @@ FROM_A_HOOK = {
 }
 
 
-async def route(house: House, request: RequestContext, text: str = "think") -> None:
+async def route(
+    house: House, request: RequestContext, text: str = "think", *, report: bool = False
+) -> None:
     decision = RouteDecision("tester", "fallback", "test")
     async with house.butler.database.transaction() as connection:
-        await accept_route(connection, RouteRequest(request, "tester", text, decision))
+        asked = RouteRequest(request, "tester", text, decision, report=report)
+        await accept_route(connection, asked)
 
     async def done() -> list[dict[str, Any]]:
         return await house.rows(
@@ -92,6 +95,22 @@ async def test_a_new_message_on_the_console_answers_what_was_typed_there(house: 
     house.butler.spawner.model = notifying(message="Done.")
     await route(house, request_context())
     assert await said(house) == [("send", "console:owner", "Done.")]
+
+
+async def test_that_a_part_has_ended_is_said_behind_its_answer_and_never_before_it(
+    house: House,
+) -> None:
+    """One line, so that nobody hears of the end while the answer still waits for the Switchboard."""
+    house.butler.spawner.model = notifying(message="Done.", intent="reply")
+    request = replace(request_context(), **FROM_A_HOOK)
+    await route(house, request, report=True)
+    answer, report = await house.rows(
+        "SELECT lane, payload FROM queue_items WHERE queue = 'notify' ORDER BY id"
+    )
+    assert answer["lane"] == report["lane"] is not None
+    assert json.loads(answer["payload"])["message"] == "Done."
+    ended = {"request_id": str(request.request_id), "well": True}
+    assert json.loads(report["payload"]) == {"ended": ended}
 
 
 @pytest.mark.parametrize(

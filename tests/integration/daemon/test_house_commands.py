@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from butlers.daemon import work
+from butlers.daemon.phases import services_of
 from butlers.domain import command
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import NotAllowed
@@ -20,7 +21,7 @@ from butlers.domain.route import RouteDecision, RouteRequest
 from butlers.routing.pausing import obey
 from butlers.store import queue, worker
 from butlers.store.pause import Pause
-from butlers.tools.context import CallContext, Services
+from butlers.tools.context import CallContext
 from butlers.tools.switchboard import register
 from butlers.wire.codec import encode
 from integration.daemon.house import House, MakeHouse, envelope, request_context, until
@@ -189,20 +190,9 @@ async def test_an_answer_waits_for_a_pause_that_is_being_told(tester: House) -> 
 
 
 async def test_who_registers_while_a_pause_begins_is_asked_too(desk: House) -> None:
-    butler = desk.butler
-    services = Services(
-        butler.config,
-        butler.database,
-        butler.clock,
-        butler.listener,
-        butler.spawner,
-        butler.status,
-        butler.scheduler,
-        butler.modules,
-        butler.house,
-    )
+    services = services_of(desk.butler)
     late = Registration("late", "http://127.0.0.1:9/mcp", "late")
-    async with butler.database.transaction() as connection:
+    async with desk.butler.database.transaction() as connection:
         caller = Caller(CallerKind.PEER, "late")
         told = await register(CallContext(services, caller, None, None, connection), late)
         assert told["pause"] is None

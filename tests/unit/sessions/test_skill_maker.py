@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,19 @@ async def tell_nobody(_draft: Made) -> None:
     pass
 
 
+@dataclass
+class Owner:
+    """Who can be told once they are no longer away."""
+
+    away: bool = True
+    told: list[str] = field(default_factory=list)
+
+    async def tell(self, draft: Made) -> None:
+        if self.away:
+            raise ConnectionResetError("the database is away")
+        self.told.append(draft.label)
+
+
 async def test_a_name_that_is_not_seen_is_told_and_the_next_folder_is_taken(shelf: Shelf) -> None:
     write(shelf, UNSEEN, id="Not An Id")
     write(shelf, "z-skill", id="z-skill")
@@ -50,18 +64,11 @@ async def test_a_name_that_is_not_seen_is_told_and_the_next_folder_is_taken(shel
 
 
 async def test_who_can_not_be_told_does_not_end_it(shelf: Shelf) -> None:
-    told: list[str] = []
-    away = True
-
-    async def tell_owner(draft: Made) -> None:
-        if away:
-            raise ConnectionResetError("the database is away")
-        told.append(draft.label)
-
+    owner = Owner()
     write(shelf, "a-skill", id="a-skill")
     write(shelf, "b-skill", id="Not An Id")
     write(shelf, "c-skill", id="c-skill")
-    maker = SkillMaker(shelf, tell_owner)
+    maker = SkillMaker(shelf, owner.tell)
     with capture_logs() as log:
         await maker.take_all()
         made = await maker.create(Draft("d-skill", "Does it.", "# How"))
@@ -69,10 +76,10 @@ async def test_who_can_not_be_told_does_not_end_it(shelf: Shelf) -> None:
     assert made.id == "d-skill"
     assert set(maker.invalid) == {"b-skill"}
     assert [line["event"] for line in log].count("owner not told of a skill") == 3
-    away = False
+    owner.away = False
     for _time in range(2):
         await maker.tell_owed()
-    assert told == ["a-skill@1.0.0", "c-skill@1.0.0", "d-skill@1.0.0"]
+    assert owner.told == ["a-skill@1.0.0", "c-skill@1.0.0", "d-skill@1.0.0"]
 
 
 async def test_one_that_can_not_be_told_keeps_no_other_from_it(shelf: Shelf) -> None:
@@ -97,20 +104,13 @@ async def test_without_a_folder_what_a_tool_made_is_told_again_too(
 ) -> None:
     monkeypatch.setattr(skill_maker, "LOOKS_UP_MS", 10)
     shelf = Shelf(SkillRegistry(tmp_path / "home"), "mine", tmp_path / "mine")
-    told: list[str] = []
-    away = True
-
-    async def tell_owner(draft: Made) -> None:
-        if away:
-            raise ConnectionResetError("the database is away")
-        told.append(draft.label)
-
-    maker = SkillMaker(shelf, tell_owner)
+    owner = Owner()
+    maker = SkillMaker(shelf, owner.tell)
     running = asyncio.create_task(maker.run())
     await asyncio.sleep(0)
     await maker.create(Draft("d-skill", "Does it.", "# How"))
-    away = False
-    await until("it to be told", lambda: told == ["d-skill@1.0.0"] or None)
+    owner.away = False
+    await until("it to be told", lambda: owner.told == ["d-skill@1.0.0"] or None)
     await tasks.end(running)
 
 
