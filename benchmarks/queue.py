@@ -2,8 +2,8 @@
 
 All on one server and in one run. "Bare" is a table that takes a key once and a SKIP LOCKED loop with the same
 steps: put in one by one, claim a batch, complete it, each step its own durable transaction; no lease, fence,
-lane, priority, result or wake-up. The sides of a ratio are taken in turn, and the middle of several rounds
-counts.
+lane, priority, result or wake-up. The sides of a ratio are taken in turn, and of several rounds the one with
+the middle ratio counts: what disturbs a round disturbs both of its sides.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
-import statistics
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -46,6 +45,7 @@ CREATE INDEX raw_ready ON raw_items (id) WHERE state = 'ready'
 Put = Callable[[Connection], Awaitable[object]]
 Take = Callable[[Database, int], Awaitable[bool]]
 Timed = Callable[[], Awaitable[float]]  # how many a second
+Round = tuple[float, float]  # ours, and the other's
 
 
 def run(options: argparse.Namespace) -> None:
@@ -78,18 +78,18 @@ async def _measure(server: EmbeddedPostgres, items: int) -> list[Measured]:
 async def _against_bare(database: Database, items: int) -> list[Measured]:
     lines = []
     for workers in (1, CONNECTIONS):
-        ours, bare = await _in_turn(
+        found = await _in_turn(
             lambda n=workers: _put_all(database, items, n, _enqueue),
             lambda n=workers: _put_all(database, items, n, _raw_put),
         )
-        lines.append(Measured(f"enqueue, {workers} at once (bare)", ours, "/s", bare, at_least=0.8))
+        lines.append(Measured(f"enqueue, {workers} at once (bare)", *found, at_least=0.8))
     for batch, many in ((1, items), (BATCH, 4 * items)):  # long enough to be measured
-        ours, bare = await _in_turn(
+        found = await _in_turn(
             lambda n=batch, m=many: _take_all(database, m, n, _claim_and_complete),
             lambda n=batch, m=many: _take_all(database, m, n, _raw_take),
         )
         what = f"claim {batch} and complete, {CONNECTIONS} at once (bare)"
-        lines.append(Measured(what, ours, "/s", bare, at_least=0.8))
+        lines.append(Measured(what, *found, at_least=0.8))
     return lines
 
 
@@ -99,20 +99,23 @@ async def _against(
     if (python := rival.python()) is None:
         print(f"skipped: {rival.name} can not be installed here")
         return []
-    ours: list[tuple[float, float]] = []
-    theirs: list[tuple[float, float]] = []
+    setting = Setting(server, items, CONNECTIONS, BATCH, PAYLOAD["padding"])
+    put: list[Round] = []
+    worked: list[Round] = []
     for _ in range(ROUNDS):
-        ours.append(await _ours(database, login, items))
-        setting = Setting(server, items, CONNECTIONS, BATCH, PAYLOAD["padding"])
-        theirs.append(await rival.measure(python, setting))
+        ours = await _ours(database, login, items)
+        theirs = await rival.measure(python, setting)
+        put.append((ours[0], theirs[0]))
+        worked.append((ours[1], theirs[1]))
     return [
-        Measured(f"{what} ({rival})", _middle(ours, side), "/s", _middle(theirs, side), at_least=1)
-        for side, what in enumerate(("put in one by one", "worked off by a worker"))
+        Measured(f"put in one by one ({rival})", *_middle(put), at_least=1),
+        Measured(f"worked off by a worker ({rival})", *_middle(worked), at_least=1),
     ]
 
 
-def _middle(rounds: list[tuple[float, float]], side: int) -> float:
-    return statistics.median(found[side] for found in rounds)
+def _middle(rounds: list[Round]) -> tuple[float, str, float]:
+    ours, other = sorted(rounds, key=lambda sides: sides[0] / sides[1])[len(rounds) // 2]
+    return ours, "/s", other
 
 
 async def _ours(database: Database, login: Login, items: int) -> tuple[float, float]:
@@ -138,9 +141,8 @@ async def _ours(database: Database, login: Login, items: int) -> tuple[float, fl
     return put, items / took
 
 
-async def _in_turn(ours: Timed, bare: Timed) -> tuple[float, float]:
-    rounds = [(await ours(), await bare()) for _ in range(ROUNDS)]
-    return _middle(rounds, 0), _middle(rounds, 1)
+async def _in_turn(ours: Timed, bare: Timed) -> tuple[float, str, float]:
+    return _middle([(await ours(), await bare()) for _ in range(ROUNDS)])
 
 
 async def _put_all(database: Database, items: int, workers: int, put: Put) -> float:

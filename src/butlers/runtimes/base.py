@@ -87,8 +87,9 @@ class Warm(Protocol):
     @property
     def alive(self) -> bool: ...
 
-    async def boot(self) -> None:
-        """Until it is ready, or ``NotWarm``."""
+    async def boot(self, expected: str | None = None) -> None:
+        """Until it is ready, or ``NotWarm``. ``expected``: the system prompt that it will probably be asked
+        with, for a CLI that can prepare for one and still be asked with another."""
         ...
 
     async def ask(self, prompt: str, system_prompt: str, limits: Limits) -> SessionResult:

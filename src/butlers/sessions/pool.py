@@ -70,9 +70,9 @@ class Held:
         finally:
             self.stack.close()
 
-    async def boot(self) -> None:
+    async def boot(self, expected: str | None = None) -> None:
         try:
-            await self.process.boot()
+            await self.process.boot(expected)
         except BaseException:
             await self.close()
             raise

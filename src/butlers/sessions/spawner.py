@@ -269,7 +269,7 @@ class Spawner:
         ordinary = session.request is not None and session.tools is None
         if not plan.thinks or plan.access is not Access.SEALED or not ordinary:
             return None
-        waiting = await self._waiting(plan.runtime)
+        waiting = await self._waiting(plan)
         if waiting is None:
             return None
         total_s = self._means.config.runtime.timeout_s
@@ -282,9 +282,10 @@ class Spawner:
         finally:
             await waiting.close()
 
-    async def _waiting(self, runtime: Runtime) -> Ready | None:
+    async def _waiting(self, plan: _Plan) -> Ready | None:
         """The butler's own, else one that waits for any butler."""
-        return await self._means.warm.take(runtime) or await self._means.blank.take(runtime)
+        own = await self._means.warm.take(plan.runtime, plan.system_prompt)
+        return own or await self._means.blank.take(plan.runtime)
 
     async def _ask_cold(self, session: SessionRequest, plan: _Plan, prompt: str) -> SessionResult:
         means, config = self._means, self._means.config

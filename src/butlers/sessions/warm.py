@@ -74,11 +74,13 @@ class WarmPool(Pool[Waiting]):
         self._slots = slots
         self._recipe = recipe
         self._limits = limits
+        self._expected: str | None = None  # the system prompt of the message before
 
-    async def take(self, runtime: Runtime) -> Waiting | None:
+    async def take(self, runtime: Runtime, system_prompt: str) -> Waiting | None:
         """One that is ready, if there is one; another is booted in its place."""
         if not self._number:
             return None
+        self._expected = system_prompt
         make = await self._recipe.make(runtime)
         self._retire_all_but([make])
         self._wanted.set()
@@ -106,5 +108,5 @@ class WarmPool(Pool[Waiting]):
             if process is None:
                 return None
             waiting = Waiting(process, stack.pop_all(), make, live)
-        await waiting.boot()
+        await waiting.boot(self._expected)
         return waiting

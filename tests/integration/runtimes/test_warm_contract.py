@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from butlers.domain.ids import uuid7
-from butlers.domain.session import Access, SessionRequest, SessionResult
+from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult
 from butlers.runtimes.base import Blank, McpServer, NotWarm, Warm
 from integration.daemon.house import House
 from integration.runtimes import test_contract as contract
@@ -18,6 +18,8 @@ from support.fake_model import FakeModel, Say, Use
 
 
 class WarmBench(Bench):
+    expected: str | None = None  # instead of the system prompt that it is asked with
+
     def process(self, servers: dict[str, McpServer]) -> Warm | None:
         return self.adapter.warm(servers, self.environment, self.terms)
 
@@ -28,7 +30,7 @@ class WarmBench(Bench):
             process = self.process(servers)
             assert process is not None
             try:
-                await process.boot()
+                await process.boot(self.expected or self.system_prompt)
                 await self.introduce(process, servers)
                 return await process.ask(prompt, self.system_prompt, self.limits)
             finally:
@@ -103,6 +105,18 @@ test_its_token_is_not_on_the_command_line = contract.test_its_token_is_not_on_th
 
 async def test_foreign_servers_and_hooks_are_not_loaded(bench: Bench, tmp_path: Path) -> None:
     await contract.test_foreign_servers_and_hooks_are_not_loaded(bench, tmp_path, Access.SEALED)
+
+
+async def test_who_expected_another_system_prompt_is_asked_with_the_right_one(bench: Bench) -> None:
+    assert isinstance(bench, WarmBench)
+    bench.expected = "You are somebody else, called MARIGOLD."
+    bench.model.script = [Use("write", text="milk"), Say("Done.")]
+    result = await bench.invoke()
+    assert (result.outcome, result.text) == (Outcome.OK, "Done.")
+    assert await contract.rows(bench) == ["milk"]
+    for turn in bench.model.turns:
+        assert turn.strings.count(bench.system_prompt) == 1
+        assert "MARIGOLD" not in turn.text
 
 
 async def test_a_server_that_is_down_is_known_before_anything_is_asked(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from butlers.sessions.pool import Held, Make
 class Broken:
     alive = True
 
-    async def boot(self) -> None:
+    async def boot(self, expected: str | None = None) -> None:
         return None
 
     async def ask(self, prompt: str, system_prompt: str, limits: Limits) -> SessionResult:

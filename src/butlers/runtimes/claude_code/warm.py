@@ -37,7 +37,7 @@ class WarmClaude:
     def alive(self) -> bool:
         return self._dialogue.alive
 
-    async def boot(self) -> None:
+    async def boot(self, expected: str | None = None) -> None:
         self._dialogue.begin()
         try:
             async with asyncio.timeout(BOOT_S):
@@ -101,7 +101,7 @@ class BlankClaude(WarmClaude):
     def __init__(self, command: Command) -> None:
         super().__init__(command, butler="")
 
-    async def boot(self) -> None:
+    async def boot(self, expected: str | None = None) -> None:
         self._dialogue.begin()
         await self._control("mcp_status", patience_s=BOOT_S)
 

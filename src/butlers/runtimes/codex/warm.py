@@ -1,9 +1,10 @@
 """Codex, booted before its prompt is known.
 
 ``codex app-server`` reads the same configuration as ``codex exec`` and is spoken to in JSON-RPC by stdin.
-What it boots (its binary, its files, the butler's connection) is ready before the message; the thread is
-started with it, because only a thread's start takes the system prompt, in some fifty milliseconds. Whatever
-this protocol does that it should not, the process is given up, and a cold one thinks instead.
+What it boots (its binary, its files, the butler's connection) is ready before the message. Only a thread's
+start takes the system prompt, in some fifty milliseconds: one is started beforehand with the prompt that is
+expected, and another with the message where that is not the one. Whatever this protocol does that it should
+not, the process is given up, and a cold one thinks instead.
 """
 
 from __future__ import annotations
@@ -39,18 +40,21 @@ class WarmCodex:
         self._transcript = CodexTranscript(butler)
         self._dialogue: Dialogue | None = None
         self._asked = False
+        self._expected: tuple[str, Mapping[str, Any]] | None = None  # a prompt, and its thread
         self._refused: str | None = None
 
     @property
     def alive(self) -> bool:
         return self._dialogue is not None and self._dialogue.alive
 
-    async def boot(self) -> None:
+    async def boot(self, expected: str | None = None) -> None:
         await self._begin()
         asked = {"serverName": self._butler, "detail": "toolsAndAuthOnly"}
         status = await self._request("mcpServerStatus/list", asked, BOOT_S)
         if not any(_reached(server) for server in mappings(status.get("data"))):
             raise NotWarm(f"it did not reach {self._butler}")
+        if expected is not None:
+            self._expected = expected, await self._start_thread(expected, {})
 
     async def _begin(self) -> None:
         self._dialogue = Dialogue(await self._prepare(), self._read)
@@ -62,7 +66,7 @@ class WarmCodex:
     async def ask(self, prompt: str, system_prompt: str, limits: Limits) -> SessionResult:
         if self._dialogue is None or not self.alive or self._asked:
             raise NotWarm("it is gone")
-        thread = await self._start_thread(system_prompt, self._configured(limits))
+        thread = await self._thread(system_prompt, limits)
         self._asked = True
         message = {"type": "text", "text": _encodable(prompt)}
         turn = {"threadId": mapping(thread.get("thread")).get("id"), "input": [message]}
@@ -81,9 +85,10 @@ class WarmCodex:
         if self._dialogue is not None:
             await self._dialogue.close()
 
-    def _configured(self, limits: Limits) -> Mapping[str, Any]:
-        """What its files do not say."""
-        return {}
+    async def _thread(self, system_prompt: str, limits: Limits) -> Mapping[str, Any]:
+        if self._expected is not None and self._expected[0] == system_prompt:
+            return self._expected[1]
+        return await self._start_thread(system_prompt, {})
 
     async def _start_thread(
         self, system_prompt: str, config: Mapping[str, Any]
@@ -141,7 +146,7 @@ class BlankCodex(WarmCodex):
         super().__init__(prepare, "", model)
         self._server: McpServer | None = None
 
-    async def boot(self) -> None:
+    async def boot(self, expected: str | None = None) -> None:
         await self._begin()
 
     async def meet(self, mcp_servers: Mapping[str, McpServer]) -> None:
@@ -149,10 +154,11 @@ class BlankCodex(WarmCodex):
         ((self._butler, self._server),) = mcp_servers.items()
         self._transcript = CodexTranscript(self._butler)
 
-    def _configured(self, limits: Limits) -> Mapping[str, Any]:
+    async def _thread(self, system_prompt: str, limits: Limits) -> Mapping[str, Any]:
         if self._server is None:
             raise NotWarm("it was told no butler")
-        return told_server(self._butler, self._server, limits)
+        told = told_server(self._butler, self._server, limits)
+        return await self._start_thread(system_prompt, told)
 
 
 def _reached(server: Mapping[str, Any]) -> bool:
