@@ -38,6 +38,7 @@ _SETTINGS = {
     "unix_socket_permissions": "0700",
     "max_connections": "200",
     "shared_buffers": "64MB",
+    "autovacuum_naptime": "10s",  # a claim steps over all that was claimed since
     "maintenance_work_mem": "64MB",
     "max_wal_size": "512MB",
     "jit": "off",  # costs more than it gives on short statements
