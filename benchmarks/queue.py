@@ -13,14 +13,21 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from benchmarks import backlog
 from benchmarks.fleet import new_home
 from benchmarks.report import Measured, report
 from benchmarks.rivals.queues import RIVALS, Rival, Setting
+from butlers.channels import console
+from butlers.domain.clock import SystemClock
 from butlers.domain.ids import uuid7
+from butlers.ingest.accept import Desk
+from butlers.routing.notify import queue_delivery
 from butlers.store import queue
+from butlers.store.blobs import BlobStore
 from butlers.store.database import Connection, Database, Login
 from butlers.store.embedded import EmbeddedPostgres
 from butlers.store.listener import Listener
@@ -31,6 +38,7 @@ from butlers.wire.tokens import FleetKey
 
 QUEUE = "bench"
 CONNECTIONS, BATCH, ROUNDS = 4, 10, 5
+CAPACITY = 1_000_000  # nothing is sent away here
 PAYLOAD = {"text": "weight 80.4 kg", "padding": "x" * 400}
 RAW_TABLE = """
 CREATE TABLE raw_items (
@@ -50,7 +58,7 @@ Round = tuple[float, float]  # ours, and the other's
 
 def run(options: argparse.Namespace) -> None:
     with new_home() as home, EmbeddedPostgres(home) as server:
-        lines = asyncio.run(_measure(server, options.items))
+        lines = asyncio.run(_measure(server, home / "blobs", options.items))
     note = (
         f"{options.items} items a round, {ROUNDS} rounds, {CONNECTIONS} connections (and one that listens); "
         f"workers take {BATCH} at once, have up to {2 * BATCH} and nothing to do; ratio = ours to the other"
@@ -58,21 +66,46 @@ def run(options: argparse.Namespace) -> None:
     report("queue", lines, note)
 
 
-async def _measure(server: EmbeddedPostgres, items: int) -> list[Measured]:
+async def _measure(server: EmbeddedPostgres, blobs: Path, items: int) -> list[Measured]:
     admin = Login(server.dsn(), "postgres", None, "postgres")
     provisioner = Provisioner(admin, FleetKey(secrets.token_bytes(32)))
-    login = await provisioner.provision(Place("bench", "bench", None))
-    await migrate(login, butler_chains("bench", shipped_versions()))
-    database = await Database.open(login, "bench", size=CONNECTIONS)
+    login, database = await _open(provisioner, "bench")
+    _, switchboard = await _open(provisioner, "switchboard")
     try:
         async with database.transaction() as connection:
             await connection.execute(RAW_TABLE)
         lines = await _against_bare(database, items)
+        lines.append(await _at_the_door(switchboard, database, blobs, items))
         for rival in RIVALS:
             lines += await _against(rival, server, database, login, items)
         return lines + await backlog.measure(database)
     finally:
         await database.close()
+        await switchboard.close()
+
+
+async def _open(provisioner: Provisioner, butler: str) -> tuple[Login, Database]:
+    login = await provisioner.provision(Place(butler, f"bench_{butler}", None))
+    await migrate(login, butler_chains(butler, shipped_versions()))
+    return login, await Database.open(login, butler, size=CONNECTIONS)
+
+
+async def _at_the_door(
+    switchboard: Database, database: Database, blobs: Path, items: int
+) -> Measured:
+    """All that is done before a message is acknowledged: checked, its sender and the owner's rules looked
+    up, deduplicated, stored and queued."""
+    clock = SystemClock()
+    desk = Desk(clock, BlobStore(blobs), queue_delivery, CAPACITY, timedelta(minutes=5))
+
+    async def take_in(connection: Connection) -> None:
+        await desk.accept(connection, console.parse(PAYLOAD["padding"], clock))
+
+    found = await _in_turn(
+        lambda: _put_all(switchboard, items, CONNECTIONS, take_in),
+        lambda: _put_all(database, items, CONNECTIONS, _raw_put),
+    )
+    return Measured(f"a message taken in at the door, {CONNECTIONS} at once (bare)", *found)
 
 
 async def _against_bare(database: Database, items: int) -> list[Measured]:

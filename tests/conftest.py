@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import secrets
 import shutil
 import subprocess
@@ -37,6 +38,11 @@ def pytest_configure() -> None:
         "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
     )
     hypothesis.settings.load_profile("busy")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """More than there are processors: most tests wait half of their time for another process."""
+    return 2 * (os.cpu_count() or 1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

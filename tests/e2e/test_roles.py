@@ -149,7 +149,7 @@ def _posted(fleet: Fleet, name: str) -> httpx.Response:
     state: Any = fleet.health(name)
     assert state["name"] == name
     port = 40100 + BUTLER_PORTS[name] + fleet.slot.offset
-    return httpx.post(f"http://127.0.0.1:{port}/ingest", json={}, trust_env=False)
+    return httpx.post(f"http://127.0.0.1:{port}/ingest", json={}, trust_env=False, verify=False)
 
 
 def test_the_messenger_is_the_one_way_out(fleet: Fleet) -> None:

@@ -147,7 +147,9 @@ class Fleet:
     def health(self, name: str) -> dict[str, Any] | None:
         port = 40100 + BUTLER_PORTS[name] + self.slot.offset
         try:
-            answer = httpx.get(f"http://127.0.0.1:{port}/health", timeout=10, trust_env=False)
+            answer = httpx.get(
+                f"http://127.0.0.1:{port}/health", timeout=10, trust_env=False, verify=False
+            )
         except httpx.HTTPError:
             return None
         found: dict[str, Any] = answer.json()

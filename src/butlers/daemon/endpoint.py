@@ -14,10 +14,27 @@ from butlers.daemon.front_door import FrontDoor, Lifespan, Status
 from butlers.daemon.ports import bind_port, hold_port
 from butlers.daemon.transport import CALLS_END_S, PATH, STREAMS_END_S, DualTransport
 
-SETTLE_S = 0.3  # clients ask once more after a call, for the tool's output schema
+SETTLE_S = 0.3  # who is connected asks once more after a call, for the tool's output schema
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._over = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """A look a second, for the date in its answers, where the library takes ten; told to end, it does."""
+        ticks = 0
+        while not await self.on_tick(ticks):
+            ticks += 10
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._over.wait()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._over.set()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # several servers share one process; signals belong to its owner
@@ -67,14 +84,15 @@ class Endpoint:
     async def drain(self) -> None:
         """Refuse every call, shut the door, end the streams. In this order."""
         self._in_flight.refuse_all()
-        quiet_s = asyncio.get_running_loop().time() - self._in_flight.last_ended
-        await asyncio.sleep(max(0.0, SETTLE_S - quiet_s))
+        if self._server.server_state.connections:
+            quiet_s = asyncio.get_running_loop().time() - self._in_flight.last_ended
+            await asyncio.sleep(max(0.0, SETTLE_S - quiet_s))
         self._door.open(None)
         await self._app.end_streams(CALLS_END_S if self._in_flight.count else STREAMS_END_S)
         await self._lifespan.stop()
 
     async def close(self) -> None:
-        self._server.should_exit = True
+        self._server.end()
         if self._serving is not None:
             await self._serving
         self._listener.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, get_type_hints
 
 import mcp_types as mt
@@ -78,8 +79,12 @@ def _forwarded(name: str, spec: ToolSpec) -> ForwardedTool:
 
 
 def _build_tool(name: str, spec: ToolSpec) -> Tool:
-    if spec.parameters is not None:
-        return _forwarded(name, spec)
+    return _described(name, spec) if spec.parameters is None else _forwarded(name, spec)
+
+
+@lru_cache(maxsize=512)
+def _described(name: str, spec: ToolSpec) -> Tool:
+    """Once for all butlers of a process: to work out a schema takes longer than all else about a tool."""
     tool = FunctionTool.from_function(
         _without_context(spec, name),
         name=name,

@@ -77,7 +77,7 @@ async def test_a_hidden_tool_can_not_be_called_by_any_client_of_the_port() -> No
         assert linter.calls == [("a",)]
         for token in (None, "wrong"):
             headers = {"Authorization": f"Bearer {token}"} if token else {}
-            async with httpx.AsyncClient() as stranger:
+            async with httpx.AsyncClient(verify=False) as stranger:
                 assert (await stranger.post(server.url, headers=headers)).status_code == 401
 
 

@@ -71,7 +71,7 @@ class ButlerProcess:
         assert self.process is not None
         assert self.process.poll() is None, self.log
         try:
-            async with httpx.AsyncClient(trust_env=False, timeout=10) as http:
+            async with httpx.AsyncClient(trust_env=False, verify=False, timeout=10) as http:
                 answer = await http.get(f"http://127.0.0.1:{self.port}/health")
         except httpx.HTTPError:
             return False

@@ -13,7 +13,7 @@ import pytest
 from butlers.domain.errors import NotFound
 from butlers.domain.ids import uuid7
 from butlers.domain.route import RouteDecision, RouteRequest
-from butlers.routing.notify import queue_reply
+from butlers.routing.notify import queue_end, queue_reply
 from butlers.routing.routes import accept_route
 from butlers.store import queue, worker
 from butlers.wire.client import McpClient
@@ -182,3 +182,22 @@ async def test_the_owner_is_told_once_of_what_never_left_the_house(house: House)
 
     await until("both to be looked at", all_seen)
     assert len(await words()) == 2, "the same is told once, and the word of it is not told of"
+
+
+async def test_a_report_that_never_left_the_house_is_no_message_to_tell_of(house: House) -> None:
+    """Whoever waits for it tells of the part that waits; here it is a dead letter like any other."""
+    request = request_context()
+    async with house.butler.database.transaction() as connection:
+        await queue_end(connection, request, well=True)
+        await connection.execute(
+            "UPDATE queue_items SET state = 'dead', error = 'nobody for a day' WHERE queue = 'notify'"
+        )
+        await queue.notify(connection, queue.DEAD)
+
+    async def seen() -> list[dict[str, Any]]:
+        return await house.rows("SELECT payload FROM queue_items WHERE state = 'dead' AND told")
+
+    (row,) = await until("it to be looked at", seen)
+    assert json.loads(row["payload"])["ended"]["request_id"] == str(request.request_id)
+    assert len(await house.rows("SELECT 1 FROM queue_items")) == 1, "and nothing was told"
+    assert [letter["queue"] for letter in await dead(house)] == ["notify"]

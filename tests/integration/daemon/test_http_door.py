@@ -48,7 +48,7 @@ async def post(
 ) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     url = house.butler.url.removesuffix("/mcp") + path
-    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
         return await http.post(url, content=content, headers=headers or {})
 
 

@@ -30,7 +30,7 @@ async def postbox(
 
 
 async def assert_nobody_listens(port: int) -> None:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=False) as http:
         with pytest.raises(httpx.ConnectError):
             await http.get(f"http://127.0.0.1:{port}/health")
 

@@ -57,7 +57,7 @@ async def test_a_butler_is_a_name_a_port_and_a_schema(
 
     # It is identified by its name ...
     assert butler.config.name == "general"
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=False) as http:
         health = (await http.get(f"http://127.0.0.1:{port}/health")).json()
     assert health["name"] == "general"
 

@@ -22,7 +22,7 @@ async def model() -> AsyncIterator[FakeModel]:
 
 
 async def post(model: FakeModel, path: str, body: dict[str, Any]) -> httpx.Response:
-    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as client:
         return await client.post(model.url + path, json=body)
 
 
