@@ -40,6 +40,7 @@ def pytest_configure() -> None:
     hypothesis.settings.load_profile("busy")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """More than there are processors: most tests wait half of their time for another process."""
     return 2 * (os.cpu_count() or 1)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from butlers.routing.undertaker import GIVEN_UP
+from butlers.runtimes.reflex import NO_MODEL
 from support import npm
 from support.fake_model import ModelThread, Say, Use, in_prompt
 from support.fleet import wait_for
@@ -83,17 +85,39 @@ def test_killed_there_and_restarted_each_part_is_answered_once_and_in_order(
     assert fleet.answers(point) == answers
 
 
+@pytest.mark.parametrize(
+    "point",
+    ["inbox.bury.before_commit", "inbox.bury.committed", "dead.before_commit", "dead.committed"],
+)
+def test_killed_as_a_part_is_given_up_its_sender_is_told_once(
+    house: ThinkingFleet, point: str
+) -> None:
+    """The first part can not be done, so the second is a dead letter: buried, and told."""
+    fleet, told = house.fleet, next(_pulses)
+    fleet.stop("switchboard")
+    house.start("switchboard", BUTLERS_KILL_POINT=point)
+    fleet.say("sure", point, two_parts("what is love?", f"note: after {told}"), thread=point)
+    fleet.wait_killed("switchboard")
+    house.start("switchboard")
+
+    answers = [(point, NO_MODEL), (point, GIVEN_UP)]
+    wait_for("both answers", lambda: len(fleet.answers(point)) >= len(answers))
+    wait_for("every queue to be empty", lambda: settled(fleet))
+    assert fleet.answers(point) == answers
+    assert (
+        fleet.rows("SELECT 1 FROM switchboard.queue_items WHERE state = 'dead' AND NOT told") == []
+    )
+
+
 def two_things(pulse: int) -> str:
     """A message that its classification gives to two butlers, the second after the first."""
+    return two_parts(f"pulse {pulse}", f"note: after {pulse}")
+
+
+def two_parts(first: str, second: str) -> str:
     script = in_prompt(
-        Use("assign", butler="health", reason="a measurement", part=f"pulse {pulse}"),
-        Use(
-            "assign",
-            butler="general",
-            reason="a note",
-            part=f"note: after {pulse}",
-            after_previous=True,
-        ),
+        Use("assign", butler="health", reason="a measurement", part=first),
+        Use("assign", butler="general", reason="a note", part=second, after_previous=True),
         Say("Both are assigned."),
     )
     return f"two things at once, please {script}"

@@ -17,6 +17,7 @@ import structlog
 from butlers.domain import command
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import DatabaseUnavailable
+from butlers.domain.faults import kill_point
 from butlers.domain.message import Channel, InboxItem
 from butlers.domain.request import RequestContext
 from butlers.domain.route import RouteRequest
@@ -44,6 +45,7 @@ SENDERS: Mapping[str, Any] = {
 # What goes out. The Messenger keeps books of its own, and tells of it itself.
 OUTGOING = (NOTIFY, DELIVERIES)
 LOST = "A message could not be handed on to the Messenger"
+GIVEN_UP = "I could not deal with your message. It is kept, and looked at."
 _TOLD = UUID("0d4b8a6e-7d0e-4b55-9a55-0c2a5f1d7c11")  # the name space of what is told so
 
 
@@ -88,6 +90,10 @@ class Undertaker:
                     await queue_reply(connection, self._butler, item.request, words, letter.fence)
                     if isinstance(item, RouteRequest) and item.report:
                         await queue_end(connection, item.request, well=False)
+            if found:
+                kill_point("dead.before_commit")
+        if found:
+            kill_point("dead.committed")
         return len(found)
 
     async def _tell_owner(self, connection: Connection, letter: DeadLetter) -> None:
@@ -124,7 +130,7 @@ def _item(letter: DeadLetter) -> InboxItem | RouteRequest | None:
 
 def _words(letter: DeadLetter, request: RequestContext) -> str:
     if request.source_channel != Channel.CONSOLE:  # the reason is the owner's to know
-        return "I could not deal with your message. It is kept, and looked at."
+        return GIVEN_UP
     error = " ".join(letter.error.split())[:SHOWN]
     return (
         f"I could not deal with your message: {error or 'it failed each time'}."
