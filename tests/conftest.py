@@ -40,6 +40,11 @@ def pytest_configure() -> None:
     hypothesis.settings.load_profile("busy")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that need minutes come first: at the end they would keep one worker busy and the others not."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """More than there are processors: most tests wait half of their time for another process."""

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -25,6 +26,7 @@ from butlers.cli.clients import owner_client
 from butlers.config.settings import Settings
 from butlers.connectors.console import ConsoleConnector, Reply
 from butlers.store.embedded import EmbeddedPostgres
+from support.forked import Forked, Nursery
 
 ROOT = Path(__file__).resolve().parents[2]
 BUTLERS = ("switchboard", "messenger", "general", "health")
@@ -42,6 +44,11 @@ def wait_for(what: str, condition: Callable[[], T | None], timeout_s: float = PA
             return found
         time.sleep(0.02)
     raise AssertionError(f"waited {timeout_s:g} s in vain for: {what}")
+
+
+@cache
+def nursery() -> Nursery:
+    return Nursery()
 
 
 class Slot:
@@ -101,7 +108,7 @@ class Fleet:
 
     home: Path
     slot: Slot = field(default_factory=Slot)
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    processes: dict[str, Forked] = field(default_factory=dict)
     folders: dict[str, Path] = field(default_factory=dict)  # of those configured otherwise
 
     @classmethod
@@ -117,15 +124,12 @@ class Fleet:
     # -- processes -----------------------------------------------------------------------------
 
     def start(self, name: str, **extra: str) -> None:
-        log = open(self.home / f"{name}.log", "ab")  # noqa: SIM115  (the child's own)
-        with log:
-            self.processes[name] = subprocess.Popen(
-                command("run", "--config", str(self.folders.get(name, ROOT / "roster" / name))),
-                env=butlers_environment(self.home, self.slot.offset, **extra),
-                stdout=log,
-                stderr=log,
-                cwd=self.home,
-            )
+        self.processes[name] = nursery().start(
+            ("run", "--config", str(self.folders.get(name, ROOT / "roster" / name))),
+            butlers_environment(self.home, self.slot.offset, **extra),
+            self.home / f"{name}.log",
+            self.home,
+        )
 
     def start_all(self) -> None:
         for name in BUTLERS:

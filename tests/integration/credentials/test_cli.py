@@ -9,11 +9,12 @@ import select
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from butlers.cli.secrets_file import read_secrets_file
@@ -70,11 +71,11 @@ def warm(template_home: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def desk(warm: Path) -> Iterator[Desk]:
-    made = Desk(warm)
-    yield made
-    for scope, name in made.names():
-        made.secrets("delete", name, "--scope", scope)
+async def desk(warm: Path) -> AsyncIterator[Desk]:
+    yield Desk(warm)
+    connection = await asyncpg.connect(EmbeddedPostgres(warm).dsn("butlers"))
+    await connection.execute("DELETE FROM shared.secrets")
+    await connection.close()
 
 
 def test_the_first_command_of_a_new_home_makes_what_it_needs(home: Path) -> None:
