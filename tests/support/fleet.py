@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -27,6 +26,7 @@ from butlers.config.settings import Settings
 from butlers.connectors.console import ConsoleConnector, Reply
 from butlers.store.embedded import EmbeddedPostgres
 from support.forked import Forked, Nursery
+from support.offline import OWN_NAMESPACE
 
 ROOT = Path(__file__).resolve().parents[2]
 BUTLERS = ("switchboard", "messenger", "general", "health")
@@ -46,9 +46,17 @@ def wait_for(what: str, condition: Callable[[], T | None], timeout_s: float = PA
     raise AssertionError(f"waited {timeout_s:g} s in vain for: {what}")
 
 
-@cache
+_nurseries: dict[str, Nursery] = {}
+
+
 def nursery() -> Nursery:
-    return Nursery()
+    """That of this network: what is forked stays in its parent's. A test has one at a time."""
+    network = os.readlink(OWN_NAMESPACE)
+    if network not in _nurseries:
+        for _ in range(len(_nurseries)):
+            _nurseries.popitem()[1].close()
+        _nurseries[network] = Nursery()
+    return _nurseries[network]
 
 
 class Slot:

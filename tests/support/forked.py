@@ -27,12 +27,12 @@ POLL_S = 0.01
 
 
 class Nursery:
-    """Where processes are forked; made when the first one is wanted, gone with whoever made it."""
+    """Where processes are forked; gone when it is closed, and with whoever made it."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", "support.forked", str(theirs.fileno())],
                 env={
                     "PATH": os.environ["PATH"],
@@ -43,9 +43,14 @@ class Nursery:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
-        self._orders = ours.makefile("w")
-        self._answers = ours.makefile("r")
+        self._line = ours
+        self._orders, self._answers = ours.makefile("w"), ours.makefile("r")
         self._alone = threading.Lock()
+
+    def close(self) -> None:
+        for end in (self._orders, self._answers, self._line):
+            end.close()
+        self._process.wait()
 
     def start(
         self, arguments: Sequence[str], env: Mapping[str, str], log: Path, cwd: Path

@@ -90,10 +90,9 @@ def answers(request: RequestContext, notified: Mapping[str, Any]) -> bool:
     return there == (request.source_channel, request.source_endpoint_identity)
 
 
-def ended_part(payload: dict[str, Any]) -> dict[str, Any] | None:
+def ended_part(payload: Any) -> dict[str, Any] | None:
     """The report, where an item of this queue is one and not a notification."""
-    ended: dict[str, Any] | None = payload.get(_ENDED)
-    return ended
+    return payload.get(_ENDED) if isinstance(payload, dict) else None
 
 
 class Outbox:
