@@ -1,4 +1,4 @@
-"""Alembic's entry point. The connection, schema and version table are handed in by butlers.store.upgrade."""
+"""Alembic's entry point. The connection, schema and version table are handed in by butlers.db.upgrade."""
 
 from alembic import context
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from benchmarks.report import Measured, percentile
-from butlers.store import queue
-from butlers.store.database import Database
+from butlers.db.database import Database
+from butlers.queue import leased_queue as queue
 
 MANY, LANES, BEHIND, BEHIND_RUNNING = 100_000, 10_000, 10_000, 1_000
 CLAIMS = 100

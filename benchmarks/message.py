@@ -8,13 +8,13 @@ import time
 from uuid import UUID
 
 import asyncpg
+from butlers.channels.console.connector import ConsoleConnector
 
 from benchmarks.fleet import RunningFleet, new_home, running_fleet
 from benchmarks.report import Measured, percentile, report
 from butlers.cli.clients import owner_client
 from butlers.config.settings import Settings
-from butlers.connectors.console import ConsoleConnector
-from butlers.store.embedded import EmbeddedPostgres
+from butlers.db.embedded import EmbeddedPostgres
 
 # ingest, route.execute, measurement_log, notify, deliver twice, console_receive
 HOPS = 7

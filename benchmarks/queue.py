@@ -21,19 +21,19 @@ from benchmarks import backlog
 from benchmarks.fleet import new_home
 from benchmarks.report import Measured, report
 from benchmarks.rivals.queues import RIVALS, Rival, Setting
-from butlers.channels import console
+from butlers.channels.console import sender as console
+from butlers.db.database import Connection, Database, Login
+from butlers.db.embedded import EmbeddedPostgres
+from butlers.db.migrations import butler_chains, migrate, shipped_versions
+from butlers.db.provision import Place, Provisioner
 from butlers.domain.clock import SystemClock
 from butlers.domain.ids import uuid7
-from butlers.ingest.accept import Desk
-from butlers.routing.notify import queue_delivery
-from butlers.store import queue
-from butlers.store.blobs import BlobStore
-from butlers.store.database import Connection, Database, Login
-from butlers.store.embedded import EmbeddedPostgres
-from butlers.store.listener import Listener
-from butlers.store.migrations import butler_chains, migrate, shipped_versions
-from butlers.store.provision import Place, Provisioner
-from butlers.store.worker import QueueWorker
+from butlers.queue import leased_queue as queue
+from butlers.queue.listener import Listener
+from butlers.queue.outbox import queue_delivery
+from butlers.queue.worker import QueueWorker
+from butlers.switchboard.ingest import Desk
+from butlers.tools.blobs import BlobStore
 from butlers.wire.tokens import FleetKey
 
 QUEUE = "bench"

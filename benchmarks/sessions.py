@@ -26,14 +26,14 @@ from benchmarks.report import Measured, percentile, report
 from benchmarks.rivals.assistants import ASSISTANTS
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
+from butlers.db.provision import Provisioner
+from butlers.db.server import database_server
 from butlers.domain.ids import uuid7
 from butlers.domain.request import RequestContext
 from butlers.domain.session import Access, SessionRequest
 from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
 from butlers.runtimes.cli import CliRuntime, make_folders
 from butlers.sessions.system_prompt import read_system_prompt
-from butlers.store.provision import Provisioner
-from butlers.store.server import database_server
 from butlers.wire.client import McpClient
 from butlers.wire.telemetry import collecting
 from butlers.wire.tokens import FleetKey

@@ -14,14 +14,14 @@ from uuid import UUID
 from benchmarks.fleet import new_home
 from benchmarks.report import Measured, report
 from butlers.config.butler import ButlerConfig, DatabaseConfig
+from butlers.db.database import Connection, Database, Login
+from butlers.db.embedded import EmbeddedPostgres
+from butlers.db.migrations import butler_chains, migrate, shipped_versions
+from butlers.db.provision import Place, Provisioner
 from butlers.domain.clock import SystemClock
 from butlers.domain.delivery import DeliveryRequest
+from butlers.queue.listener import Listener
 from butlers.scheduling.scheduler import Scheduler
-from butlers.store.database import Connection, Database, Login
-from butlers.store.embedded import EmbeddedPostgres
-from butlers.store.listener import Listener
-from butlers.store.migrations import butler_chains, migrate, shipped_versions
-from butlers.store.provision import Place, Provisioner
 from butlers.wire.tokens import FleetKey
 
 ALL = 100_000

@@ -17,11 +17,11 @@ import hypothesis
 import pytest
 import structlog
 
+from butlers.db.database import Database, Login
+from butlers.db.embedded import EmbeddedPostgres
+from butlers.db.migrations import butler_chains, migrate, shipped_versions
+from butlers.db.provision import Place, Provisioner
 from butlers.domain.redaction import redactor
-from butlers.store.database import Database, Login
-from butlers.store.embedded import EmbeddedPostgres
-from butlers.store.migrations import butler_chains, migrate, shipped_versions
-from butlers.store.provision import Place, Provisioner
 from butlers.wire.tokens import FleetKey
 from support.fleet import Fleet, butlers_environment, command
 from support.storm import SEED_PROPERTY

@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 
 from benchmarks.rivals.package import Package
-from butlers.store.embedded import EmbeddedPostgres
+from butlers.db.embedded import EmbeddedPostgres
 
 HERE = Path(__file__).resolve().parent
 

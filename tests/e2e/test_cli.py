@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.store.embedded import EmbeddedPostgres
+from butlers.db.embedded import EmbeddedPostgres
 from support.fleet import ROOT, Slot, butlers_environment, command, wait_for
 
 

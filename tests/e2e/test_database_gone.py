@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from butlers.db.embedded import EmbeddedPostgres
 from butlers.domain.errors import ButlersError
-from butlers.store.embedded import EmbeddedPostgres
 from support.fleet import BUTLERS, Fleet, wait_for
 
 

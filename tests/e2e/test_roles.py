@@ -12,7 +12,7 @@ import pytest
 from butlers.cli.clients import owner_client
 from butlers.config.butler import load_butler_config
 from butlers.config.settings import Settings
-from butlers.store.queue import MAX_ATTEMPTS
+from butlers.queue.leased_queue import MAX_ATTEMPTS
 from support.fleet import BUTLER_PORTS, BUTLERS, ROOT, Fleet, wait_for
 
 OTHERS = [name for name in BUTLERS if name != "switchboard"]

@@ -20,11 +20,11 @@ from uuid import UUID
 
 import asyncpg
 import httpx
+from butlers.channels.console.connector import ConsoleConnector, Reply
 
 from butlers.cli.clients import owner_client
 from butlers.config.settings import Settings
-from butlers.connectors.console import ConsoleConnector, Reply
-from butlers.store.embedded import EmbeddedPostgres
+from butlers.db.embedded import EmbeddedPostgres
 from support.forked import Forked, Nursery
 from support.offline import OWN_NAMESPACE
 

@@ -14,8 +14,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from butlers.domain.session import Exit, SessionResult
+from butlers.process.runner import End, Ended
 from butlers.runtimes.cli import Transcript
-from butlers.runtimes.process import End, Ended
 
 FOLDER = Path(__file__).resolve().parents[1] / "unit" / "runtimes" / "transcripts"
 

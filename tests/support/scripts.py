@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
+from butlers.process.script_runner import Limits
 from butlers.skills.answers import Answer
-from butlers.skills.process import Limits
 from butlers.skills.reader import read_skill
 from butlers.skills.registry import NewSkill, SkillRegistry
 from butlers.skills.scripts import Arguments, Call, Pack, ScriptRunner

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from uuid import UUID
 
-from butlers.store.embedded import EmbeddedPostgres
+from butlers.db.embedded import EmbeddedPostgres
 from support.fleet import ROOT, wait_for
 from support.talking_fleet import TalkingFleet
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from butlers.channels.webhook.sender import sign
 
-from butlers.channels.webhook import sign
-from butlers.routing.dispatch import WAITING
+from butlers.switchboard.dispatch import WAITING
 from support.fleet import ROOT, wait_for
 from support.hooked_fleet import SECRET, HookedFleet
 from support.webhook_server import WebhookServer

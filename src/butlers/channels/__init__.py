@@ -1,1 +1,1 @@
-"""Wire formats of the outside world: what comes in is parsed here, what goes out is sent here."""
+"""Channels: one folder for each way in which messages come in and go out."""

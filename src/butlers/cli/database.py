@@ -25,7 +25,7 @@ def url() -> None:
     """
     settings = Settings.from_environ()
     if settings.database_url:
-        from butlers.store.server import parse_url
+        from butlers.db.server import parse_url
 
         typer.echo(parse_url(settings.database_url).server_dsn)
         return
@@ -33,7 +33,7 @@ def url() -> None:
         raise DatabaseUnavailable(
             f"there is no database under {settings.home} yet", hint="`butlers up` makes it"
         )
-    from butlers.store.embedded import EmbeddedPostgres
+    from butlers.db.embedded import EmbeddedPostgres
 
     typer.echo(EmbeddedPostgres(settings.home).dsn("butlers"))
 
@@ -61,10 +61,10 @@ def migrate(
 async def _migrate(
     settings: Settings, configs: list[ButlerConfig], *, walls: bool
 ) -> dict[str, list[str]]:
+    from butlers.db.migrations import butler_chains, migrate, shipped_versions
+    from butlers.db.provision import Place, Provisioner
+    from butlers.db.server import database_server
     from butlers.modules.lifecycle import ModuleSet
-    from butlers.store.migrations import butler_chains, migrate, shipped_versions
-    from butlers.store.provision import Place, Provisioner
-    from butlers.store.server import database_server
     from butlers.wire.tokens import FleetKey
 
     applied: dict[str, list[str]] = {}

@@ -17,7 +17,7 @@ from butlers.config.settings import Settings
 from butlers.domain.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from butlers.store.vault import Vault
+    from butlers.secrets.vault import Vault
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def set_secret(
 ) -> None:
     """Keep a credential. The value is asked for, or read from standard input; it is no argument."""
     from butlers.domain.redaction import SecretText
-    from butlers.store.secrets import NewSecret, check_name
+    from butlers.secrets.sealed import NewSecret, check_name
 
     if surplus or "=" in name:
         raise InvalidArguments(
@@ -141,11 +141,11 @@ def _read_value() -> str:
 def with_vault(work: Callable[[Vault], Awaitable[T]]) -> T:
     """Open the vault of this home, starting the database server if none runs."""
     from butlers.cli.roster import load_roster
-    from butlers.config.master_key import MasterKey
     from butlers.daemon.logs import configure_logs
-    from butlers.store.provision import Provisioner
-    from butlers.store.server import database_server
-    from butlers.store.vault import Vault
+    from butlers.db.provision import Provisioner
+    from butlers.db.server import database_server
+    from butlers.secrets.master_key import MasterKey
+    from butlers.secrets.vault import Vault
     from butlers.wire.tokens import FleetKey
 
     settings = Settings.from_environ()

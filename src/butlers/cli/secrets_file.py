@@ -10,7 +10,7 @@ from typing import Any
 
 from butlers.domain.errors import ButlersError
 from butlers.domain.redaction import SecretText
-from butlers.store.secrets import InvalidSecret, NewSecret
+from butlers.secrets.sealed import InvalidSecret, NewSecret
 
 LARGEST_FILE = 4 * 1024 * 1024
 

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import typer
 
+from butlers.channels.console.connector import ConsoleConnector, Reply
 from butlers.cli.clients import owner_client
 from butlers.cli.output import print_json
 from butlers.config.settings import Settings
-from butlers.connectors.console import ConsoleConnector, Reply
 from butlers.domain.errors import ButlersError, InvalidMessage
 
 

@@ -68,7 +68,7 @@ def _serve(
     ready: Report = _quiet,
 ) -> None:
     from butlers.daemon.logs import configure_logs
-    from butlers.store.server import warming_up
+    from butlers.db.server import warming_up
     from butlers.wire.telemetry import collecting
 
     configure_logs(settings, level=level)

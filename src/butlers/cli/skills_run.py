@@ -14,9 +14,9 @@ import typer
 from butlers.config.settings import Settings
 from butlers.domain.errors import InvalidArguments, InvalidSkill
 from butlers.domain.session import Access
+from butlers.process.script_runner import Limits
 from butlers.skills.answers import Answer
 from butlers.skills.findings import printable
-from butlers.skills.process import Limits
 from butlers.skills.reader import read_skill
 from butlers.skills.registry import SkillRegistry
 from butlers.skills.resolver import resolve

@@ -15,36 +15,36 @@ from fastmcp import FastMCP
 
 from butlers.config.butler import ButlerConfig
 from butlers.config.settings import Settings
-from butlers.daemon.calls import InFlight
 from butlers.daemon.endpoint import Endpoint
 from butlers.daemon.health import describe
 from butlers.daemon.phases import PHASES, Phase
+from butlers.daemon.registration import Registrar
+from butlers.db.database import Database
+from butlers.db.migrations import shipped_versions
+from butlers.db.provision import Provisioner
 from butlers.domain import tasks
 from butlers.domain.clock import Clock, SystemClock
 from butlers.domain.errors import PhaseFailed
-from butlers.ingest.office import FrontOffice
+from butlers.messenger.sender import Counter
 from butlers.modules.lifecycle import ModuleSet
-from butlers.routing.commands import Commands
-from butlers.routing.deliver import Counter
-from butlers.routing.dispatch import Dispatch
-from butlers.routing.pausing import House
-from butlers.routing.peers import Peers
-from butlers.routing.registration import Registrar
+from butlers.queue.listener import Listener
+from butlers.queue.pause_state import House
 from butlers.scheduling.scheduler import Scheduler
+from butlers.secrets.credentials import CredentialStore
 from butlers.sessions.blank import BlankPool, BlankShare
 from butlers.sessions.fleet_budget import FleetBudget
 from butlers.sessions.guard import SessionGuard
+from butlers.sessions.session_log import SessionLog
 from butlers.sessions.skills import ButlerSkills
 from butlers.sessions.spawner import Spawner
 from butlers.sessions.warm import WarmPool
 from butlers.skills.reflexes import ReflexBook
-from butlers.store.credentials import CredentialStore
-from butlers.store.database import Database
-from butlers.store.listener import Listener
-from butlers.store.migrations import shipped_versions
-from butlers.store.provision import Provisioner
-from butlers.store.session_log import SessionLog
-from butlers.store.state import StateStore
+from butlers.switchboard.commands import Commands
+from butlers.switchboard.dispatch import Dispatch
+from butlers.switchboard.inbound import FrontOffice
+from butlers.tools.calls import InFlight
+from butlers.tools.state_store import StateStore
+from butlers.wire.peers import Peers
 from butlers.wire.tokens import FleetKey
 
 log = structlog.get_logger()

@@ -18,10 +18,10 @@ from butlers.config.roster import check_distinct
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.daemon.logs import adopt_library_logs
+from butlers.db.provision import Provisioner
+from butlers.db.server import database_server
 from butlers.sessions.blank import BlankPool, blank_pool
 from butlers.sessions.fleet_budget import FleetBudget
-from butlers.store.provision import Provisioner
-from butlers.store.server import database_server
 from butlers.wire.tokens import FleetKey
 
 log = structlog.get_logger()

@@ -10,7 +10,7 @@ from butlers.domain.errors import DatabaseUnavailable
 from butlers.domain.module import ModuleState
 from butlers.domain.redaction import redactor
 from butlers.modules.lifecycle import ModuleSet
-from butlers.store import queue
+from butlers.queue import leased_queue as queue
 
 if TYPE_CHECKING:
     from butlers.daemon.butler import Butler

@@ -16,10 +16,10 @@ from fastmcp.utilities.json_schema import dereference_refs
 from pydantic import PrivateAttr
 
 from butlers import __version__
-from butlers.daemon.auth import ButlerTokens
-from butlers.daemon.calls import bound_error, current_call
 from butlers.domain.errors import ConfigInvalid
+from butlers.tools.auth import ButlerTokens
 from butlers.tools.base import ToolFunction, ToolSpec
+from butlers.tools.calls import bound_error, current_call
 
 UNTOLD = frozenset({"minLength", "maxLength", "minimum", "exclusiveMinimum", "maximum", "title"})
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from butlers.domain.delivery import DeliveryRequest
-from butlers.routing.notify import queue_delivery
+from butlers.queue.outbox import queue_delivery
 
 if TYPE_CHECKING:
     from butlers.daemon.butler import Butler

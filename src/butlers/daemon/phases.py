@@ -14,55 +14,58 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from butlers.config.butler import Role
-from butlers.config.master_key import MasterKey
 from butlers.config.prices import load_prices
-from butlers.daemon import front_desk, mcp_server, post_office, work
-from butlers.daemon.auth import ButlerTokens
-from butlers.daemon.calls import CallPipeline
+from butlers.daemon import mcp_server
+from butlers.daemon import workers as work
 from butlers.daemon.endpoint import Endpoint
 from butlers.daemon.heartbeat import Heartbeat
-from butlers.daemon.http_door import HttpDoor, keep_webhooks_known
-from butlers.daemon.janitor import Janitor
 from butlers.daemon.owner import tell_owner
-from butlers.daemon.runtime import choose_runtime, require_credential
+from butlers.daemon.registration import Registrar
+from butlers.daemon.retention import Janitor
+from butlers.daemon.runtime_choice import choose_runtime, require_credential
 from butlers.daemon.skills import open_skills, with_skill_tools
 from butlers.daemon.transport import DualTransport
+from butlers.db import migrations
+from butlers.db.database import Database
+from butlers.db.migrations import Chain
+from butlers.db.provision import Place
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import ConfigInvalid
 from butlers.domain.request import RequestContext
 from butlers.domain.session import Access
+from butlers.messenger import role as post_office
 from butlers.modules.lifecycle import ModuleSet
-from butlers.routing.notify import queue_delivery
-from butlers.routing.peers import Peers
-from butlers.routing.registration import Registrar
-from butlers.routing.undertaker import Undertaker
+from butlers.queue.dead_letter_notices import Undertaker
+from butlers.queue.listener import Listener
+from butlers.queue.outbox import queue_delivery
 from butlers.runtimes.base import Limits
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.scheduling.scheduler import Scheduler
+from butlers.secrets.credentials import CredentialStore
+from butlers.secrets.master_key import MasterKey
 from butlers.sessions.blank import BlankShare
 from butlers.sessions.budget import Budget
 from butlers.sessions.environment import SessionEnvironment
 from butlers.sessions.guard import SessionGuard
 from butlers.sessions.notes import Notes
 from butlers.sessions.pool import Recipe, waiting_slots
+from butlers.sessions.session_log import SessionLog
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.spawner import Means, Spawner
 from butlers.sessions.warm import WarmPool
 from butlers.sessions.workspace import Workspaces
 from butlers.skills.builtin import MAIL_TOOLS
 from butlers.skills.reflexes import ReflexMatch, load_reflexes
-from butlers.store import migrations
-from butlers.store.credentials import CredentialStore
-from butlers.store.database import Database
-from butlers.store.listener import Listener
-from butlers.store.migrations import Chain
-from butlers.store.provision import Place
-from butlers.store.session_log import SessionLog
-from butlers.store.state import StateStore
+from butlers.switchboard import role as front_desk
+from butlers.switchboard.http_ingest import HttpDoor, keep_webhooks_known
+from butlers.tools.auth import ButlerTokens
+from butlers.tools.calls import CallPipeline
 from butlers.tools.catalogue import core_tools
 from butlers.tools.context import Services
+from butlers.tools.state_store import StateStore
 from butlers.wire import telemetry
 from butlers.wire.directory import announce
+from butlers.wire.peers import Peers
 
 if TYPE_CHECKING:
     from butlers.daemon.butler import Butler

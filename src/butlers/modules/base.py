@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from butlers.config.values import Section
+from butlers.db.database import Database
 from butlers.domain.session import SessionRequest
 from butlers.modules.tool_registrar import ToolRegistrar
 from butlers.scheduling.jobs import Job
-from butlers.store.database import Database
 from butlers.tools.base import ToolFunction
 from butlers.tools.context import CallContext
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from butlers.db.migrations import CORE, Chain, find_chain
 from butlers.domain.errors import MigrationFailed
 from butlers.modules.base import Module
-from butlers.store.migrations import CORE, Chain, find_chain
 
 LABEL = re.compile(r"[a-z][a-z0-9_]{0,39}")  # it becomes part of the version table's name
 

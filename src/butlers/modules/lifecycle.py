@@ -20,6 +20,8 @@ from pydantic import Field, create_model
 
 from butlers.config.butler import ButlerConfig, Role
 from butlers.config.document import Document
+from butlers.db.database import Database
+from butlers.db.migrations import Chain
 from butlers.domain.errors import ButlersError, DatabaseUnavailable, NotFound
 from butlers.domain.module import (
     FailurePhase,
@@ -30,14 +32,12 @@ from butlers.domain.module import (
 )
 from butlers.domain.redaction import redactor
 from butlers.domain.session import SessionRequest
+from butlers.modules import flags as module_flags
 from butlers.modules.base import CredentialSource, Module, ToolMeta, Unloadable
 from butlers.modules.chains import ModuleChains
 from butlers.modules.offer import Offer, collect_offer
 from butlers.modules.registry import load_modules
-from butlers.store import module_flags
-from butlers.store.credentials import CredentialMissing
-from butlers.store.database import Database
-from butlers.store.migrations import Chain
+from butlers.secrets.credentials import CredentialMissing
 from butlers.tools.base import ToolSpec
 
 log = structlog.get_logger()

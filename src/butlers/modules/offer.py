@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from butlers.db.database import Database
 from butlers.domain.errors import ConfigInvalid
 from butlers.modules.base import Module, ToolMeta
 from butlers.modules.tool_registrar import ToolRegistrar
-from butlers.store.database import Database
 from butlers.tools.base import ToolSpec, spec_of
 
 # The names under which modules know sending; `bot_email_send_message` is not one of them.

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from butlers.db.database import Connection
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.clock import Clock, SystemClock
 from butlers.domain.module import NoModules
 from butlers.modules.base import Module
-from butlers.store.database import Connection
 from butlers.tools.context import CallContext, Services
 
 

@@ -9,8 +9,8 @@ from typing import ClassVar, Protocol
 
 from butlers.domain.errors import InternalError
 from butlers.domain.session import Access, SessionResult
+from butlers.process.runner import Command, Ended, Event, run
 from butlers.runtimes.base import Blank, McpServer, Terms, Warm
-from butlers.runtimes.process import Command, Ended, Event, run
 
 
 class Transcript(Protocol):

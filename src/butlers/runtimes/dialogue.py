@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from butlers.process.runner import STOP, Command, Ended, OnEvent, Watch, is_stop, run
 from butlers.runtimes.base import Limits, NotWarm
-from butlers.runtimes.process import STOP, Command, Ended, OnEvent, Watch, is_stop, run
 
 ANSWER_S = 10.0  # to one request
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from butlers.domain.session import Outcome, SessionResult
-from butlers.runtimes.process import End, Ended
+from butlers.process.runner import End, Ended
 
 STOPPED = "The session was stopped."
 SAID = 400  # of a long message, what a person will still read

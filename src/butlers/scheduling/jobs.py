@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from butlers.db.database import Connection
 from butlers.domain.clock import Clock
 from butlers.domain.errors import InvalidArguments
-from butlers.store.database import Connection
 
 
 @dataclass(frozen=True, slots=True)

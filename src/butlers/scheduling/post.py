@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
+from butlers.db.database import Connection
 from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, Intent
 from butlers.domain.ids import uuid7
 from butlers.domain.message import Channel
 from butlers.domain.schedule import Address, Run, Task
 from butlers.scheduling.plan import local
-from butlers.store.database import Connection
 
 # Puts a delivery on its way, in the transaction of what caused it.
 Deliver = Callable[[Connection, DeliveryRequest], Awaitable[UUID]]

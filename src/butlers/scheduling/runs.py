@@ -15,20 +15,21 @@ from uuid import UUID
 
 import structlog
 
+from butlers.db.database import Connection, Database
 from butlers.domain.clock import Clock
 from butlers.domain.errors import ButlersError, OverBudget, Postponed, SessionFailed
 from butlers.domain.ids import uuid7
 from butlers.domain.request import joined
 from butlers.domain.schedule import DispatchMode, Run, RunOutcome, Task
 from butlers.domain.session import SessionRequest, SessionResult
+from butlers.queue import notice_log as told
+from butlers.queue.leased_queue import Lease
+from butlers.queue.pause import mind_pause
+from butlers.scheduling import store as schedules
 from butlers.scheduling.jobs import JobContext, Jobs, find_job
 from butlers.scheduling.plan import Verdict, judge_late
 from butlers.scheduling.post import OWNER, Deliver, delivery, question
 from butlers.sessions.spawner import Spawner
-from butlers.store import schedules, told
-from butlers.store.database import Connection, Database
-from butlers.store.pause import mind_pause
-from butlers.store.queue import Lease
 
 log = structlog.get_logger()
 

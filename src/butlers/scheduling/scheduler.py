@@ -15,18 +15,18 @@ from typing import Any
 import structlog
 
 from butlers.config.butler import ButlerConfig
+from butlers.db.database import Connection, Database
 from butlers.domain.clock import Clock
 from butlers.domain.errors import DatabaseUnavailable, InvalidArguments
 from butlers.domain.faults import kill_point
 from butlers.domain.schedule import DispatchMode, Run, RunOutcome, Task, run_id_of
+from butlers.queue.listener import Listener
+from butlers.scheduling import store as schedules
 from butlers.scheduling.jobs import Jobs
 from butlers.scheduling.plan import Plan, Planned, Rules, local, plan
 from butlers.scheduling.post import Deliver, question, reminder
 from butlers.scheduling.stagger import WINDOW
 from butlers.scheduling.sync import SyncSummary, sync_toml
-from butlers.store import schedules
-from butlers.store.database import Connection, Database
-from butlers.store.listener import Listener
 from butlers.wire.telemetry import tick_span
 
 log = structlog.get_logger()

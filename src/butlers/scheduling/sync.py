@@ -12,6 +12,7 @@ from butlers.config.butler import ButlerConfig, ScheduleConfig
 from butlers.config.document import Document
 from butlers.config.locate import KeyPath
 from butlers.config.problems import Problem
+from butlers.db.database import Connection
 from butlers.domain.errors import ButlersError, ConfigInvalid
 from butlers.domain.ids import uuid7
 from butlers.domain.message import check_storable
@@ -23,9 +24,8 @@ from butlers.domain.schedule import (
     TaskSource,
     check_name,
 )
+from butlers.scheduling import store as schedules
 from butlers.scheduling.cron import parse
-from butlers.store import schedules
-from butlers.store.database import Connection
 
 CREATED_BY = "butler.toml"
 

@@ -16,12 +16,12 @@ import structlog
 
 from butlers.config.butler import BudgetConfig
 from butlers.config.prices import PriceTable
+from butlers.db.database import Connection
 from butlers.domain.session import Outcome, SessionRequest, SessionResult, Usage
+from butlers.sessions import log_rows as log_store
 from butlers.sessions.fleet_budget import FleetBudget
 from butlers.sessions.limit import Claim, Limit
-from butlers.store import sessions as log_store
-from butlers.store.database import Connection
-from butlers.store.sessions import CUT_SHORT, Opening
+from butlers.sessions.log_rows import CUT_SHORT, Opening
 
 log = structlog.get_logger()
 

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 from butlers.config.files import PRIVATE_FILE, make_private_folder
 from butlers.config.fleet import FleetConfig
 from butlers.sessions.limit import Claim, Limit
-from butlers.store.sessions import Spent
+from butlers.sessions.log_rows import Spent
 
 FOLDER = "budget"
 KEPT = 31  # days

@@ -20,7 +20,7 @@ from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.ids import uuid7
 from butlers.domain.request import RequestContext
 from butlers.domain.session import SessionRequest
-from butlers.store.journal import CallCounter
+from butlers.queue.journal import CallCounter
 
 PREFIX = "bs"
 QUERY = "runtime_session_id"  # in the URL that a session is given, for whoever reads a server's log

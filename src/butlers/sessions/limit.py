@@ -13,7 +13,7 @@ from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from butlers.domain.errors import OverBudget
-from butlers.store.sessions import Spent
+from butlers.sessions.log_rows import Spent
 
 N = TypeVar("N", int, Decimal)
 TOKENS_OF_A_DOLLAR = 50_000  # the dearest of the first price table: $0.45 for 22,000

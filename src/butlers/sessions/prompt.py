@@ -16,7 +16,7 @@ from butlers.domain.message import Attachment
 from butlers.domain.request import RequestContext
 from butlers.domain.route import Turn
 from butlers.domain.session import SessionRequest
-from butlers.store.sessions import DoneCall
+from butlers.sessions.log_rows import DoneCall
 
 ANSWER = 'Answer it with the notify tool, intent "reply".'
 LONGEST_CONVERSATION = 12_000  # characters; what was said last is kept

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from uuid import UUID
 
-from butlers.runtimes.process import STOP
+from butlers.process.runner import STOP
 
 T = TypeVar("T")
 

@@ -18,13 +18,13 @@ from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import ButlersError, NotAllowed, SkillError, SkillScriptError
 from butlers.domain.request import RequestContext
 from butlers.domain.session import Access, SessionRequest
+from butlers.process.script_runner import Limits
 from butlers.sessions.environment import Credentials
 from butlers.sessions.pack_servers import PackServer
 from butlers.sessions.skill_maker import SkillMaker
 from butlers.sessions.skill_prompt import skills_text
 from butlers.skills.answers import Answer
 from butlers.skills.builtin import tools_of
-from butlers.skills.process import Limits
 from butlers.skills.scripts import Arguments, Call, Door, ScriptRunner
 from butlers.skills.shelf import Shelf, Shelved, unchanged
 

@@ -27,6 +27,7 @@ import asyncpg
 import structlog
 
 from butlers.config.butler import ButlerConfig
+from butlers.db.database import Database
 from butlers.domain.clock import Clock
 from butlers.domain.errors import ButlersError, DatabaseUnavailable, OverBudget, QueueFull
 from butlers.domain.faults import kill_point
@@ -34,23 +35,22 @@ from butlers.domain.session import Access, Outcome, SessionRequest, SessionResul
 from butlers.runtimes.base import Limits, McpServer, NotWarm, Runtime, Terms
 from butlers.runtimes.failures import STOPPED
 from butlers.runtimes.reflex import ReflexRuntime
+from butlers.sessions import log_rows as log_store
 from butlers.sessions.blank import BlankShare
 from butlers.sessions.budget import Budget
 from butlers.sessions.environment import SessionEnvironment
 from butlers.sessions.grants import grants_for, level_of
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
+from butlers.sessions.log_rows import DoneCall, Opening
 from butlers.sessions.notes import Notes
 from butlers.sessions.prompt import compose_prompt
 from butlers.sessions.running import Running, Stopped
+from butlers.sessions.session_log import SessionLog
 from butlers.sessions.skills import ButlerSkills
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.system_prompt import read_system_prompt
 from butlers.sessions.warm import Ready, WarmPool
 from butlers.sessions.workspace import Workspaces
-from butlers.store import sessions as log_store
-from butlers.store.database import Database
-from butlers.store.session_log import SessionLog
-from butlers.store.sessions import DoneCall, Opening
 from butlers.wire.telemetry import SessionSpan, session_span
 
 log = structlog.get_logger()

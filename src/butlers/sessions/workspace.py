@@ -17,7 +17,7 @@ from pathlib import Path
 from uuid import UUID
 
 from butlers.config.files import make_private_folder
-from butlers.config.leftovers import clear, try_lock
+from butlers.process.leftovers import clear, try_lock
 from butlers.runtimes.base import Workspace
 
 FOLDER = "sessions"

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from butlers.config.leftovers import temporary_folder
 from butlers.domain.errors import (
     SkillInterpreterMissing,
     SkillScriptError,
@@ -24,13 +23,16 @@ from butlers.domain.errors import (
 )
 from butlers.domain.session import Access
 from butlers.domain.trace import traceparent_environment
-from butlers.skills import packs, process, walls
+from butlers.process import sandbox as walls
+from butlers.process import script_runner as process
+from butlers.process.leftovers import temporary_folder
+from butlers.process.script_runner import Command, End, Ended, Limits
+from butlers.skills import packs
 from butlers.skills.answers import Answer, Mask, answer
 from butlers.skills.builtin import SETTINGS
 from butlers.skills.content import language
 from butlers.skills.faults import telling
 from butlers.skills.interpreters import interpreter
-from butlers.skills.process import Command, End, Ended, Limits
 from butlers.skills.skill import BUILT_IN, Skill
 from butlers.skills.tree import walk
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from butlers.domain.errors import SkillInterpreterMissing
-from butlers.domain.leash import by_stdin
 from butlers.domain.session import Access
-from butlers.skills import walls
+from butlers.process import sandbox as walls
+from butlers.process.handle import by_stdin
 from butlers.skills.scripts import (
     Pack,
     ScriptRunner,

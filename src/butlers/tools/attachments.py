@@ -10,8 +10,8 @@ from pydantic import Field
 
 from butlers.domain.caller import EVERYONE
 from butlers.domain.errors import InvalidArguments
-from butlers.store.blobs import BlobStore, is_text, media_type_of
 from butlers.tools.base import Effect, tool
+from butlers.tools.blobs import BlobStore, is_text, media_type_of
 from butlers.tools.context import CallContext
 
 PAGE = 32_768  # bytes: what a model is given at once, and a CLI passes on without cutting it

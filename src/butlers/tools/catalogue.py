@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from butlers.config.butler import Role
+from butlers.messenger import approval_tools as approvals
+from butlers.messenger import tools as messenger
+from butlers.scheduling import tools as schedules
+from butlers.switchboard import (
+    connector_tools as connectors,
+)
+from butlers.switchboard import (
+    contact_tools as contacts,
+)
+from butlers.switchboard import (
+    tools as switchboard,
+)
+from butlers.switchboard import (
+    triage_tools as triage,
+)
 from butlers.tools import (
-    approvals,
     attachments,
-    connectors,
-    contacts,
     control,
     dead_letters,
-    messenger,
     modules,
     request_path,
     routing,
-    schedules,
     sessions,
     state,
     status,
-    switchboard,
-    triage,
 )
 from butlers.tools.base import ToolSpec, spec_of
 

@@ -9,19 +9,19 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from butlers.config.butler import ButlerConfig
+from butlers.db.database import Connection, Database
 from butlers.domain.caller import Caller
 from butlers.domain.clock import Clock
 from butlers.domain.module import ModuleControl
 from butlers.domain.request import RequestContext
-from butlers.ingest.office import FrontOffice
-from butlers.routing.pausing import House
-from butlers.routing.traffic import Traffic
+from butlers.messenger.traffic import Traffic
+from butlers.queue.journal import CallKey
+from butlers.queue.listener import Listener
+from butlers.queue.pause_state import House
 from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.skills import ButlerSkills
 from butlers.sessions.spawner import Spawner
-from butlers.store.database import Connection, Database
-from butlers.store.journal import CallKey
-from butlers.store.listener import Listener
+from butlers.switchboard.inbound import FrontOffice
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 from butlers.domain.caller import PEERS
 from butlers.domain.errors import NotAllowed
-from butlers.routing.notify import SWITCHBOARD
-from butlers.routing.pausing import obey
-from butlers.store.pause import Pause
+from butlers.queue.outbox import SWITCHBOARD
+from butlers.queue.pause import Pause
+from butlers.queue.pause_state import obey
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from butlers.domain.caller import OWNER_ONLY
 from butlers.domain.errors import NotFound
-from butlers.store import dead_letters
+from butlers.queue import dead_letters
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 

@@ -11,9 +11,9 @@ from butlers.config.butler import Role
 from butlers.domain.caller import SESSIONS
 from butlers.domain.errors import InvalidArguments
 from butlers.domain.message import check_storable
-from butlers.ingest.accept import INBOX
-from butlers.routing.routes import ROUTES
-from butlers.store import mail
+from butlers.sessions.routes import ROUTES
+from butlers.switchboard.ingest import INBOX
+from butlers.tools import mail_view as mail
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 

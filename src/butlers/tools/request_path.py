@@ -6,9 +6,9 @@ from typing import Any
 from uuid import UUID
 
 from butlers.domain.caller import OWNER_ONLY
-from butlers.store.request_path import read_path
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
+from butlers.tools.request_hops import read_path
 
 
 @tool(callers=OWNER_ONLY, effect=Effect.READ)

@@ -12,7 +12,7 @@ from butlers.domain.errors import NotFound
 from butlers.domain.ids import uuid7
 from butlers.domain.message import check_storable, check_text
 from butlers.domain.session import SessionRequest
-from butlers.store.sessions import get_session, list_sessions
+from butlers.sessions.log_rows import get_session, list_sessions
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 

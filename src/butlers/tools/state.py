@@ -10,10 +10,10 @@ from pydantic import Field
 
 from butlers.domain.caller import SESSIONS
 from butlers.domain.errors import InvalidArguments
-from butlers.store import state
-from butlers.store.state import StateEntry
+from butlers.tools import state_store as state
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
+from butlers.tools.state_store import StateEntry
 
 MAX_VALUE_BYTES = 1_000_000
 RESERVED = "module:"  # the daemon's own switches

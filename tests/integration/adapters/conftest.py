@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from butlers.adapters import (
+from butlers.config.settings import Settings
+from butlers.prompt.adapters import (
     ClaudeAgentSDKAdapter,
     ClaudeAgentSDKClientConfig,
     CodexPromptAdapter,
@@ -17,7 +18,6 @@ from butlers.adapters import (
     IsolationConfig,
     PromptAdapter,
 )
-from butlers.config.settings import Settings
 from integration.runtimes.bench import PATH
 from integration.runtimes.clis import CLAUDE, CODEX, GEMINI, Cli
 from support import npm

@@ -11,11 +11,11 @@ from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from mcp_types import Implementation
 
-from butlers.adapters import Budget, Disclosure
-from butlers.adapters.bridge import Bridge
-from butlers.adapters.desk import Desk
 from butlers.domain.errors import OverBudget
 from butlers.prompt import MarkdownSection, SkillExpanded, Tool
+from butlers.prompt.adapters import Budget, Disclosure
+from butlers.prompt.adapters.bridge import Bridge
+from butlers.prompt.adapters.evaluation import Desk
 from butlers.prompt.disclosure import OPENER
 from integration.adapters.conftest import ADAPTERS, Adapt
 from integration.adapters.parts import Heard, Linter, LintParams, a_prompt, offers

@@ -14,7 +14,6 @@ import psutil
 import pytest
 from structlog.testing import capture_logs
 
-from butlers.adapters import Budget, Disclosure, IsolationConfig
 from butlers.domain.errors import (
     DeadlineExceeded,
     InvalidArguments,
@@ -37,6 +36,7 @@ from butlers.prompt import (
     ToolInvoked,
     ToolResult,
 )
+from butlers.prompt.adapters import Budget, Disclosure, IsolationConfig
 from integration.adapters.conftest import ADAPTERS, Adapt
 from integration.adapters.parts import Heard, Linter, LintParams, a_prompt, a_skill, offers
 from integration.daemon.house import until

@@ -12,11 +12,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from butlers.config.master_key import MasterKey
-from butlers.store.credentials import CredentialStore
-from butlers.store.database import Database, Login, connect
-from butlers.store.provision import Place, Provisioner
-from butlers.store.vault import Vault
+from butlers.db.database import Database, Login, connect
+from butlers.db.provision import Place, Provisioner
+from butlers.secrets.credentials import CredentialStore
+from butlers.secrets.master_key import MasterKey
+from butlers.secrets.vault import Vault
 from butlers.wire.tokens import FleetKey
 from integration.daemon.conftest import make_house
 

@@ -18,8 +18,8 @@ import asyncpg
 import pytest
 
 from butlers.cli.secrets_file import read_secrets_file
-from butlers.store.embedded import EmbeddedPostgres
-from butlers.store.secrets import InvalidSecret
+from butlers.db.embedded import EmbeddedPostgres
+from butlers.secrets.sealed import InvalidSecret
 from support.fleet import butlers_environment, command
 
 

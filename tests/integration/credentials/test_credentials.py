@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from butlers.config.master_key import MasterKey
+from butlers.db.provision import Place
 from butlers.domain.errors import NotAllowed, NotFound
 from butlers.domain.redaction import MASK, SecretText, redactor
-from butlers.store.credentials import CredentialMissing
-from butlers.store.provision import Place
-from butlers.store.secrets import InvalidSecret, NewSecret, SecretUnreadable
+from butlers.secrets.credentials import CredentialMissing
+from butlers.secrets.master_key import MasterKey
+from butlers.secrets.sealed import InvalidSecret, NewSecret, SecretUnreadable
 from integration.credentials.conftest import Town
 
 TOKEN = "telegram.token"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from butlers.config.master_key import MasterKey
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid
+from butlers.secrets.master_key import MasterKey
 from butlers.wire.tokens import FleetKey
 
 KEY = bytes(range(200, 232))

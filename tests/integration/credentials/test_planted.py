@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from butlers.config.master_key import MasterKey
 from butlers.config.settings import Settings
+from butlers.db.embedded import EmbeddedPostgres
 from butlers.domain.errors import ButlersError
 from butlers.domain.ids import uuid7
 from butlers.domain.redaction import MASK, redactor
 from butlers.domain.session import Outcome, SessionRequest
-from butlers.store.embedded import EmbeddedPostgres
+from butlers.secrets.master_key import MasterKey
 from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
 from integration.daemon.house import MakeHouse

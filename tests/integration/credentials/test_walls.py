@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
+from butlers.db.database import Database
+from butlers.db.migrations import shared_chain
 from butlers.domain.redaction import SecretText
-from butlers.store.credentials import CredentialStore
-from butlers.store.database import Database
-from butlers.store.migrations import shared_chain
-from butlers.store.secrets import NewSecret
+from butlers.secrets.credentials import CredentialStore
+from butlers.secrets.sealed import NewSecret
 from integration.credentials.conftest import Town
 
 BUTLERS = ("health", "general", "solo")

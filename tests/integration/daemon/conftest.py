@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.store.provision import Provisioner
+from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.daemon.house import House, MakeHouse, copy_roster, write_tester, write_versions
 from support import npm

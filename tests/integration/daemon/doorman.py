@@ -8,7 +8,7 @@ from pathlib import Path
 
 import asyncpg
 
-from butlers.store.database import Login
+from butlers.db.database import Login
 from integration.daemon.house import until
 from integration.modules.bench import GOOD, write_postbox
 

@@ -23,12 +23,12 @@ import httpx
 from butlers.config.butler import ButlerConfig, load_butler_config
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
+from butlers.db.migrations import shipped_versions
+from butlers.db.provision import Provisioner
 from butlers.domain.caller import CallerKind
 from butlers.domain.ids import uuid7
 from butlers.domain.request import RequestContext
 from butlers.domain.session import SessionRequest
-from butlers.store.migrations import shipped_versions
-from butlers.store.provision import Provisioner
 from butlers.wire.client import META, PROTOCOL, McpClient
 from butlers.wire.tokens import FleetKey
 

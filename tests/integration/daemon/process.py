@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
+from butlers.db.database import Login
 from butlers.domain.caller import CallerKind
-from butlers.store.database import Login
 from butlers.wire.tokens import FleetKey
 from integration.daemon import clients
 from integration.daemon.clients import Face

@@ -10,8 +10,8 @@ import pytest
 
 from butlers.domain.request import RequestContext
 from butlers.domain.route import RouteDecision, RouteRequest
-from butlers.routing.routes import accept_route
-from butlers.store.blobs import BlobStore
+from butlers.sessions.routes import accept_route
+from butlers.tools.blobs import BlobStore
 from butlers.wire.client import McpClient
 from integration.daemon.house import House, request_context, until
 from integration.daemon.thinker import Thinker

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from butlers.domain.errors import InvalidArguments, InvalidMessage, NotFound
-from butlers.store.blobs import LARGEST, BlobDamaged, BlobStore, media_type_of
+from butlers.tools.blobs import LARGEST, BlobDamaged, BlobStore, media_type_of
 from integration.daemon.house import House
 
 

@@ -20,8 +20,8 @@ from butlers.domain.ids import uuid7
 from butlers.domain.request import RequestContext
 from butlers.domain.route import RouteDecision, RouteRequest
 from butlers.domain.session import SessionRequest, Usage
-from butlers.routing.routes import accept_route
 from butlers.sessions.budget import RESERVED, Budget
+from butlers.sessions.routes import accept_route
 from butlers.wire.client import McpClient
 from integration.daemon.house import House, MakeHouse, until
 from integration.daemon.thinker import Thinker

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from butlers.domain.errors import QueueFull
-from butlers.store import queue
-from butlers.store.queue import Lease
+from butlers.queue import leased_queue as queue
+from butlers.queue.leased_queue import Lease
 from butlers.wire.client import McpClient
 from integration.daemon.house import House, MakeHouse, envelope, until
 from integration.daemon.thinker import Thinker
@@ -64,7 +64,7 @@ async def test_every_knob_of_the_buffer_has_effect(
             asked_for.append(more["limit"])
         return await claim(connection, queue, holder, **more)
 
-    monkeypatch.setattr("butlers.store.queue.claim", watched)
+    monkeypatch.setattr("butlers.queue.leased_queue.claim", watched)
     desk.butler.spawner.model = model = Thinker(think)
     async with desk.owner() as owner:
         for number in range(3):

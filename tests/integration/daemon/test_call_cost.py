@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 from asyncpg.connection import LoggedQuery
 
+from butlers.db import database
+from butlers.db.database import Connection
 from butlers.domain.errors import ButlersError
-from butlers.store import database
-from butlers.store.database import Connection
 from integration.daemon.house import House
 
 Sent = list[tuple[int, str]]  # by which backend, what

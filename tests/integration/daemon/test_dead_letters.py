@@ -13,9 +13,10 @@ import pytest
 from butlers.domain.errors import NotFound
 from butlers.domain.ids import uuid7
 from butlers.domain.route import RouteDecision, RouteRequest
-from butlers.routing.notify import queue_end, queue_reply
-from butlers.routing.routes import accept_route
-from butlers.store import queue, worker
+from butlers.queue import leased_queue as queue
+from butlers.queue import worker
+from butlers.queue.outbox import queue_end, queue_reply
+from butlers.sessions.routes import accept_route
 from butlers.wire.client import McpClient
 from integration.daemon.house import House, request_context, until
 from integration.daemon.thinker import Thinker

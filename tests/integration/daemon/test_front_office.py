@@ -212,7 +212,7 @@ async def told_it_is_full(house: House) -> list[str]:
 async def test_of_a_flood_of_strangers_nothing_is_lost_and_the_owner_is_told_once(
     desk: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 5)
+    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 5)
     flooding = [mail(f"{n}", sender=f"{n % 2}@example.com") for n in range(12)]
     assert await flood(desk, flooding) == (5, 7)
     rows = await desk.rows("SELECT text, state FROM message_inbox")
@@ -232,7 +232,7 @@ async def test_of_a_flood_of_strangers_nothing_is_lost_and_the_owner_is_told_onc
 async def test_a_repeat_of_what_is_held_is_known_though_there_is_no_room(
     desk: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
     message = mail("one")
     first = await ingest(desk, message)
     again = await ingest(desk, message)
@@ -244,7 +244,7 @@ async def test_a_repeat_of_what_is_held_is_known_though_there_is_no_room(
 
 
 async def test_strangers_files_take_room_too(desk: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("butlers.ingest.strangers.LARGEST_HELD", 2_000)
+    monkeypatch.setattr("butlers.switchboard.senders.LARGEST_HELD", 2_000)
     file = {"media_type": "text/plain", "content": base64.b64encode(b"x" * 3_000).decode()}
     await ingest(desk, mail("small"))
     assert await told_it_is_full(desk) == []
@@ -274,8 +274,8 @@ async def test_what_is_sent_away_leaves_no_file_behind(
     first = with_file("one")
     taken = await ingest(desk, first)
     (kept,) = files()
-    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 1)
-    monkeypatch.setattr("butlers.store.queue.is_full", _always)
+    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.queue.leased_queue.is_full", _always)
     with pytest.raises(QueueFull):
         await ingest(desk, with_file("two"))
     again = await ingest(desk, first)

@@ -14,12 +14,12 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from butlers.db.database import Login
+from butlers.db.embedded import EmbeddedPostgres
+from butlers.db.provision import Provisioner
 from butlers.domain.errors import DatabaseUnavailable
 from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
-from butlers.store.database import Login
-from butlers.store.embedded import EmbeddedPostgres
-from butlers.store.provision import Provisioner
 from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
 from integration.daemon import clients

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from butlers.daemon import work
+from butlers.daemon import workers as work
 from butlers.daemon.phases import services_of
 from butlers.domain import command
 from butlers.domain.caller import Caller, CallerKind
@@ -18,11 +18,12 @@ from butlers.domain.errors import NotAllowed
 from butlers.domain.message import InboxItem, PolicyTier
 from butlers.domain.registration import Registration
 from butlers.domain.route import RouteDecision, RouteRequest
-from butlers.routing.pausing import obey
-from butlers.store import queue, worker
-from butlers.store.pause import Pause
+from butlers.queue import leased_queue as queue
+from butlers.queue import worker
+from butlers.queue.pause import Pause
+from butlers.queue.pause_state import obey
+from butlers.switchboard.tools import register
 from butlers.tools.context import CallContext
-from butlers.tools.switchboard import register
 from butlers.wire.codec import encode
 from integration.daemon.house import House, MakeHouse, envelope, request_context, until
 from integration.daemon.thinker import Thinker, for_ever

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import httpx
 import pytest
+from butlers.channels.webhook.sender import sign
 
-from butlers.channels.webhook import sign
 from butlers.config.settings import Settings
 from butlers.domain.caller import CallerKind
 from butlers.domain.ids import uuid7
@@ -151,7 +151,7 @@ async def test_when_there_is_too_much_it_says_when_to_come_again(
     async def full(*_: object) -> bool:
         return True
 
-    monkeypatch.setattr("butlers.store.queue.is_full", full)
+    monkeypatch.setattr("butlers.queue.leased_queue.is_full", full)
     answer = await ingest(door, envelope())
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
     assert answer.json()["error"]["retryable"]

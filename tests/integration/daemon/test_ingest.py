@@ -293,7 +293,7 @@ async def test_beyond_its_capacity_it_pushes_back_and_keeps_nothing_of_it(
     async def full(*_: object) -> bool:
         return True
 
-    monkeypatch.setattr("butlers.store.queue.is_full", full)
+    monkeypatch.setattr("butlers.queue.leased_queue.is_full", full)
     async with switchboard.owner() as owner:
         with pytest.raises(QueueFull) as refused:
             await owner.call("ingest", envelope("second", event={"external_event_id": "new"}))
@@ -332,7 +332,7 @@ async def test_a_butler_that_is_not_heard_of_turns_stale_and_then_quarantined(
 async def test_a_sender_who_waits_for_somebody_away_is_told_once(
     switchboard: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.routing.dispatch.PATIENCE", timedelta(0))
+    monkeypatch.setattr("butlers.switchboard.dispatch.PATIENCE", timedelta(0))
     async with switchboard.owner() as owner:
         sent = await owner.call("ingest", envelope("is anybody there?"))
 
@@ -359,8 +359,8 @@ async def test_a_sender_who_waits_for_somebody_away_is_told_once(
 async def test_everybody_behind_a_message_that_waits_is_told_once_and_has_a_day_of_their_own(
     switchboard: House, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("butlers.routing.dispatch.TOLD_AT_ONCE", at_once)
-    monkeypatch.setattr("butlers.routing.dispatch.PATIENCE", timedelta(0))
+    monkeypatch.setattr("butlers.switchboard.dispatch.TOLD_AT_ONCE", at_once)
+    monkeypatch.setattr("butlers.switchboard.dispatch.PATIENCE", timedelta(0))
     async with switchboard.owner() as owner:
         sent = [
             (await owner.call("ingest", envelope(f"are you there? {number}")))["request_id"]

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import pytest
 
-from butlers.config.master_key import MasterKey
 from butlers.domain.delivery import DeliveryRequest, Intent
 from butlers.domain.errors import (
     ButlersError,
@@ -25,10 +24,11 @@ from butlers.domain.errors import (
 from butlers.domain.ids import uuid7
 from butlers.domain.redaction import SecretText
 from butlers.domain.route import RouteDecision, RouteRequest
-from butlers.store.blobs import BlobStore
-from butlers.store.queue import enqueue
-from butlers.store.secrets import NewSecret
-from butlers.store.vault import Vault
+from butlers.queue.leased_queue import enqueue
+from butlers.secrets.master_key import MasterKey
+from butlers.secrets.sealed import NewSecret
+from butlers.secrets.vault import Vault
+from butlers.tools.blobs import BlobStore
 from butlers.wire.codec import encode
 from integration.daemon.house import House, MakeHouse, request_context, until
 from support.webhook_server import CLOSE, WebhookServer, status

@@ -8,12 +8,12 @@ import pytest
 from fastmcp import FastMCP
 
 from butlers.config.butler import ButlerConfig
+from butlers.db.database import Database
 from butlers.modules.lifecycle import ModuleSet
 from butlers.scheduling.scheduler import Scheduler
+from butlers.sessions.session_log import SessionLog
 from butlers.sessions.spawner import Spawner
-from butlers.store.database import Database
-from butlers.store.session_log import SessionLog
-from butlers.store.state import StateStore
+from butlers.tools.state_store import StateStore
 from integration.daemon import clients
 from integration.daemon.house import House, MakeHouse, until
 

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.daemon.phases import PHASES, Phase
+from butlers.db.database import Login
 from butlers.domain.errors import ConfigInvalid, PhaseFailed
-from butlers.store.database import Login
 from integration.daemon.house import House, MakeHouse, until
 
 NAMES = [phase.__name__ for phase in PHASES]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from butlers.connectors.poll import COME_AGAIN_S, Arrival, PollingConnector
+from butlers.channels.polling import COME_AGAIN_S, Arrival, PollingConnector
 from butlers.domain.errors import PeerUnavailable, QueueFull, StateConflict, TooManyStrangers
 from butlers.domain.message import Event, InboundEnvelope, Payload, Sender, Source
 from integration.daemon.house import House, until
@@ -82,7 +82,7 @@ async def test_what_is_not_accepted_does_not_move_the_checkpoint(
         return full.pop(0) if full else False
 
     await _let_in(switchboard)
-    monkeypatch.setattr("butlers.store.queue.is_full", is_full)
+    monkeypatch.setattr("butlers.queue.leased_queue.is_full", is_full)
     async with switchboard.owner() as client:
         connector = PollingConnector(Shelf(["one", "two"]), client)
         await connector.beat()
@@ -149,7 +149,7 @@ async def test_one_whose_every_message_is_refused_is_seen_though_each_is_noted(
 async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the_owner_does_not(
     switchboard: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 2)
+    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 2)
     await _let_in(switchboard, "me@example.com", role="owner")
     shelf = Shelf(["one", "two", "three", "/status", "five"], senders={3: "me@example.com"})
     clock = LeapClock()
@@ -183,7 +183,7 @@ async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the
 async def test_what_was_left_is_found_again_after_a_restart(
     switchboard: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
     await _let_in(switchboard, "ben@example.com")
     shelf = Shelf(["one", "two", "three"], senders={2: "ben@example.com"})
     async with switchboard.owner() as client:
@@ -202,8 +202,8 @@ async def test_what_was_left_is_found_again_after_a_restart(
 async def test_a_source_that_fails_on_the_way_back_moves_no_checkpoint_past_what_was_left(
     switchboard: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 1)
-    monkeypatch.setattr("butlers.connectors.poll.COME_AGAIN_S", 0.1)
+    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.channels.polling.COME_AGAIN_S", 0.1)
     shelf = Shelf(["one", "two"])
     poll, failed = shelf.poll, []
 
@@ -227,7 +227,7 @@ async def test_a_source_that_fails_on_the_way_back_moves_no_checkpoint_past_what
 async def test_a_source_without_ids_is_not_left_behind_because_nobody_would_know_the_rest_again(
     switchboard: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.ingest.strangers.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
     async with switchboard.owner() as client:
         connector = PollingConnector(Shelf(["one", "two"], named=False), client)
         await connector.beat()

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from butlers.store.database import Login
+from butlers.db.database import Login
 from integration.daemon import clients
 from integration.daemon.clients import Connect
 from integration.daemon.doorman import MODULES

@@ -11,13 +11,14 @@ from uuid import UUID
 
 import pytest
 
-from butlers.daemon.janitor import Janitor
+from butlers.daemon import retention_rows as retention
+from butlers.daemon.retention import Janitor
 from butlers.domain.errors import NotFound
 from butlers.domain.ids import uuid7
 from butlers.domain.message import Attachment
 from butlers.domain.route import RouteDecision, RouteRequest
-from butlers.store import queue, retention
-from butlers.store.blobs import BlobStore
+from butlers.queue import leased_queue as queue
+from butlers.tools.blobs import BlobStore
 from butlers.wire.codec import encode
 from integration.daemon.house import House, envelope, request_context, until
 

@@ -9,14 +9,14 @@ from types import MappingProxyType
 
 import pytest
 
-from butlers.config.master_key import MasterKey
 from butlers.config.settings import Settings
 from butlers.domain.ids import uuid7
 from butlers.domain.redaction import SecretText
 from butlers.domain.session import SessionRequest
 from butlers.runtimes.claude_code.command import CONFINED_SWITCHES, SWITCHES
-from butlers.store.secrets import NewSecret
-from butlers.store.vault import Vault
+from butlers.secrets.master_key import MasterKey
+from butlers.secrets.sealed import NewSecret
+from butlers.secrets.vault import Vault
 from integration.daemon.house import House, MakeHouse, request_context
 
 PLANTED = {f"HOST_SECRET_{number}": "planted" for number in range(50)}

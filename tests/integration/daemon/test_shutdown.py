@@ -16,10 +16,10 @@ from structlog.testing import capture_logs
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.daemon.ports import bind_port, hold_port
+from butlers.db.database import Login
+from butlers.db.provision import Provisioner
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import PeerUnavailable, ShuttingDown
-from butlers.store.database import Login
-from butlers.store.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.daemon import clients
 from integration.daemon.doorman import MODULES, shut_doors, write_doorman

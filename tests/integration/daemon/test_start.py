@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from butlers.daemon.butler import READY, Butler
 from butlers.daemon.phases import PHASES, Phase
+from butlers.db.database import Login
 from butlers.domain.errors import PhaseFailed
-from butlers.store.database import Login
 from integration.daemon import clients
 from integration.daemon.house import House, MakeHouse
 

@@ -12,10 +12,10 @@ import psutil
 
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult
+from butlers.process.runner import Command, Ended, Event
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import CliRuntime, Transcript, own_environment
 from butlers.runtimes.failures import cut_short, of_exit
-from butlers.runtimes.process import Command, Ended, Event
 from integration.daemon.house import House, MakeHouse, until
 
 # It does not listen when it is asked to end, and has a child in a session of its own that does not either.

@@ -10,10 +10,10 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from butlers.store import worker
-from butlers.store.database import Database, Login
-from butlers.store.migrations import butler_chains, migrate, shipped_versions
-from butlers.store.provision import Place, Provisioner
+from butlers.db.database import Database, Login
+from butlers.db.migrations import butler_chains, migrate, shipped_versions
+from butlers.db.provision import Place, Provisioner
+from butlers.queue import worker
 from butlers.wire.tokens import FleetKey
 from integration.messenger.office import Office
 from support.webhook_server import WebhookServer

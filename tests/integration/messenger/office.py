@@ -8,21 +8,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from butlers.channels.console import ConsoleChannel
-from butlers.channels.webhook import Hook, WebhookChannel
+from butlers.channels.console.mailbox import post_mail
+from butlers.channels.console.sender import ConsoleChannel
+from butlers.channels.webhook.sender import Hook, WebhookChannel
+
+from butlers.db.database import Database
 from butlers.domain.delivery import DeliveryRequest, DeliveryState, Intent
 from butlers.domain.ids import uuid7
-from butlers.routing import approvals, desk
-from butlers.routing.deliver import DELIVERIES, Counter
-from butlers.routing.housekeeper import Housekeeper
-from butlers.routing.terms import Terms
-from butlers.routing.traffic import Traffic
-from butlers.store import recipients
-from butlers.store.database import Database
-from butlers.store.listener import Listener
-from butlers.store.mailbox import post_mail
-from butlers.store.pending_actions import Decision
-from butlers.store.worker import QueueWorker
+from butlers.messenger import approvals, recipients
+from butlers.messenger import delivery_intake as desk
+from butlers.messenger.delivery_notices import Housekeeper
+from butlers.messenger.pending_actions import Decision
+from butlers.messenger.sender import DELIVERIES, Counter
+from butlers.messenger.terms import Terms
+from butlers.messenger.traffic import Traffic
+from butlers.queue.listener import Listener
+from butlers.queue.worker import QueueWorker
 from integration.store.witness import eventually
 from support.clocks import LeapClock
 from support.webhook_server import WebhookServer

@@ -13,8 +13,8 @@ import pytest
 from butlers.domain.delivery import DeliveryState, Intent
 from butlers.domain.errors import InvalidMessage, MessageTooLarge, NotFound, StateConflict
 from butlers.domain.ids import uuid7
-from butlers.routing.quiet_hours import QuietHours
-from butlers.store.pending_actions import Decision
+from butlers.messenger.pending_actions import Decision
+from butlers.messenger.quiet_hours import QuietHours
 from integration.messenger.office import Office, delivery
 
 DELIVERED, PARKED, EXPIRED = DeliveryState.DELIVERED, DeliveryState.PARKED, DeliveryState.EXPIRED

@@ -8,10 +8,11 @@ import pytest
 
 from butlers.domain.delivery import DeliveryState
 from butlers.domain.errors import DeliveryRefused
-from butlers.routing.breaker import RULES
-from butlers.routing.deliver import DELIVERIES
-from butlers.store import dead_letters, queue
-from butlers.store.queue import MAX_ATTEMPTS
+from butlers.messenger.breaker import RULES
+from butlers.messenger.sender import DELIVERIES
+from butlers.queue import dead_letters
+from butlers.queue import leased_queue as queue
+from butlers.queue.leased_queue import MAX_ATTEMPTS
 from integration.messenger.office import Office, delivery
 from support.webhook_server import ANSWER, FAIL, status
 

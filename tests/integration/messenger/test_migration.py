@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from butlers.db.database import Database, Login
+from butlers.db.migrations import Chain, find_chain, migrate, shipped_versions
 from butlers.domain.ids import uuid7
-from butlers.store.database import Database, Login
-from butlers.store.migrations import Chain, find_chain, migrate, shipped_versions
 
 OLD = """
 INSERT INTO deliveries (delivery_id, idempotency_key, origin, intent, channel, target, message,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID
 
+from butlers.daemon import retention_rows as retention
 from butlers.domain.delivery import DeliveryState
-from butlers.store import retention
 from integration.messenger.office import Office, delivery
 from support.webhook_server import CLOSE, status
 

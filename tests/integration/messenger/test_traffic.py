@@ -7,8 +7,8 @@ import random
 import pytest
 
 from butlers.domain.delivery import DeliveryState
-from butlers.routing.breaker import RULES
-from butlers.store.queue import MAX_ATTEMPTS
+from butlers.messenger.breaker import RULES
+from butlers.queue.leased_queue import MAX_ATTEMPTS
 from integration.messenger.office import Office, delivery
 from support.webhook_server import ANSWER, CLOSE, FAIL, status
 

@@ -10,13 +10,13 @@ import asyncpg
 import pytest
 from structlog.testing import CapturingLogger
 
+from butlers.db.database import Login
 from butlers.domain.delivery import DeliveryReceipt, DeliveryRequest, DeliveryState
 from butlers.domain.errors import DatabaseUnavailable, LeaseLost
-from butlers.routing import deliver
-from butlers.routing.deliver import DELIVERIES
-from butlers.store import queue
-from butlers.store.database import Login
-from butlers.store.queue import Lease
+from butlers.messenger import sender as deliver
+from butlers.messenger.sender import DELIVERIES
+from butlers.queue import leased_queue as queue
+from butlers.queue.leased_queue import Lease
 from integration.messenger.office import Office, delivery
 from integration.store.witness import eventually
 from support.webhook_server import CLOSE, HANG, WAIT, status

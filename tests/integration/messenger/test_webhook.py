@@ -7,9 +7,9 @@ import socket
 from datetime import UTC, datetime
 
 import pytest
+from butlers.channels.webhook.sender import Hook, WebhookChannel, sign
 
-from butlers.channels.answers import retry_after
-from butlers.channels.webhook import Hook, WebhookChannel, sign
+from butlers.channels.http_answers import retry_after
 from butlers.domain.errors import (
     ButlersError,
     ChannelBusy,

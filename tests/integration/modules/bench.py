@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from butlers.config.butler import ButlerConfig, load_butler_config
-from butlers.config.master_key import MasterKey
 from butlers.config.settings import Settings
+from butlers.db.database import Database
+from butlers.db.migrations import Chain, migrate, shipped_versions
 from butlers.domain.module import FailurePhase
 from butlers.modules.lifecycle import ModuleSet
-from butlers.store.credentials import CredentialStore
-from butlers.store.database import Database
-from butlers.store.migrations import Chain, migrate, shipped_versions
+from butlers.secrets.credentials import CredentialStore
+from butlers.secrets.master_key import MasterKey
 from butlers.tools.base import ToolSpec
 
 POSTBOX = Path(__file__).resolve().parents[2] / "fixtures" / "modules" / "postbox"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from butlers.store.database import Database
-from butlers.store.provision import Provisioner
+from butlers.db.database import Database
+from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.modules.bench import Bench, load_config, write_postbox
 from integration.modules.place import Place, Start

@@ -13,10 +13,10 @@ from typing import Any
 
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
+from butlers.db.provision import Provisioner
 from butlers.domain.caller import CallerKind
 from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
-from butlers.store.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.daemon import clients
 from integration.daemon.clients import Connect, Face

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from butlers.db.migrations import migrate
 from butlers.domain.module import FailurePhase
-from butlers.store.migrations import migrate
 from integration.modules.bench import Bench
 
 MakeBench = Callable[..., Bench]

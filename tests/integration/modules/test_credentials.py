@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from butlers.config.master_key import MasterKey
 from butlers.daemon.butler import Butler
+from butlers.db.database import Login
+from butlers.db.provision import Provisioner
 from butlers.domain.errors import PhaseFailed
 from butlers.domain.redaction import SecretText
-from butlers.store.credentials import CredentialMissing
-from butlers.store.database import Login
-from butlers.store.provision import Provisioner
-from butlers.store.secrets import NewSecret
-from butlers.store.vault import Vault
+from butlers.secrets.credentials import CredentialMissing
+from butlers.secrets.master_key import MasterKey
+from butlers.secrets.sealed import NewSecret
+from butlers.secrets.vault import Vault
 from integration.modules.place import Place
 
 POSTBOX = {"email": 'address = "postbox@example.org"\npassword_env = "BUTLER_EMAIL_PASSWORD"'}

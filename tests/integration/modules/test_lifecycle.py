@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
+from butlers.db.migrations import Chain
 from butlers.domain.errors import ConfigInvalid, DatabaseUnavailable
 from butlers.domain.module import FailurePhase, ModuleFailed, ModuleHealth, ModuleState
-from butlers.store.migrations import Chain
 from integration.modules.bench import ALONE, GOOD, WAYS, Bench, events
 
 MakeBench = Callable[..., Bench]

@@ -6,9 +6,9 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
+from butlers.db.database import Login
 from butlers.domain.errors import ConfigInvalid, PhaseFailed
 from butlers.domain.module import FailurePhase
-from butlers.store.database import Login
 from integration.modules.bench import ALONE, GOOD, WAYS, events
 from integration.modules.place import Place
 

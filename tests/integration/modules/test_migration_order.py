@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
-from butlers.store.migrations import shipped_versions
-from butlers.store.provision import Provisioner
-from butlers.store.upgrade import SCRIPTS
+from butlers.db.migrations import shipped_versions
+from butlers.db.provision import Provisioner
+from butlers.db.upgrade import SCRIPTS
 from butlers.wire.tokens import FleetKey
 from integration.modules.bench import GOOD, load_config, write_postbox
 

@@ -8,7 +8,7 @@ import pytest
 
 from butlers.domain.errors import DatabaseUnavailable, NotFound
 from butlers.domain.module import ModuleDisabled
-from butlers.store.module_flags import flag_key
+from butlers.modules.flags import flag_key
 from integration.modules.bench import Bench
 
 MakeBench = Callable[..., Bench]

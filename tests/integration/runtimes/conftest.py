@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.store.provision import Provisioner
+from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.daemon.house import House, write_tester, write_versions
 from integration.runtimes.bench import Bench

@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 
 from butlers.config.settings import Settings
+from butlers.db.provision import Provisioner
 from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest, SessionResult
 from butlers.sessions.blank import BlankPool
-from butlers.store.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.daemon.house import House, request_context, until, write_tester, write_versions
 from integration.runtimes.bench import PATH

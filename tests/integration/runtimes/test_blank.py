@@ -14,11 +14,11 @@ import psutil
 import pytest
 from structlog.testing import capture_logs
 
+from butlers.db.provision import Provisioner
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Outcome, SessionRequest
 from butlers.sessions import pool as pools
 from butlers.sessions.blank import NOBODY, BlankPool, blank_pool
-from butlers.store.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.daemon.house import House, until
 from integration.runtimes.clis import CLAUDE, CODEX, Cli

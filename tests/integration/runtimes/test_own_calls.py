@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from butlers.domain.redaction import MASK
-from butlers.store.sessions import DENIED
+from butlers.sessions.log_rows import DENIED
 from integration.daemon.house import House
 from integration.runtimes.clis import CLAUDE, CODEX, GEMINI, Cli
 from integration.runtimes.place import OpenPlace

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from butlers.domain.session import Outcome
-from butlers.store.sessions import spent_since
+from butlers.sessions.log_rows import spent_since
 from integration.runtimes.clis import CODEX, Cli
 from integration.runtimes.place import OpenPlace, Place
 from support.fake_model import Fail, Use

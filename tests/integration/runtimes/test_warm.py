@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator
 import pytest
 from structlog.testing import capture_logs
 
-from butlers.config.master_key import MasterKey
 from butlers.domain.ids import uuid7
 from butlers.domain.redaction import SecretText
 from butlers.domain.session import Outcome, SessionRequest
+from butlers.secrets.master_key import MasterKey
+from butlers.secrets.sealed import NewSecret
+from butlers.secrets.vault import Vault
 from butlers.sessions import pool
-from butlers.store.secrets import NewSecret
-from butlers.store.vault import Vault
 from integration.daemon.house import House, until
 from integration.runtimes.clis import CLAUDE, CODEX, Cli
 from integration.runtimes.place import OpenPlace, Place

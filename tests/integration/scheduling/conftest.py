@@ -15,8 +15,8 @@ from butlers.config.butler import load_butler_config
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.daemon.phases import PHASES, start_scheduler
+from butlers.db.provision import Provisioner
 from butlers.domain.caller import CallerKind
-from butlers.store.provision import Provisioner
 from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
 

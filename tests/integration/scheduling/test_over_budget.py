@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from butlers.config.butler import BudgetConfig
-from butlers.store.queue import notify
-from butlers.store.schedules import SCHEDULES
+from butlers.queue.leased_queue import notify
+from butlers.scheduling.store import SCHEDULES
 from integration.daemon.thinker import Thinker
 from integration.scheduling.conftest import Home, until
 

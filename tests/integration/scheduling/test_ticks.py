@@ -10,13 +10,14 @@ from uuid import UUID
 import pytest
 
 from butlers.daemon.butler import Butler
+from butlers.db.database import Database
 from butlers.domain.errors import DatabaseUnavailable
 from butlers.domain.schedule import run_id_of
+from butlers.queue import leased_queue as queue
+from butlers.scheduling import store as schedules
 from butlers.scheduling.jobs import JobContext
 from butlers.scheduling.runs import Runner
 from butlers.scheduling.scheduler import Scheduler
-from butlers.store import queue, schedules
-from butlers.store.database import Database
 from integration.scheduling.conftest import Home, until
 
 PING = 'name = "ping"\ncron = "0 9 * * *"\nprompt = "ping"'

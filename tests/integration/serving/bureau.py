@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from butlers.config.master_key import MasterKey
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.domain.ids import uuid7
 from butlers.domain.redaction import SecretText
 from butlers.domain.session import SessionRequest, SessionResult
+from butlers.secrets.master_key import MasterKey
+from butlers.secrets.sealed import NewSecret
+from butlers.secrets.vault import Vault
 from butlers.skills.registry import NewSkill, SkillRegistry
-from butlers.store.secrets import NewSecret
-from butlers.store.vault import Vault
 from butlers.wire.client import McpClient
 from integration.daemon.house import House, request_context
 from integration.daemon.thinker import Asked, Thinker, nothing

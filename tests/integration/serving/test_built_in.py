@@ -12,9 +12,9 @@ from butlers.domain.errors import NotAllowed, SkillNotFound
 from butlers.domain.ids import uuid7
 from butlers.domain.route import RouteDecision, RouteRequest
 from butlers.domain.session import SessionRequest
-from butlers.routing.routes import accept_route
+from butlers.queue.pause import begin_pause
+from butlers.sessions.routes import accept_route
 from butlers.skills.builtin import register_built_in
-from butlers.store.pause import begin_pause
 from butlers.wire.client import McpClient
 from integration.daemon.house import MakeHouse, envelope, request_context
 from integration.serving.bureau import Bureau

@@ -23,8 +23,8 @@ from butlers.domain.errors import (
     SkillScriptTimeout,
 )
 from butlers.domain.session import Access
-from butlers.skills import walls
-from butlers.skills.process import Limits
+from butlers.process import sandbox as walls
+from butlers.process.script_runner import Limits
 from butlers.skills.reader import read_skill
 from butlers.skills.scripts import Call, Pack, ScriptRunner
 from integration.daemon.house import until

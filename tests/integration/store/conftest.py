@@ -11,9 +11,9 @@ import pytest
 from butlers.config.butler import load_butler_config
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
-from butlers.store.database import Database
-from butlers.store.migrations import shipped_versions
-from butlers.store.provision import Provisioner
+from butlers.db.database import Database
+from butlers.db.migrations import shipped_versions
+from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.store import witness
 

@@ -7,8 +7,8 @@ import asyncio
 import asyncpg
 import pytest
 
+from butlers.db.database import IDLE_S, Database, Login, connect
 from butlers.domain.errors import DatabaseUnavailable
-from butlers.store.database import IDLE_S, Database, Login, connect
 
 
 async def test_jsonb_is_python_data(database: Database) -> None:

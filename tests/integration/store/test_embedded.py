@@ -21,9 +21,9 @@ import asyncpg
 import psutil
 import pytest
 
+from butlers.db.embedded import EmbeddedPostgres, find_binaries
+from butlers.db.embedded.locks import exclusive
 from butlers.domain.errors import DatabaseUnavailable, ProvisioningError
-from butlers.store.embedded import EmbeddedPostgres, find_binaries
-from butlers.store.embedded.locks import exclusive
 
 NOBODY = 65534
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -32,7 +32,7 @@ SOURCES = os.pathsep.join([str(Path(__file__).parents[3] / "src"), *sys.path])
 CLIENT = """
 import resource, sys, structlog
 from pathlib import Path
-from butlers.store.embedded import EmbeddedPostgres
+from butlers.db.embedded import EmbeddedPostgres
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 if len(sys.argv) > 2:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)

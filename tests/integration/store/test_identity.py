@@ -15,9 +15,9 @@ from fastmcp.client.transports import SSETransport
 from butlers.config.butler import DatabaseConfig, load_butler_config
 from butlers.config.settings import Settings
 from butlers.daemon.butler import READY, Butler
+from butlers.db.database import Login, connect
+from butlers.db.provision import Place, Provisioner
 from butlers.domain.caller import CallerKind
-from butlers.store.database import Login, connect
-from butlers.store.provision import Place, Provisioner
 from butlers.wire.tokens import FleetKey
 from support.fleet import Slot
 

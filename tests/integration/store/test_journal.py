@@ -9,9 +9,9 @@ from uuid import uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.store import journal
-from butlers.store.database import Connection, Database
-from butlers.store.journal import CallCounter, CallKey, Recorded, hash_arguments
+from butlers.db.database import Connection, Database
+from butlers.queue import journal
+from butlers.queue.journal import CallCounter, CallKey, Recorded, hash_arguments
 
 
 async def call(connection: Connection, key: CallKey, who: str) -> object:

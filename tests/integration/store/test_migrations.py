@@ -15,9 +15,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from butlers.daemon.butler import READY, Butler
-from butlers.domain.errors import MigrationFailed, PhaseFailed
-from butlers.store.database import Login, connect
-from butlers.store.migrations import (
+from butlers.db.database import Login, connect
+from butlers.db.migrations import (
     Chain,
     butler_chains,
     find_chain,
@@ -25,7 +24,8 @@ from butlers.store.migrations import (
     pending_chains,
     shipped_versions,
 )
-from butlers.store.provision import Place, Provisioner
+from butlers.db.provision import Place, Provisioner
+from butlers.domain.errors import MigrationFailed, PhaseFailed
 from butlers.wire.tokens import FleetKey
 from integration.store.unserved import assert_not_served
 
@@ -430,8 +430,8 @@ def test_upgrades_do_not_care_which_event_loop_they_run_in(
 MIGRATE = """
 import asyncio, json, sys
 from pathlib import Path
-from butlers.store.database import Login
-from butlers.store.migrations import butler_chains, migrate, shipped_versions
+from butlers.db.database import Login
+from butlers.db.migrations import butler_chains, migrate, shipped_versions
 told = json.load(sys.stdin)
 login = Login(told["dsn"], told["user"], told["password"], told["database"], ("general", "shared"))
 print("ready", flush=True)
@@ -471,8 +471,8 @@ from pathlib import Path
 from butlers.config.butler import load_butler_config
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
-from butlers.store.database import Login
-from butlers.store.provision import Provisioner
+from butlers.db.database import Login
+from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 
 told = json.load(sys.stdin)

@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from butlers.config.butler import load_butler_config
 from butlers.config.settings import Settings
 from butlers.daemon.butler import READY, Butler
+from butlers.db.database import Database, Login, connect
+from butlers.db.provision import SHARED, Place, Provisioner
 from butlers.domain.errors import DatabaseUnavailable, PhaseFailed, ProvisioningError
-from butlers.store.database import Database, Login, connect
-from butlers.store.provision import SHARED, Place, Provisioner
 from butlers.wire.tokens import FleetKey
 from integration.store.unserved import assert_not_served
 

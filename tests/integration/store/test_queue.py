@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
+from butlers.db.database import Database, Login, connect
 from butlers.domain.errors import LeaseLost
-from butlers.store import queue
-from butlers.store.database import Database, Login, connect
+from butlers.queue import leased_queue as queue
 from integration.store import witness
 
 ME = 1

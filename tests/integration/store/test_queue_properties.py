@@ -29,10 +29,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from butlers.db.database import Database, Login, connect
 from butlers.domain.errors import LeaseLost
-from butlers.store import queue
-from butlers.store.database import Database, Login, connect
-from butlers.store.queue import Lease
+from butlers.queue import leased_queue as queue
+from butlers.queue.leased_queue import Lease
 from integration.store import witness
 
 T = TypeVar("T")

@@ -16,6 +16,10 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
+from butlers.db.database import Connection, Database, Login
+from butlers.db.embedded import EmbeddedPostgres
+from butlers.db.migrations import butler_chains, migrate, shipped_versions
+from butlers.db.provision import Place, Provisioner
 from butlers.domain.errors import (
     ButlersError,
     DatabaseUnavailable,
@@ -23,14 +27,11 @@ from butlers.domain.errors import (
     Postponed,
     RateLimited,
 )
-from butlers.store import queue, worker
-from butlers.store.database import Connection, Database, Login
-from butlers.store.embedded import EmbeddedPostgres
-from butlers.store.listener import Listener
-from butlers.store.migrations import butler_chains, migrate, shipped_versions
-from butlers.store.provision import Place, Provisioner
-from butlers.store.queue import Lease
-from butlers.store.worker import Finish, Handler, QueueWorker
+from butlers.queue import leased_queue as queue
+from butlers.queue import worker
+from butlers.queue.leased_queue import Lease
+from butlers.queue.listener import Listener
+from butlers.queue.worker import Finish, Handler, QueueWorker
 from butlers.wire.tokens import FleetKey
 from integration.store import witness
 from integration.store.witness import eventually

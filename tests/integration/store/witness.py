@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from uuid import NAMESPACE_OID, uuid5
 
-from butlers.store import journal
-from butlers.store.database import Connection
-from butlers.store.journal import CallKey, hash_arguments
+from butlers.db.database import Connection
+from butlers.queue import journal
+from butlers.queue.journal import CallKey, hash_arguments
 
 PATIENCE_S = 60.0
 T = TypeVar("T")

@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 from butlers.config.settings import Settings
+from butlers.db.database import Database
 from butlers.domain.errors import PeerUnavailable
 from butlers.domain.trace import current_trace
-from butlers.store import queue
-from butlers.store.database import Database
-from butlers.store.listener import Listener
-from butlers.store.queue import Lease
-from butlers.store.worker import QueueWorker
+from butlers.queue import leased_queue as queue
+from butlers.queue.leased_queue import Lease
+from butlers.queue.listener import Listener
+from butlers.queue.worker import QueueWorker
 from butlers.wire.telemetry import collecting
 from integration.daemon.house import until
 from integration.telemetry.collector import Collector

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from butlers.adapters.home import open_home
+from butlers.prompt.adapters.home import open_home
 from butlers.skills.installer import CLAUDE_FOLDER
 
 KILLED = """
 import os
-from butlers.adapters.home import open_home
+from butlers.prompt.adapters.home import open_home
 from butlers.skills.installer import CLAUDE_FOLDER
 opened = open_home(CLAUDE_FOLDER, None)
 print(opened.__enter__().workspace.private, flush=True)

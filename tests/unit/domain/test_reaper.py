@@ -14,15 +14,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from butlers.domain import reaper
-from butlers.domain.leash import by_stdin
+from butlers.process import reaper
+from butlers.process.handle import by_stdin
 from support.fleet import wait_for
 
 DAEMON = """
 import asyncio, sys
 from pathlib import Path
 from butlers.runtimes.base import Limits
-from butlers.runtimes.process import Command, run
+from butlers.process.runner import Command, run
 
 async def main():
     program = sys.argv[1]
@@ -145,7 +145,7 @@ def test_a_crowd_that_keeps_growing_is_ended(tmp_path: Path) -> None:
 
 HOLDER = """
 import subprocess, sys, time
-from butlers.domain.leash import by_stdin
+from butlers.process.handle import by_stdin
 subprocess.Popen(by_stdin(("/bin/sh", "-c", sys.argv[1])), stdin=subprocess.PIPE, cwd=sys.argv[2])
 time.sleep(3600)
 """

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from butlers.ingest.connectors import HEARTBEAT_S, MANY, SILENT_S, condition
-from butlers.ingest.tally import MOST_SOURCES, WINDOW_S, Counts, Seen, Tally
+from butlers.switchboard.connector_health import HEARTBEAT_S, MANY, SILENT_S, condition
+from butlers.switchboard.ingest_stats import MOST_SOURCES, WINDOW_S, Counts, Seen, Tally
 
 
 class HandClock:

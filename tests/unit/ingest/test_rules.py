@@ -7,7 +7,7 @@ import pytest
 from butlers.domain.errors import InvalidArguments
 from butlers.domain.ids import uuid7
 from butlers.domain.rule import RuleAction, RuleKind, TriageRule
-from butlers.ingest.rules import Letter, check_pattern, first_match
+from butlers.switchboard.rules import Letter, check_pattern, first_match
 
 MAIL = Letter(
     "email",

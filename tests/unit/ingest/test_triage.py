@@ -8,8 +8,8 @@ from butlers.domain.ids import uuid7
 from butlers.domain.registration import Registration
 from butlers.domain.route import RouteDecision
 from butlers.domain.rule import RuleAction, RuleKind, TriageRule
-from butlers.ingest.rules import Letter
-from butlers.ingest.triage import Affinity, Step, candidates, decide
+from butlers.switchboard.rules import Letter
+from butlers.switchboard.triage import Affinity, Step, candidates, decide
 
 WEIGHT = r"(?i)weight\s+\d+"
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.routing.breaker import Breaker, BreakerRules, BreakerState
+from butlers.messenger.breaker import Breaker, BreakerRules, BreakerState
 from support.clocks import SetClock
 
 RULES = BreakerRules(failures=3, pause=timedelta(seconds=60))

@@ -3,9 +3,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from butlers.domain.delivery import AttemptOutcome
-from butlers.routing.breaker import RULES
-from butlers.routing.traffic import Traffic
-from butlers.store.delivery_attempts import Attempt
+from butlers.messenger.breaker import RULES
+from butlers.messenger.delivery_attempts import Attempt
+from butlers.messenger.traffic import Traffic
 from support.clocks import SetClock
 
 A, B = "webhook:a", "webhook:b"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from butlers.domain.session import Access
+from butlers.process.runner import Command
 from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
 from butlers.runtimes.claude_code import ClaudeCodeAdapter
 from butlers.runtimes.claude_code.command import SWITCHES
-from butlers.runtimes.process import Command
 
 TOKEN = "bs.token-of-the-session"
 

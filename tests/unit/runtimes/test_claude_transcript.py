@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.domain.session import Exit, Outcome, SessionResult, ToolCall, Usage
+from butlers.process.runner import End, Ended
 from butlers.runtimes.claude_code.transcript import ClaudeTranscript
-from butlers.runtimes.process import End, Ended
 
 RECORDED = Path(__file__).parent / "transcripts" / "claude-code"
 CASES = sorted(file.stem for file in RECORDED.glob("*.jsonl"))

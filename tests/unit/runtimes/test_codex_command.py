@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from butlers.domain.session import Access
+from butlers.process.runner import Command
 from butlers.runtimes.base import Grants, Limits, McpServer, Terms, Workspace
 from butlers.runtimes.codex import CodexAdapter
 from butlers.runtimes.codex.catalog import Catalog, bundled
-from butlers.runtimes.process import Command
 
 TOKEN = "bs.token-of-the-session"
 URL = "http://127.0.0.1:1/mcp?runtime_session_id=1"

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.domain.session import Exit, Outcome, SessionResult, ToolCall, Usage
+from butlers.process.runner import End, Ended
 from butlers.runtimes.codex.notices import Notices
 from butlers.runtimes.codex.transcript import CodexTranscript
-from butlers.runtimes.process import End, Ended
 from support.recorded import assert_sound
 
 LEFT = Ended(End.LEFT, Exit(0, 1.0))

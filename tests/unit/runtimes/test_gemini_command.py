@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from butlers.domain.session import Access
+from butlers.process.runner import Command
 from butlers.runtimes.base import Grants, Limits, McpServer, Terms, Workspace
 from butlers.runtimes.commands import harmless
 from butlers.runtimes.gemini import GeminiAdapter
-from butlers.runtimes.process import Command
 
 TOKEN = "bs.token-of-the-session"
 URL = "http://127.0.0.1:1/mcp?runtime_session_id=1"

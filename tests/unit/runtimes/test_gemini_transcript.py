@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.domain.session import Exit, Outcome, SessionResult, ToolCall, Usage
+from butlers.process.runner import End, Ended
 from butlers.runtimes.gemini.transcript import GeminiTranscript
-from butlers.runtimes.process import End, Ended
 from support.recorded import assert_sound, cases, recording, strange_events
 
 SET = ToolCall("state_set", {"key": "k", "value": "v"}, True, {"ok": True, "key": "k"})

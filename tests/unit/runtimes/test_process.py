@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from butlers.runtimes import process
+from butlers.process import runner as process
+from butlers.process.runner import Command, End, Ended, Event, run
 from butlers.runtimes.base import Limits
-from butlers.runtimes.process import Command, End, Ended, Event, run
 from support.fleet import wait_for
 
 PATIENT = Limits(startup_s=60, silence_s=60, total_s=60)

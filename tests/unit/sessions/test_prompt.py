@@ -14,8 +14,8 @@ from butlers.domain.message import Attachment
 from butlers.domain.request import RequestContext
 from butlers.domain.route import Turn
 from butlers.domain.session import SessionRequest
+from butlers.sessions.log_rows import DoneCall
 from butlers.sessions.prompt import LONGEST_CONVERSATION, compose_prompt
-from butlers.store.sessions import DoneCall
 
 REQUEST = RequestContext(
     uuid7(), datetime(2026, 1, 2, 3, 4, tzinfo=UTC), "telegram", "bot", "alice", "thread-7"

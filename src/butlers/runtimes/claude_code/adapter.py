@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from butlers.domain.session import Access
+from butlers.process.runner import Command
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.claude_code.command import compose
 from butlers.runtimes.claude_code.transcript import ClaudeTranscript
 from butlers.runtimes.claude_code.warm import BlankClaude, WarmClaude
 from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
-from butlers.runtimes.process import Command
 
 
 class ClaudeCodeAdapter(CliRuntime):

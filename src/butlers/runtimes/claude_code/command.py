@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
+from butlers.process.runner import Command
 from butlers.runtimes.base import MCP_SERVERS, McpServer, Terms
 from butlers.runtimes.claude_code.permissions import TOOLS, Permissions
 from butlers.runtimes.cli import own_environment, write_private
-from butlers.runtimes.process import Command
 
 # Whatever the access level: no call-outs, nothing in the prompt that we did not put there, no long waits.
 SWITCHES = {

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from butlers.domain.session import Outcome, SessionResult, ToolCall, Usage
+from butlers.process.runner import Ended, Event
 from butlers.runtimes import failures
 from butlers.runtimes.claude_code.result import WHO, Ending, plain_usage, total_usage
 from butlers.runtimes.failures import Failure
-from butlers.runtimes.process import Ended, Event
 from butlers.runtimes.shapes import count, mapping, mappings, text
 
 CONNECTED = "connected"

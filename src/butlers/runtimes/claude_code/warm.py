@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from butlers.domain.session import SessionResult
+from butlers.process.runner import Command, Event
 from butlers.runtimes.base import Limits, McpServer, NotWarm
 from butlers.runtimes.claude_code.command import described, plain
 from butlers.runtimes.claude_code.transcript import CONNECTED, ClaudeTranscript
 from butlers.runtimes.dialogue import Dialogue
-from butlers.runtimes.process import Command, Event
 from butlers.runtimes.shapes import mapping, mappings
 
 BOOT_S = 30.0

@@ -10,13 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from butlers.domain.session import Access, SessionResult
+from butlers.process.runner import Command
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
 from butlers.runtimes.codex.catalog import PATIENCE_S, Catalog, bundled
 from butlers.runtimes.codex.command import compose, compose_waiting
 from butlers.runtimes.codex.transcript import CodexTranscript
 from butlers.runtimes.codex.warm import BlankCodex, WarmCodex
-from butlers.runtimes.process import Command
 
 
 class CodexAdapter(CliRuntime):

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
+from butlers.process.runner import Command
 from butlers.runtimes import toml
 from butlers.runtimes.base import MCP_SERVERS, Limits, McpServer, Terms
 from butlers.runtimes.cli import own_environment, write_private
 from butlers.runtimes.codex.catalog import Catalog
-from butlers.runtimes.process import Command
 
 OPENAI = "https://api.openai.com/v1"
 PROVIDER = "butlers"

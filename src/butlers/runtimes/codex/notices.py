@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from butlers.runtimes.process import Event
+from butlers.process.runner import Event
 from butlers.runtimes.shapes import mapping, text
 
 KINDS = {"agentMessage": "agent_message", "mcpToolCall": "mcp_tool_call"}

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from butlers.domain.session import Outcome, SessionResult, ToolCall, Usage
+from butlers.process.runner import Ended, Event
 from butlers.runtimes import failures
 from butlers.runtimes.failures import Failure
-from butlers.runtimes.process import Ended, Event
 from butlers.runtimes.shapes import count, mapping, mappings, text
 
 WHO = "Codex"

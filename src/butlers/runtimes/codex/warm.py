@@ -15,12 +15,12 @@ from typing import Any
 
 from butlers import __version__
 from butlers.domain.session import SessionResult
+from butlers.process.runner import Command, Event
 from butlers.runtimes.base import Limits, McpServer, NotWarm
 from butlers.runtimes.codex.command import told_server
 from butlers.runtimes.codex.notices import Notices
 from butlers.runtimes.codex.transcript import CodexTranscript
 from butlers.runtimes.dialogue import Dialogue
-from butlers.runtimes.process import Command, Event
 from butlers.runtimes.shapes import mapping, mappings, text
 
 BOOT_S = 30.0

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from butlers.domain.session import Access
+from butlers.process.runner import Command
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import CliRuntime, Transcript
 from butlers.runtimes.gemini.command import ITS_OWN, alias, compose, has_settings
 from butlers.runtimes.gemini.transcript import GeminiTranscript
-from butlers.runtimes.process import Command
 
 
 class GeminiAdapter(CliRuntime):

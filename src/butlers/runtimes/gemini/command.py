@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
+from butlers.process.runner import Command
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import own_environment, write_private
 from butlers.runtimes.gemini.policy import policy
 from butlers.runtimes.gemini.preload import Preload
-from butlers.runtimes.process import Command
 
 MODEL = "gemini-2.5-flash"  # unnamed, the CLI asks a model which one to take
 SKILLS_LISTED = "${AgentSkills}"  # in place of it the CLI lists the skills that it found

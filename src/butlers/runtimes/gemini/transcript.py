@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from butlers.domain.session import Outcome, SessionResult, ToolCall, Usage
+from butlers.process.runner import Ended, Event
 from butlers.runtimes import failures
 from butlers.runtimes.failures import Failure
 from butlers.runtimes.gemini.preload import DELIVERED
-from butlers.runtimes.process import Ended, Event
 from butlers.runtimes.shapes import count, mapping, text
 
 WHO = "Gemini CLI"

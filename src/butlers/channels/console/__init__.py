@@ -1,0 +1,1 @@
+"""The console channel: messages typed in a terminal, replies kept in a mailbox."""

@@ -1,0 +1,1 @@
+"""The webhook channel: signed HTTP requests in both directions."""

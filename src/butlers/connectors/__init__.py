@@ -1,1 +1,0 @@
-"""Ingress loops: each carries one outside channel's messages to the Switchboard."""

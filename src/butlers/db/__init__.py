@@ -1,0 +1,1 @@
+"""PostgreSQL: the embedded server, provisioning, roles, pools and migrations."""

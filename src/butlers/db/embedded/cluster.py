@@ -1,0 +1,130 @@
+"""The data folder: made once and whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from butlers.db.embedded.account import Account
+from butlers.db.embedded.binaries import major_version
+from butlers.domain.errors import ProvisioningError
+
+_BUILTIN_LOCALE_SINCE = 17
+
+
+class Cluster:
+    """What lies under ``<home>/postgres``."""
+
+    def __init__(self, root: Path, binaries: Path) -> None:
+        self.root = root
+        self.data = root / "data"
+        self.log = root / "server.log"
+        self.password_file = root / "password"
+        self._binaries = binaries
+
+    def check(self) -> bool:
+        """Whether there is a cluster; one we can not serve, or something else, is an error."""
+        try:
+            version = (self.data / "PG_VERSION").read_text().strip()
+        except FileNotFoundError:
+            self._refuse_foreign_content()
+            return False
+        ours = major_version(self._binaries)
+        if version != str(ours):
+            raise ProvisioningError(
+                f"the database in {self.data} was made by PostgreSQL {version}, "
+                f"but the programs in {self._binaries} are PostgreSQL {ours}",
+                hint=f"install PostgreSQL {version} again and set DATABASE_URL, or dump the "
+                f"database with it, move {self.data} away and restore",
+            )
+        return True
+
+    def make(self, account: Account, search_path: str, *, durable: bool, start_lock: int) -> None:
+        """Run initdb beside the final place and move the result there in one step."""
+        self._write_password()
+        account.adopt(self.password_file)
+        fresh = self.root / "data.new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(mode=0o700)
+        account.adopt(fresh)
+        try:
+            self._initdb(fresh, account, search_path, durable, start_lock)
+            fresh.rename(self.data)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        _sync(self.root)
+
+    def password(self) -> str:
+        try:
+            return self.password_file.read_text().strip()
+        except FileNotFoundError:
+            raise ProvisioningError(
+                f"{self.password_file} is missing, so nobody can log in to the database",
+                hint="restore the file from a backup; it belongs to the data folder beside it",
+            ) from None
+
+    def log_tail(self, since: int = 0) -> str:
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as log:
+            log.seek(since)
+            return log.read()[-1500:].decode(errors="replace").strip()
+
+    def _refuse_foreign_content(self) -> None:
+        if self.data.exists() and any(self.data.iterdir()):
+            raise ProvisioningError(
+                f"{self.data} holds files but no database",
+                hint="move the folder away; Butlers deletes no data it did not make",
+            )
+
+    def _initdb(
+        self, fresh: Path, account: Account, search_path: str, durable: bool, start_lock: int
+    ) -> None:
+        options = [*self._initdb_options(), *([] if durable else ["--no-sync"])]
+        # The start lock goes along, so that when we are killed nobody starts over before this ends.
+        done = account.run(
+            [self._binaries / "initdb", *options, "-D", fresh],
+            cwd=self.root,
+            search_path=search_path,
+            output=subprocess.PIPE,
+            keep=[start_lock],
+        )
+        if done.returncode != 0:
+            said = done.stdout.decode(errors="replace").strip()[-1500:]
+            raise ProvisioningError(
+                f"the database could not be made in {self.root}:\n{said}",
+                hint=f"is there room on the disk, and may {account.name} write there? "
+                "nothing half-made was left",
+            )
+
+    def _initdb_options(self) -> list[str]:
+        options = ["-U", "postgres", "--auth=scram-sha-256", f"--pwfile={self.password_file}"]
+        options += ["--encoding=UTF8"]
+        if major_version(self._binaries) >= _BUILTIN_LOCALE_SINCE:
+            # The same order on every machine, and no index that a new libc breaks.
+            return [*options, "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
+        return [*options, "--locale=C.UTF-8" if sys.platform == "linux" else "--locale=C"]
+
+    def _write_password(self) -> None:
+        if self.password_file.exists():
+            return
+        draft = self.root / "password.new"
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(self.password_file)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,134 @@
+"""Migration chains: which revisions a chain has, which a schema has applied, and what is pending.
+
+Each chain is a folder of Alembic revisions with a version table of its own, so that a chain can be removed
+without breaking the others. Comparing heads takes one query and no Alembic; Alembic is imported only when
+something is pending, because that alone costs half a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import structlog
+
+from butlers.db.database import Login, connect
+from butlers.domain.errors import MigrationFailed
+
+log = structlog.get_logger()
+
+CORE = "core"
+SHARED = "shared"
+REVISION = re.compile(r"^revision(?::\s*\S+)?\s*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
+DOWN = re.compile(r"^down_revision(?:[^=]*)?=\s*(?:[\"']([^\"']+)[\"']|None)", re.MULTILINE)
+
+# Alembic keeps its context in process-wide proxies: one upgrade at a time in this process, whichever
+# event loop it runs in.
+_one_upgrade = threading.Lock()
+
+
+def shipped_versions() -> Path:
+    return Path(__file__).resolve().parents[3] / "alembic" / "versions"
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    name: str
+    directory: Path
+
+    @property
+    def version_table(self) -> str:
+        return "alembic_version" if self.name == CORE else f"alembic_version_{self.name}"
+
+    def head(self) -> str | None:
+        """The newest revision. Two heads are a mistake of ours and named as such."""
+        revisions: set[str] = set()
+        parents: set[str] = set()
+        for path in sorted(self.directory.glob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            if found := REVISION.search(text):
+                revisions.add(found[1])
+                if (down := DOWN.search(text)) and down[1]:
+                    parents.add(down[1])
+        heads = revisions - parents
+        if len(heads) > 1:
+            raise MigrationFailed(
+                f"the migration chain {self.name!r} has several heads: {', '.join(sorted(heads))}",
+                hint=f"give one of them in {self.directory} the other as its down_revision",
+            )
+        return next(iter(heads), None)
+
+
+def find_chain(name: str, versions: Path) -> Chain | None:
+    directory = versions / name
+    return Chain(name, directory) if directory.is_dir() else None
+
+
+def shared_chain() -> Chain:
+    """The tables that all butlers share; the administrator applies it, in the schema of that name."""
+    return Chain(SHARED, shipped_versions() / SHARED)
+
+
+def butler_chains(butler: str, versions: Path) -> list[Chain]:
+    """Core first, then the butler's own if it has one."""
+    names = (CORE, butler.replace("-", "_"))
+    return [chain for name in names if (chain := find_chain(name, versions))]
+
+
+async def current_revision(
+    connection: asyncpg.Connection[asyncpg.Record], schema: str, chain: Chain
+) -> str | None:
+    """Asks this schema alone: another program's alembic_version may be on the search path."""
+    try:
+        revision: str | None = await connection.fetchval(
+            f'SELECT version_num FROM "{schema}"."{chain.version_table}"'
+        )
+    except asyncpg.UndefinedTableError:
+        return None
+    return revision
+
+
+async def pending_chains(login: Login, chains: Sequence[Chain]) -> list[Chain]:
+    connection = await connect(login, "butlers:migrate")
+    try:
+        return [
+            chain
+            for chain in chains
+            if await current_revision(connection, login.schema, chain) != chain.head()
+        ]
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def _alone() -> AsyncIterator[None]:
+    while not _one_upgrade.acquire(blocking=False):  # noqa: ASYNC110  (an event knows one loop)
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        _one_upgrade.release()
+
+
+async def migrate(login: Login, chains: Sequence[Chain]) -> list[str]:
+    """Bring a schema up to date; returns the revisions that were applied."""
+    pending = await pending_chains(login, chains)
+    if not pending:
+        log.info("migrations up to date", schema=login.schema)
+        return []
+    from butlers.db.upgrade import upgrade
+
+    applied: list[str] = []
+    for chain in pending:
+        async with _alone():
+            revisions = await upgrade(login, chain)
+        for revision in revisions:
+            log.info("migration applied", schema=login.schema, chain=chain.name, revision=revision)
+        applied += revisions
+    return applied

@@ -1,0 +1,224 @@
+"""Prepares the server for a butler: database, schemas, and a login role that sees nothing of the others.
+
+Roles belong to the whole server, so their names carry this installation's id. Where we may not create
+roles the butlers share the given login, and only if the owner's fleet.toml says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import asyncpg
+import structlog
+
+from butlers.config.sections import SHARED_DATABASE
+from butlers.db.database import Connection, Login, connect
+from butlers.db.migrations import current_revision, migrate, shared_chain
+from butlers.domain.errors import ProvisioningError
+from butlers.secrets import sealed as secrets
+from butlers.wire.tokens import FleetKey
+
+log = structlog.get_logger()
+
+SHARED = "shared"
+SWITCHBOARD = "switchboard"  # says who is who
+PROVISION_LOCK = "butlers:provision"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a butler's tables live."""
+
+    butler: str
+    database: str
+    schema: str | None  # None: the database is the butler's own
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioner:
+    admin: Login
+    key: FleetKey
+    walls: bool = True
+    shared_database: str = SHARED_DATABASE  # has the original of the secrets that all share
+
+    def role(self, butler: str) -> str:
+        return f"butlers_{self.key.instance}_{butler.replace('-', '_')}"
+
+    def login(self, place: Place) -> Login:
+        """How this butler connects: its own role, its own schema first, then what all share."""
+        walled = self.walls
+        return Login(
+            server_dsn=self.admin.server_dsn,
+            user=self.role(place.butler) if walled else self.admin.user,
+            password=self.key.derive(f"role:{place.butler}") if walled else self.admin.password,
+            database=place.database,
+            search_path=tuple(dict.fromkeys((place.schema or "public", SHARED, "public"))),
+        )
+
+    async def provision(self, place: Place) -> Login:
+        """Make what is missing; leave alone what is there. Safe to run by many at once."""
+        login = self.login(place)
+        connection = await connect(self.admin, "butlers:provision")
+        try:
+            if self.walls:
+                await self._require_createrole(connection)
+                await self._ensure_role(connection, login)
+            await self._ensure_database(connection, place.database)
+        finally:
+            await connection.close()
+        connection = await connect(self._admin_in(place.database), "butlers:provision")
+        try:
+            await self._ensure_shared(connection, place.database)
+            async with connection.transaction():
+                await _lock(connection)
+                await self._ensure_schemas(connection, place, login)
+        finally:
+            await connection.close()
+        return login
+
+    async def provision_shared(self, database: str) -> Login:
+        """What all butlers share, before any of them is there; the administrator's login to it."""
+        connection = await connect(self.admin, "butlers:provision")
+        try:
+            await self._ensure_database(connection, database)
+        finally:
+            await connection.close()
+        connection = await connect(self._admin_in(database), "butlers:provision")
+        try:
+            await self._ensure_shared(connection, database)
+        finally:
+            await connection.close()
+        return self._admin_in(database)
+
+    async def mirror_shared(self, database: str) -> None:
+        """Bring the copy of the shared secrets in this database up to date."""
+        connection = await connect(self._admin_in(database), "butlers:provision")
+        try:
+            await self._mirror_shared(connection, database)
+        finally:
+            await connection.close()
+
+    def _admin_in(self, database: str) -> Login:
+        admin = self.admin
+        return Login(admin.server_dsn, admin.user, admin.password, database, (SHARED,))
+
+    async def _require_createrole(self, connection: Connection) -> None:
+        allowed = await connection.fetchval(
+            "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
+        )
+        if not allowed:
+            raise ProvisioningError(
+                f"the database user {self.admin.user!r} may not create roles, so butlers could read"
+                " each other's data",
+                hint='grant it CREATEROLE, or write isolation = "none" in fleet.toml to go without'
+                " walls",
+            )
+
+    async def _ensure_role(self, connection: Connection, login: Login) -> None:
+        async with connection.transaction():
+            await _lock(connection)
+            exists = await connection.fetchval(
+                "SELECT true FROM pg_roles WHERE rolname = $1", login.user
+            )
+            if exists:
+                return
+            statement = await connection.fetchval(
+                "SELECT format('CREATE ROLE %I LOGIN NOINHERIT CONNECTION LIMIT 40 PASSWORD %L',"
+                " $1::text, $2::text)",
+                login.user,
+                login.password,
+            )
+            await connection.execute(statement)
+            # Needed to hand schemas over to the role when we are not the superuser.
+            await connection.execute(f'GRANT "{login.user}" TO current_user')
+
+    async def _ensure_database(self, connection: Connection, name: str) -> None:
+        exists = await connection.fetchval("SELECT true FROM pg_database WHERE datname = $1", name)
+        if exists:
+            log.info("database found", database=name)
+            return
+        try:
+            await connection.execute(f'CREATE DATABASE "{name}"')
+        except (asyncpg.DuplicateDatabaseError, asyncpg.UniqueViolationError):
+            return  # another butler of the fleet was faster
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise ProvisioningError(
+                f"the database {name!r} is not there and may not be created: {error}",
+                hint=f"create it, or grant {self.admin.user!r} CREATEDB",
+            ) from error
+        log.info("database created", database=name)
+
+    async def _ensure_shared(
+        self, connection: asyncpg.Connection[asyncpg.Record], database: str
+    ) -> None:
+        async with connection.transaction():
+            await _lock(connection)
+            await connection.execute(f'REVOKE ALL ON DATABASE "{database}" FROM PUBLIC')
+            await connection.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
+            await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{SHARED}"')
+        chain = shared_chain()
+        if await current_revision(connection, SHARED, chain) != chain.head():
+            await migrate(self._admin_in(database), [chain])
+        await self._mirror_shared(connection, database)
+
+    async def _mirror_shared(self, connection: Connection, database: str) -> None:
+        if database == self.shared_database:
+            return
+        try:
+            original = await connect(self._admin_in(self.shared_database), "butlers:provision")
+        except asyncpg.InvalidCatalogNameError:
+            return  # no butler shares a database here
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise ProvisioningError(
+                f"the database {self.shared_database!r}, which has the secrets that all share, may"
+                f" not be entered: {error}",
+                hint=f"grant {self.admin.user!r} CONNECT on it",
+            ) from error
+        try:
+            async with connection.transaction():
+                # First the lock, then the reading: else an older state could overwrite a newer one.
+                await _lock(connection)
+                await secrets.mirror(original, connection)
+        except asyncpg.UndefinedTableError:
+            return  # it is only just being made
+        finally:
+            await original.close()
+
+    async def _ensure_schemas(self, connection: Connection, place: Place, login: Login) -> None:
+        if place.schema:
+            await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{place.schema}"')
+        if not self.walls:
+            return
+        role = login.user
+        await connection.execute(f'GRANT CONNECT ON DATABASE "{place.database}" TO "{role}"')
+        await connection.execute(f'GRANT USAGE ON SCHEMA "{SHARED}", public TO "{role}"')
+        # What all share is read by all; writing there is granted table by table.
+        readable = f'SELECT ON TABLES TO "{role}"'
+        await connection.execute(f'GRANT SELECT ON ALL TABLES IN SCHEMA "{SHARED}" TO "{role}"')
+        await connection.execute(f'ALTER DEFAULT PRIVILEGES IN SCHEMA "{SHARED}" GRANT {readable}')
+        if place.butler == SWITCHBOARD:
+            tables = f'"{SHARED}".contacts, "{SHARED}".contact_channels'
+            await connection.execute(f'GRANT INSERT, UPDATE, DELETE ON {tables} TO "{role}"')
+        await self._ensure_secrets_policy(connection, place.butler, role)
+        await connection.execute(f'ALTER SCHEMA "{login.schema}" OWNER TO "{role}"')
+
+    async def _ensure_secrets_policy(self, connection: Connection, butler: str, role: str) -> None:
+        """Of the secrets, a role sees what is shared and what is its own; without a policy, nothing."""
+        exists = await connection.fetchval(
+            "SELECT true FROM pg_policies"
+            " WHERE schemaname = $1 AND tablename = 'secrets' AND policyname = $2",
+            SHARED,
+            role,
+        )
+        if exists:
+            return
+        scopes = f"'{secrets.SHARED_SCOPE}', '{secrets.check_scope(butler)}'"
+        await connection.execute(
+            f'CREATE POLICY "{role}" ON "{SHARED}".secrets FOR SELECT TO "{role}"'
+            f" USING (scope IN ({scopes}))"
+        )
+
+
+async def _lock(connection: Connection) -> None:
+    """Catalogue rows can not be upserted: two at once fail with 'tuple concurrently updated'."""
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", PROVISION_LOCK)

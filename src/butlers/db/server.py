@@ -1,0 +1,90 @@
+"""The PostgreSQL server of this home: the one DATABASE_URL names, else the embedded one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from urllib.parse import unquote, urlsplit
+
+import structlog
+
+from butlers.config.settings import Settings
+from butlers.db.database import Login
+from butlers.db.embedded import EmbeddedPostgres
+from butlers.domain.errors import ButlersError, ConfigInvalid
+
+log = structlog.get_logger()
+
+WATCH_S = 0.5
+
+
+@asynccontextmanager
+async def database_server(settings: Settings) -> AsyncIterator[Login]:
+    """The administrator's login, for as long as the server is needed."""
+    if settings.database_url:
+        yield parse_url(settings.database_url)
+        return
+    server = EmbeddedPostgres(settings.home)
+    await asyncio.to_thread(server.acquire)
+    watchdog = asyncio.create_task(_keep_running(server))
+    try:
+        yield Login(server.dsn(), "postgres", None, "postgres")
+    finally:
+        watchdog.cancel()
+        await asyncio.to_thread(server.release)
+
+
+@contextmanager
+def warming_up(settings: Settings) -> Iterator[None]:
+    """Start the embedded server in the background, while the caller imports what is slow to import.
+
+    A failure is left to ``database_server``, which meets it again and says so.
+    """
+    if settings.database_url:
+        yield
+        return
+    held: list[EmbeddedPostgres] = []
+
+    def start() -> None:
+        with suppress(ButlersError):
+            server = EmbeddedPostgres(settings.home)
+            server.acquire()
+            held.append(server)
+
+    thread = threading.Thread(target=start, name="postgres-warm-up")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        for server in held:
+            server.release()
+
+
+def parse_url(url: str) -> Login:
+    parts = urlsplit(url)
+    if parts.scheme not in ("postgres", "postgresql"):
+        raise ConfigInvalid(
+            "DATABASE_URL is not a PostgreSQL address",
+            key="DATABASE_URL",
+            hint="it looks like postgresql://user:password@host:5432/database",
+        )
+    return Login(
+        server_dsn=url,
+        user=unquote(parts.username or "postgres"),
+        password=None if parts.password is None else unquote(parts.password),
+        database=unquote(parts.path.lstrip("/")) or "postgres",
+    )
+
+
+async def _keep_running(server: EmbeddedPostgres) -> None:
+    """Bring the embedded server back when it dies; every process that uses it may do that."""
+    while True:
+        await asyncio.sleep(WATCH_S)
+        try:
+            if not await asyncio.to_thread(server.is_running):
+                await asyncio.to_thread(server.ensure_running)
+        except ButlersError as error:
+            log.error("the embedded database does not come back", error=str(error))

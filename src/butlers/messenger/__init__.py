@@ -1,0 +1,1 @@
+"""The Messenger: sends every delivery once, within limits, and keeps the receipt."""

@@ -1,0 +1,138 @@
+"""The Messenger's own tools: deliveries in, how they are, and the mailbox that consoles read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import Field
+
+from butlers.channels.console import mailbox
+from butlers.channels.console.mailbox import MAILBOX, Mail
+from butlers.domain.caller import OWNER_ONLY, PEERS
+from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, DeliveryState
+from butlers.domain.errors import NotAllowed, NotFound
+from butlers.messenger import deliveries, delivery_attempts
+from butlers.messenger import delivery_intake as desk
+from butlers.messenger.terms import Terms
+from butlers.queue.outbox import SWITCHBOARD
+from butlers.tools.base import Effect, tool
+from butlers.tools.context import CallContext
+
+
+@tool(callers=PEERS)
+async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]:
+    """Take a delivery. It is written down before this answers, and sent after."""
+    if ctx.caller.name != SWITCHBOARD:
+        raise NotAllowed(f"only the Switchboard hands over deliveries, not {ctx.caller.name}")
+    terms = Terms.of(ctx.services.config)
+    delivery_id = await desk.accept_delivery(ctx.connection, delivery, terms, ctx.clock.now())
+    return {"status": "accepted", "delivery_id": str(delivery_id)}
+
+
+@tool(callers=OWNER_ONLY, effect=Effect.READ)
+async def deliveries_list(
+    ctx: CallContext,
+    state: DeliveryState | None = None,
+    limit: Annotated[int, Field(ge=1, le=500)] = 50,
+    offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
+) -> dict[str, Any]:
+    """Deliveries, newest first: to whom, in which state and why, how many attempts."""
+    return {"deliveries": await deliveries.list_deliveries(ctx.connection, state, limit, offset)}
+
+
+@tool(callers=OWNER_ONLY, effect=Effect.READ)
+async def deliveries_get(
+    ctx: CallContext,
+    id: UUID,  # noqa: A002  (the name its callers know)
+) -> dict[str, Any]:
+    """One delivery in full, with each attempt."""
+    found = await deliveries.get_delivery(ctx.connection, id)
+    if found is None:
+        raise NotFound(f"there is no delivery {id}", hint="`butlers deliveries list` shows them")
+    return {**found, "attempts": await delivery_attempts.attempts_of(ctx.connection, id)}
+
+
+@tool(callers=OWNER_ONLY)
+async def deliveries_resend(
+    ctx: CallContext,
+    id: UUID,  # noqa: A002
+) -> dict[str, Any]:
+    """Send once more what did not arrive, or may not have. Only the owner can know that it is wanted."""
+    await desk.resend(ctx.connection, id, Terms.of(ctx.services.config), ctx.clock.now())
+    return {"id": str(id), "status": "accepted"}
+
+
+@tool(callers=OWNER_ONLY, effect=Effect.READ)
+async def messenger_status(ctx: CallContext) -> dict[str, Any]:
+    """Each line to the outside (breaker, pause, rate), and how many deliveries wait or failed."""
+    traffic = ctx.services.traffic
+    return {
+        "deliveries": await deliveries.count_states(ctx.connection),
+        **(traffic.describe() if traffic else {}),
+    }
+
+
+@tool(callers=OWNER_ONLY, effect=Effect.LOOK)
+async def console_receive(
+    ctx: CallContext,
+    target: str = OWNERS_CONSOLE,
+    request_id: UUID | None = None,
+    wait_s: Annotated[float, Field(ge=0, le=25)] = 0,
+) -> dict[str, Any]:
+    """Mail that no console has shown yet, of one request or all; waits up to wait_s for the first."""
+    deadline = asyncio.get_running_loop().time() + wait_s
+    posted = asyncio.Event()
+    with ctx.services.listener.wakes(MAILBOX, posted):
+        while True:
+            posted.clear()
+            async with ctx.services.database.transaction() as connection:
+                found = await mailbox.waiting_mail(connection, target, request_id)
+            left = deadline - asyncio.get_running_loop().time()
+            if found or left <= 0:
+                return {"mail": _listed(found)}
+            try:
+                await asyncio.wait_for(posted.wait(), left)
+            except TimeoutError:
+                return {"mail": []}
+
+
+@tool(callers=PEERS, effect=Effect.READ)
+async def delivery_origin(
+    ctx: CallContext, channel: str, provider_message_id: str
+) -> dict[str, Any]:
+    """Which butler a message of ours came from, by the platform's id of it; null where it is not ours."""
+    return {"origin": await deliveries.origin_of(ctx.connection, channel, provider_message_id)}
+
+
+@tool(callers=OWNER_ONLY)
+async def console_shown(ctx: CallContext, delivery_ids: list[UUID]) -> dict[str, Any]:
+    """Say that a console has shown these; they are not handed out again."""
+    return {"shown": await mailbox.mark_shown(ctx.connection, delivery_ids)}
+
+
+def _listed(mail: Sequence[Mail]) -> list[dict[str, Any]]:
+    return [
+        {
+            "delivery_id": str(item.delivery_id),
+            "request_id": str(item.request_id) if item.request_id else None,
+            "origin": item.origin,
+            "message": item.message,
+            "posted_at": item.posted_at.isoformat(),
+        }
+        for item in mail
+    ]
+
+
+TOOLS = (
+    deliver,
+    deliveries_list,
+    deliveries_get,
+    deliveries_resend,
+    messenger_status,
+    delivery_origin,
+    console_receive,
+    console_shown,
+)

@@ -1,0 +1,1 @@
+"""Child processes: start, limit, sandbox and reap them. The only package that forks."""

@@ -1,0 +1,161 @@
+"""An adapter evaluates a prompt on a CLI: what it needs is checked and prepared, then it is run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import structlog
+
+from butlers.config.settings import Settings
+from butlers.domain.errors import DeadlineExceeded, PromptEvaluationError
+from butlers.prompt import Prompt, PromptExecuted, Session
+from butlers.prompt.adapters.config import Budget, ClientConfig
+from butlers.prompt.adapters.evaluation import Desk
+from butlers.prompt.adapters.home import open_home
+from butlers.prompt.adapters.response import PromptResponse
+from butlers.prompt.adapters.run import Run
+from butlers.prompt.adapters.spending import Spending
+from butlers.runtimes.base import Limits
+from butlers.runtimes.cli import CliRuntime
+from butlers.runtimes.installed import find_cli, install_hint
+from butlers.runtimes.needs import NEEDS
+from butlers.skills.installer import CLAUDE_FOLDER
+
+log = structlog.get_logger(__name__)
+OutputT = TypeVar("OutputT")
+
+
+class PromptAdapter:
+    """What differs from one CLI to the next: the runtime, and whether it loads skills from its home."""
+
+    runtime: ClassVar[type[CliRuntime]]
+    runtime_name: ClassVar[str]
+    loads_skills: ClassVar[bool] = False
+    skills_folder: ClassVar[Path] = CLAUDE_FOLDER
+
+    def __init__(
+        self, *, client_config: ClientConfig | None = None, settings: Settings | None = None
+    ) -> None:
+        self.config = client_config or ClientConfig()
+        self._environ = (settings or Settings.from_environ()).environ
+
+    def evaluate(
+        self,
+        prompt: Prompt[OutputT],
+        *,
+        session: Session,
+        deadline: datetime | None = None,
+        budget: Budget | None = None,
+    ) -> PromptResponse[OutputT]:
+        """For code that is not asynchronous; inside a running loop await ``evaluate_async``."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(
+                self.evaluate_async(prompt, session=session, deadline=deadline, budget=budget)
+            )
+        raise PromptEvaluationError(
+            "evaluate() can not wait inside a running event loop",
+            hint="await evaluate_async() instead",
+        )
+
+    async def evaluate_async(
+        self,
+        prompt: Prompt[OutputT],
+        *,
+        session: Session,
+        deadline: datetime | None = None,
+        budget: Budget | None = None,
+    ) -> PromptResponse[OutputT]:
+        limits = self._limits(session, deadline)
+        allowed = budget or Budget()
+        self.budget_args(allowed)  # refuses what this CLI can not be held to
+        executable = self._executable()
+        with ExitStack() as stack:
+            home = stack.enter_context(open_home(self.skills_folder, self.config.cwd))
+            installs = self._installs(prompt)
+            if installs:
+                home.install(prompt, session)
+            desk = Desk(prompt, session, installs, self, deadline)
+            if not desk.rendered.text:
+                raise PromptEvaluationError(
+                    f"nothing of {prompt.template.name} is shown: there is nothing to ask",
+                    hint="give it a section that says what is to be done",
+                )
+            run = Run(
+                self.config,
+                self.runtime(executable),
+                self.environment(),
+                home,
+                desk,
+                limits,
+                Spending(allowed),
+                self.budget_args,
+            )
+            response: PromptResponse[OutputT] = await run.to_the_end()
+        template = prompt.template
+        session.bus.publish(
+            PromptExecuted(
+                template.ns,
+                template.key,
+                self.runtime_name,
+                response.text,
+                session.session_id,
+                session.now(),
+            )
+        )
+        return response
+
+    def budget_args(self, budget: Budget) -> tuple[str, ...]:
+        """The CLI's own arguments for it."""
+        if budget.max_cost_usd is None and budget.max_turns is None:
+            return ()
+        raise PromptEvaluationError(
+            f"{self.runtime_name} can not be held to a cost or a number of turns",
+            hint="give it max_total_tokens and a deadline",
+        )
+
+    def _installs(self, prompt: Prompt[Any]) -> bool:
+        isolation = self.config.isolation
+        if isolation is None:
+            if any(True for _ in prompt.skills_sections()):
+                log.warning("Skills installation requires hermetic isolation")
+            return False
+        return isolation.install_skills and self.loads_skills
+
+    def _limits(self, session: Session, deadline: datetime | None) -> Limits:
+        limits = self.config.limits
+        if deadline is None:
+            return limits
+        left_s = (deadline - session.now()).total_seconds()
+        if left_s <= 0:
+            raise DeadlineExceeded("the deadline was over before it began")
+        return replace(limits, total_s=min(limits.total_s, left_s))
+
+    def _executable(self) -> Path:
+        if self.config.executable is not None:
+            return self.config.executable
+        found = find_cli(self.runtime_name, self._environ.get("PATH", ""))
+        if found is None:
+            raise PromptEvaluationError(
+                f"{self.runtime_name} is not installed", hint=install_hint(self.runtime_name)
+            )
+        return found.executable
+
+    def environment(self) -> Mapping[str, str]:
+        """PATH, and what the CLI needs to reach its model; of this process nothing else."""
+        needs = NEEDS[self.runtime_name]
+        wanted = ("PATH", *needs.credentials, *needs.settings)
+        env = {name: self._environ[name] for name in wanted if name in self._environ}
+        isolation = self.config.isolation
+        if isolation is not None:
+            env |= isolation.env
+            if isolation.api_key is not None:
+                env[needs.credentials[0]] = isolation.api_key
+        return env

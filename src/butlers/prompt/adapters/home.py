@@ -1,0 +1,124 @@
+"""The home of one evaluation: private, holding the skills that were installed, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from butlers.config.files import replace_file
+from butlers.domain.errors import SkillInstallationError
+from butlers.domain.session import Access
+from butlers.process.leftovers import temporary_folder
+from butlers.prompt import Prompt, Session, SkillsInstalled
+from butlers.runtimes.base import Grants, Workspace
+from butlers.skills import packs
+from butlers.skills.formats.skill_md import bare
+from butlers.skills.reader import read_skill_md
+
+HOOKS = "hooks"
+SETTINGS = frozenset({".claude-plugin", ".claude", ".mcp.json", ".lsp.json"})
+PREFIX = "bp-"
+INTERPRETERS = {".sh": "bash", ".py": "python3"}
+
+
+@dataclass(slots=True)
+class Home:
+    """``skills`` are those that lie in it; ``folders`` of them brought files of their own."""
+
+    workspace: Workspace
+    skills_dir: Path
+    own_cwd: Path | None
+    skills: list[str] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+
+    def install(self, prompt: Prompt[Any], session: Session) -> None:
+        """All of the skills that a home can hold; a failure is a SkillInstallationError."""
+        inline: list[str] = []
+        referenced: list[str] = []
+        for path, section in prompt.skills_sections():
+            installed = section.install(
+                skills_dir=self.skills_dir,
+                params_lookup=prompt.params_lookup(section),
+                overrides=prompt.overrides_below(path),
+            )
+            inline += installed.inline
+            referenced += installed.referenced
+        self.skills = [*inline, *referenced]
+        self.folders = [self.skills_dir / name for name in referenced]
+        for folder in self.folders:
+            self._disarm(folder)
+        if self.skills:
+            session.bus.publish(
+                SkillsInstalled(
+                    prompt.template.ns,
+                    prompt.template.key,
+                    tuple(inline),
+                    tuple(referenced),
+                    str(self.skills_dir),
+                    session.session_id,
+                    session.now(),
+                )
+            )
+
+    def _disarm(self, folder: Path) -> None:
+        """A CLI runs what a skill brings besides its text, whatever the session may (seen on Claude Code
+        2.1.325). What shows that it wants to is refused; and as YAML has more ways to say `hooks` than can
+        be listed, the CLI gets a SKILL.md with a name and a description alone."""
+        reading = read_skill_md(folder)
+        if reading is None or reading.skill is None or HOOKS in reading.skill.extra:
+            raise self._refusal(folder, "brings hooks", "take the hooks out of its SKILL.md")
+        for path in sorted(folder.rglob(".*")):
+            if path.name.casefold() in SETTINGS:
+                brought = f"brings {path.relative_to(folder)}, a CLI's own settings"
+                raise self._refusal(folder, brought, "take it out")
+        for path in folder.glob(".*/"):  # what the next CLI may take for settings
+            packs.remove(path)
+        file = folder / "SKILL.md"
+        try:
+            mode = stat.S_IMODE(file.stat().st_mode)
+            replace_file(file, bare(file, file.read_bytes()), mode)
+        except OSError as error:
+            raise self._error(folder, f"could not be written: {error}") from error
+
+    def _refusal(self, folder: Path, why: str, mend: str) -> SkillInstallationError:
+        hint = f"{mend}, or keep it in the prompt: install_skills=False"
+        return self._error(folder, f"{why}, which its CLI would run unasked", hint)
+
+    def _error(self, folder: Path, why: str, hint: str | None = None) -> SkillInstallationError:
+        return SkillInstallationError(
+            f"the skill {folder.name!r} {why}",
+            hint=hint,
+            skill_name=folder.name,
+            skills_dir=self.skills_dir,
+            source="ref",
+        )
+
+    def grants(self) -> Grants:
+        """The folder that was named, and the skills' own files, to read; their scripts, to run."""
+        if not self.folders and self.own_cwd is None:
+            return Grants()
+        readable = (*((self.own_cwd,) if self.own_cwd else ()), *self.folders)
+        return Grants(Access.WORKSPACE, readable, (), tuple(self._scripts()))
+
+    def _scripts(self) -> Iterator[str]:
+        for folder in self.folders:
+            for file in sorted(folder.rglob("*")):
+                if file.is_file() and os.access(file, os.X_OK):
+                    yield str(file)
+                    if program := INTERPRETERS.get(file.suffix):
+                        yield f"{program} {file}"
+
+
+@contextmanager
+def open_home(skills_folder: Path, cwd: Path | None) -> Iterator[Home]:
+    with temporary_folder(PREFIX) as private:
+        inside = private / "work"
+        inside.mkdir(mode=0o700)
+        own = cwd.resolve() if cwd else None
+        workspace = Workspace(own or inside, private)
+        yield Home(workspace, workspace.home / skills_folder, own)

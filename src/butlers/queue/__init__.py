@@ -1,0 +1,1 @@
+"""The leased queue: claims, workers, the listener, the call journal and dead letters."""

@@ -1,0 +1,106 @@
+"""The call journal: a tool call that already happened returns its recorded result instead of happening twice.
+
+The key is the request, the tool, the arguments' hash and the how-manieth such call of the run. The row is
+written first, in the transaction of the effect: a second run that makes the same call waits on the unique
+key until the first has committed, and then reads its result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from butlers.db.database import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class CallKey:
+    request_id: UUID
+    tool: str
+    arguments_hash: str
+    ordinal: int
+
+
+class CallCounter:
+    """Numbers the calls of one run of a session, so that a second run finds the first one's."""
+
+    def __init__(self, request_id: UUID) -> None:
+        self.request_id = request_id
+        self._taken: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+
+    def next_key(self, tool: str, arguments: Mapping[str, Any]) -> CallKey:
+        digest = hash_arguments(arguments)
+        taken = self._taken[tool, digest]
+        ordinal = next(number for number in itertools.count() if number not in taken)
+        taken.add(ordinal)
+        return CallKey(self.request_id, tool, digest, ordinal)
+
+    def give_back(self, key: CallKey) -> None:
+        """A call that failed did not happen: the number is free for its next try.
+
+        Otherwise a success after a failure would be recorded as the second such call, and a later run,
+        whose first try succeeds, would do it again.
+        """
+        self._taken[key.tool, key.arguments_hash].discard(key.ordinal)
+
+
+def hash_arguments(arguments: Mapping[str, Any]) -> str:
+    canonical = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a call that already happened answered."""
+
+    result: Any
+
+
+async def begin(connection: Connection, key: CallKey, session_id: UUID | None) -> Recorded | None:
+    """Claim the call for this transaction. ``Recorded`` means that it has already happened."""
+    claimed = await connection.fetchval(
+        """
+        INSERT INTO call_journal (request_id, tool, arguments_hash, ordinal, session_id)
+        VALUES ($1, $2, $3, $4, $5)
+        ON CONFLICT DO NOTHING RETURNING true
+        """,
+        key.request_id,
+        key.tool,
+        key.arguments_hash,
+        key.ordinal,
+        session_id,
+    )
+    if claimed:
+        return None
+    result = await connection.fetchval(
+        """
+        SELECT result FROM call_journal
+        WHERE request_id = $1 AND tool = $2 AND arguments_hash = $3 AND ordinal = $4
+        """,
+        key.request_id,
+        key.tool,
+        key.arguments_hash,
+        key.ordinal,
+    )
+    return Recorded(result)
+
+
+async def record(connection: Connection, key: CallKey, result: Any) -> None:
+    """Keep the answer, in the transaction of the effect."""
+    await connection.execute(
+        """
+        UPDATE call_journal SET result = $5
+        WHERE request_id = $1 AND tool = $2 AND arguments_hash = $3 AND ordinal = $4
+        """,
+        key.request_id,
+        key.tool,
+        key.arguments_hash,
+        key.ordinal,
+        result,
+    )

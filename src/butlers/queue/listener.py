@@ -1,0 +1,111 @@
+"""One connection per daemon that wakes its workers and vouches that the daemon lives.
+
+It LISTENs for its schema's queue notifications and holds an advisory lock on the daemon's holder number.
+When the process dies the server drops the lock, and ``queue.recover`` gives its items to the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+import asyncpg
+import structlog
+
+from butlers.db.database import GONE, Login, connect, is_gone
+from butlers.domain.errors import DatabaseUnavailable
+from butlers.queue import leased_queue as queue
+
+log = structlog.get_logger()
+
+RETRY_S = 0.25
+
+
+class Listener:
+    def __init__(
+        self,
+        login: Login,
+        application: str,
+        *,
+        recover_every_s: float = 5.0,
+        grace_s: float = 0.0,
+    ) -> None:
+        self.holder = secrets.randbits(62)
+        self._login = login
+        self._application = application
+        self._recover_every_s = recover_every_s
+        self._grace = timedelta(seconds=grace_s)
+        self._woken: dict[str, set[asyncio.Event]] = {}
+        self.vouches = False  # whether the lock is held, so that a claim of ours will be respected
+
+    @contextmanager
+    def wakes(self, topic: str, event: asyncio.Event) -> Iterator[None]:
+        """Set the event whenever something is notified about ``topic``."""
+        self._woken.setdefault(topic, set()).add(event)
+        try:
+            yield
+        finally:
+            self._woken[topic].discard(event)
+
+    async def open(self) -> asyncpg.Connection[asyncpg.Record]:
+        connection = await connect(self._login, self._application)
+        try:
+            # Shared: a connection that was cut off may still hold it on the server's side.
+            await connection.execute("SELECT pg_advisory_lock_shared($1)", self.holder)
+            await connection.add_listener(f"butlers:{self._login.schema}", self._heard)
+            await queue.recover(connection, self._grace)
+        except BaseException:
+            connection.terminate()
+            raise
+        self.vouches = True
+        self._wake_all()  # what was notified before we listened
+        return connection
+
+    async def run(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        """Keep listening for as long as the daemon lives, through any loss of the database."""
+        try:
+            while True:
+                try:
+                    await self._watch(connection)
+                except Exception as error:  # a loop edge: without it the daemon is deaf for good
+                    unforeseen = not is_gone(error)
+                    log.warning("listener lost the database", error=str(error), exc_info=unforeseen)
+                    self.vouches = False
+                    connection.terminate()
+                    connection = await self._reopen()
+        finally:
+            self.vouches = False
+            connection.terminate()
+
+    async def _watch(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(lost.wait(), self._recover_every_s)
+            await queue.recover(connection, self._grace)
+
+    async def _reopen(self) -> asyncpg.Connection[asyncpg.Record]:
+        while True:
+            try:
+                connection = await self.open()
+            except (DatabaseUnavailable, *GONE):
+                await asyncio.sleep(RETRY_S)
+            except Exception:  # a loop edge
+                log.exception("listener can not work with the database")
+                await asyncio.sleep(self._recover_every_s)
+            else:
+                log.info("listener has the database back")
+                return connection
+
+    def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        for event in self._woken.get(str(payload), ()):
+            event.set()
+
+    def _wake_all(self) -> None:
+        for events in self._woken.values():
+            for event in events:
+                event.set()

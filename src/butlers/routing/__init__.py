@@ -1,1 +1,0 @@
-"""The roads between butlers: registration, routes in, notifications out."""

@@ -1,0 +1,238 @@
+"""Schedules and reminders: what is to happen later, and what became of what was due."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from pydantic import Field
+
+from butlers.domain.caller import EVERYONE, OWNER_ONLY, SESSIONS
+from butlers.domain.errors import NotAllowed, NotFound
+from butlers.domain.schedule import DisabledBy, Missed, Run, Task, TaskSource
+from butlers.scheduling import store as schedules
+from butlers.scheduling import tasks
+from butlers.scheduling.tasks import Wishes
+from butlers.tools.base import Effect, tool
+from butlers.tools.context import CallContext
+
+Short = Annotated[str, Field(min_length=1, max_length=200)]
+CronText = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=200,
+        description="minute hour day month weekday, such as '30 8 * * 1-5', '*/15 * * * *', '@daily'",
+    ),
+]
+Zone = Annotated[str, Field(min_length=1, max_length=64, description="IANA; default: the butler's")]
+Check = Annotated[
+    str,
+    Field(max_length=200, description="A job asked first; no session if it says no"),
+]
+Within = Annotated[
+    float,
+    Field(gt=0, le=31_622_400, description="Longer ago than this: skipped"),
+]
+
+
+@tool(callers=EVERYONE, effect=Effect.READ)
+async def schedule_list(
+    ctx: CallContext,
+    include_ended: bool = False,
+    runs: Annotated[int, Field(ge=0, le=50, description="Recent runs of each")] = 3,
+    limit: Annotated[int, Field(ge=1, le=500)] = 100,
+    offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
+) -> dict[str, Any]:
+    """Schedules and reminders by what comes next, each with its id and its last runs.
+
+    A run's outcome is ran, failed, missed, skipped or nothing-to-say; null is still at work.
+    """
+    found = await schedules.list_tasks(
+        ctx.connection, include_ended=include_ended, limit=limit, offset=offset
+    )
+    recent = await schedules.recent_runs(ctx.connection, [task.id for task in found], runs)
+    return {"schedules": [_shown(task, recent.get(task.id, [])) for task in found]}
+
+
+@tool(callers=SESSIONS)
+async def schedule_create(
+    ctx: CallContext,
+    name: Short,
+    cron: CronText,
+    prompt: str | None = None,
+    job_name: Short | None = None,
+    job_args: dict[str, Any] | None = None,
+    timezone: Zone | None = None,
+    check: Check | None = None,
+    missed: Missed = Missed.SKIP,
+    missed_within_s: Within | None = None,
+    exact: bool | None = None,
+) -> dict[str, Any]:
+    """Do something again and again: start a session with a prompt, or run a job of this butler.
+
+    missed: a time that passed while the butler was off is skipped, made up for once, or the owner is
+    asked. exact=true keeps "*/15" from being spread over some minutes.
+    """
+    wishes = Wishes(
+        cron, timezone, prompt, job_name, job_args, check, missed, missed_within_s, exact
+    )
+    task = tasks.new_task(
+        name,
+        wishes,
+        zone=ctx.services.config.timezone,
+        created_by=_caller(ctx),
+        jobs=ctx.services.scheduler.jobs,
+        now=ctx.clock.now(),
+    )
+    await schedules.create_task(ctx.connection, task)
+    return {"id": str(task.id), **_times(task)}
+
+
+@tool(callers=SESSIONS)
+async def schedule_update(
+    ctx: CallContext,
+    id: UUID,  # noqa: A002  (the name its callers know)
+    enabled: bool | None = None,
+    cron: Short | None = None,
+    timezone: Annotated[str, Field(min_length=1, max_length=64)] | None = None,
+    prompt: str | None = None,
+    job_name: Short | None = None,
+    job_args: dict[str, Any] | None = None,
+    check: Annotated[str, Field(max_length=200)] | None = None,
+    missed: Missed | None = None,
+    missed_within_s: Annotated[float, Field(gt=0, le=31_622_400)] | None = None,
+    exact: bool | None = None,
+    run_now: bool = False,
+) -> dict[str, Any]:
+    """Change a schedule by its id, with the arguments of schedule_create; what is not given stays.
+
+    run_now makes it due at once, check="" removes the check. One of source "toml" can only be switched
+    (enabled) or run now.
+    """
+    now = ctx.clock.now()
+    wishes = Wishes(
+        cron, timezone, prompt, job_name, job_args, check, missed, missed_within_s, exact
+    )
+    task = await _find(ctx, id)
+    task = tasks.changed_task(task, wishes, jobs=ctx.services.scheduler.jobs, now=now)
+    if enabled is not None:
+        task = tasks.switched(task, enabled, now)
+    if run_now:
+        task = tasks.started_now(task, now)
+    await schedules.change_task(ctx.connection, task)
+    return {"id": str(task.id), **_times(task)}
+
+
+@tool(callers=SESSIONS)
+async def schedule_delete(
+    ctx: CallContext,
+    id: UUID,  # noqa: A002  (the name its callers know)
+) -> dict[str, Any]:
+    """Remove a schedule or reminder by its id. What became of its past runs stays recorded."""
+    task = await _find(ctx, id)
+    if task.source is TaskSource.TOML and task.disabled_by is not DisabledBy.FILE:
+        raise NotAllowed(
+            f"{task.name!r} is declared in butler.toml and would come back at the next start",
+            hint="remove it there, or switch it off with schedule_update enabled=false",
+        )
+    await schedules.delete_task(ctx.connection, task.id)
+    return {"id": str(task.id), "status": "deleted"}
+
+
+@tool(callers=SESSIONS)
+async def remind(
+    ctx: CallContext,
+    message: str | None = None,
+    prompt: str | None = None,
+    in_minutes: Annotated[float, Field(gt=0, le=5_270_400)] | None = None,
+    at: datetime | None = None,
+) -> dict[str, Any]:
+    """Once, later: say something to the person (message, as it is, without a model), or start a
+    session (prompt).
+
+    Say when by in_minutes, or by at: an ISO time, in the butler's own zone unless it has an offset.
+    schedule_delete takes it back.
+    """
+    now, zone = ctx.clock.now(), ctx.services.config.timezone
+    task = tasks.new_reminder(
+        message=message,
+        prompt=prompt,
+        run_at=tasks.reminder_time(in_minutes, at, zone=zone, now=now),
+        zone=zone,
+        created_by=_caller(ctx),
+        request=ctx.request,
+    )
+    await schedules.create_task(ctx.connection, task)
+    return {"id": str(task.id), **_times(task)}
+
+
+@tool(callers=OWNER_ONLY, effect=Effect.LONG)
+async def tick(ctx: CallContext) -> dict[str, Any]:
+    """See now what is due, instead of at the loop's next look. Answers with names by what came of them."""
+    summary = await ctx.services.scheduler.tick()
+    return summary.as_dict()
+
+
+async def _find(ctx: CallContext, task_id: UUID) -> Task:
+    task = await schedules.find_task(ctx.connection, task_id, lock=True)
+    if task is None:
+        raise NotFound(f"there is no schedule {task_id}", hint="schedule_list shows their ids")
+    return task
+
+
+def _caller(ctx: CallContext) -> str:
+    return f"{ctx.caller.kind}:{ctx.caller.name}"
+
+
+def _shown(task: Task, runs: list[Run]) -> dict[str, Any]:
+    shown = {
+        "id": str(task.id),
+        "name": task.name,
+        "dispatch_mode": task.mode,
+        "source": task.source,
+        "cron": task.cron,
+        "prompt": task.prompt,
+        "message": task.message,
+        "job_name": task.job_name,
+        "job_args": task.job_args or None,
+        "check": task.check_name,
+        "missed": task.missed,
+        "missed_within_s": task.missed_within_s,
+        "exact": task.exact,
+        "enabled": task.enabled,
+        "disabled_by": task.disabled_by,
+        "created_by": task.created_by,
+        **_times(task),
+        "last_run_at": _iso(task.last_run_at),
+        "last_result": task.last_result,
+    }
+    return shown | {"runs": [_shown_run(run) for run in runs]}
+
+
+def _shown_run(run: Run) -> dict[str, Any]:
+    return {
+        "due_at": _iso(run.due_at),
+        "outcome": run.outcome,
+        "detail": run.detail,
+        "session_id": str(run.session_id) if run.session_id else None,
+    }
+
+
+def _times(task: Task) -> dict[str, Any]:
+    """The next time as a machine wants it, and as the clock on the wall will show it."""
+    local = task.next_run_at and task.next_run_at.astimezone(ZoneInfo(task.timezone))
+    return {
+        "next_run_at": _iso(task.next_run_at),
+        "next_run_local": f"{local:%Y-%m-%d %H:%M}" if local else None,
+        "timezone": task.timezone,
+    }
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None
+
+
+TOOLS = (schedule_list, schedule_create, schedule_update, schedule_delete, remind, tick)

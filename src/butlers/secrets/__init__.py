@@ -1,0 +1,1 @@
+"""Credentials: encrypted in the database, read by butlers, managed by the owner."""

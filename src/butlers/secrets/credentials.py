@@ -1,0 +1,97 @@
+"""Where a butler's credentials come from: the database first, then the variable that its config names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from butlers.db.database import Connection, Database
+from butlers.domain.errors import ButlersError, NotAllowed
+from butlers.domain.redaction import SecretText, redactor
+from butlers.secrets import sealed as secrets
+from butlers.secrets.master_key import MasterKey
+from butlers.secrets.sealed import SHARED_SCOPE, NewSecret, SecretEntry
+
+
+class CredentialMissing(ButlersError):
+    """A credential is set neither in the database nor in the environment."""
+
+    code = "credential_missing"
+
+
+class CredentialStore:
+    """One butler's credentials. Reading is what its role may do; a write through it is refused by the
+    database unless the pool is the administrator's, as in the owner's commands (``store.vault``)."""
+
+    def __init__(
+        self, database: Database, key: MasterKey, *, butler: str, environ: Mapping[str, str]
+    ) -> None:
+        self._database = database
+        self._key = key
+        self._butler = secrets.check_scope(butler)
+        self._environ = environ
+
+    async def resolve(self, name: str, *, env: str | None = None) -> str | None:
+        """The butler's own secret, else the shared one, else the environment variable ``env``.
+
+        A stored secret that can not be opened is an error, not a reason to look further.
+        """
+        secrets.check_name(name)
+        async with self._database.transaction() as connection:
+            stored = await secrets.find(connection, self._key, name, (self._butler, SHARED_SCOPE))
+        if stored is not None:
+            return stored
+        written = self._environ.get(env) if env else None
+        redactor.register(written)
+        return SecretText(written) if written else None
+
+    async def require(self, name: str, *, env: str | None = None) -> str:
+        """Like ``resolve``, for what the butler can not do without."""
+        found = await self.resolve(name, env=env)
+        if found is None:
+            also = f", or set the environment variable {env}" if env else ""
+            raise CredentialMissing(
+                f"the credential {name} of {self._butler} is not set",
+                hint=f"`butlers secrets set {name}` (for this butler alone: --scope"
+                f" {self._butler}){also}",
+            )
+        return found
+
+    async def set(
+        self,
+        name: str,
+        value: str,
+        *,
+        scope: str | None = None,
+        category: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        """Keep a value for this butler, or for the scope that is named."""
+        secret = NewSecret(scope or self._butler, name, SecretText(value), category, description)
+        async with self._writing() as connection:
+            await secrets.put(connection, self._key, secret)
+
+    async def delete(self, name: str, *, scope: str | None = None) -> bool:
+        """Whether there was one to delete."""
+        secrets.check_name(name)
+        async with self._writing() as connection:
+            return await secrets.remove(connection, scope or self._butler, name)
+
+    async def list(self) -> list[SecretEntry]:
+        """What there is for this butler, never the values."""
+        async with self._database.transaction() as connection:
+            found = await secrets.entries(connection, self._key)
+        return [entry for entry in found if entry.scope in (self._butler, SHARED_SCOPE)]
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[Connection]:
+        try:
+            async with self._database.transaction() as connection:
+                yield connection
+        except asyncpg.InsufficientPrivilegeError:
+            raise NotAllowed(
+                f"{self._butler} may read its secrets, not write them",
+                hint="only the owner does: `butlers secrets set|delete`",
+            ) from None

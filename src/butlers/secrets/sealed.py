@@ -1,0 +1,232 @@
+"""Sealed secrets: what one is, how it is sealed, and all SQL on ``shared.secrets``.
+
+A value is encrypted with AES-GCM under the master key. Scope and name are authenticated with it, so a row
+that is moved to another butler or renamed can not be opened there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from butlers.db.database import Connection
+from butlers.domain.errors import ButlersError
+from butlers.domain.redaction import SecretText, redactor
+from butlers.secrets.master_key import MasterKey
+
+SHARED_SCOPE = "shared"  # for every butler; any other scope is a butler's name
+LARGEST_VALUE = 64 * 1024
+NONCE_BYTES = 12
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+_SCOPE = re.compile(r"[a-z][a-z0-9-]{0,39}")
+
+
+class InvalidSecret(ButlersError):
+    """The secret can not be kept."""
+
+    code = "invalid_secret"
+    default_hint = "a value is text, from one character to 64 KB; what is larger belongs in a file"
+
+
+class SecretUnreadable(ButlersError):
+    """A stored secret can not be opened."""
+
+    code = "secret_unreadable"
+
+
+def check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        # Not repeated here: where a name is expected, people paste the value.
+        raise InvalidSecret(
+            "that is not a name for a secret",
+            hint="a letter or '_' first, then letters, digits, '_', '.', '-', at most 128 in all:"
+            " ANTHROPIC_API_KEY",
+        )
+    return name
+
+
+def check_scope(scope: str) -> str:
+    if not _SCOPE.fullmatch(scope):
+        raise InvalidSecret(
+            "that is not a scope", hint=f"{SHARED_SCOPE!r} for every butler, or one butler's name"
+        )
+    return scope
+
+
+@dataclass(frozen=True, slots=True)
+class NewSecret:
+    """A secret to be kept; one that can not be kept can not be made."""
+
+    scope: str
+    name: str
+    value: SecretText = field(repr=False)
+    category: str | None = None  # None: as it was
+    description: str | None = None
+
+    def __post_init__(self) -> None:
+        check_scope(self.scope)
+        check_name(self.name)
+        redactor.register(self.value)
+        if reason := _why_not(self.value):
+            raise InvalidSecret(f"{self.scope}/{self.name}: the value {reason}")
+
+
+def _why_not(value: str) -> str | None:
+    if not value.strip():
+        return "is empty"
+    if "\0" in value:
+        return "contains a NUL byte, which no variable or header can carry"
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        return "is not valid Unicode"
+    if size > LARGEST_VALUE:
+        return f"has {size:,} bytes; {LARGEST_VALUE:,} is the limit"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SecretEntry:
+    """What may be told about a stored secret: everything but the value."""
+
+    scope: str
+    name: str
+    category: str
+    description: str
+    readable: bool  # sealed with the key we have
+    created_at: datetime
+    updated_at: datetime
+
+
+# -- sealing -----------------------------------------------------------------------------------------
+
+
+def seal(key: MasterKey, secret: NewSecret) -> tuple[bytes, bytes]:
+    nonce = os.urandom(NONCE_BYTES)
+    label = _label(secret.scope, secret.name)
+    return nonce, AESGCM(key.secret).encrypt(nonce, secret.value.encode(), label)
+
+
+def unseal(key: MasterKey, row: asyncpg.Record) -> SecretText:
+    scope, name = row["scope"], row["name"]
+    if row["key_id"] != key.key_id:
+        raise SecretUnreadable(
+            f"the secret {scope}/{name} was sealed with another master key"
+            f" ({row['key_id']}, not {key.key_id})",
+            hint="bring back that key (BUTLERS_MASTER_KEY, or keys/master.key in BUTLERS_HOME), or"
+            f" set the secret anew: {_command(scope, name)}",
+        )
+    try:
+        opened = AESGCM(key.secret).decrypt(row["nonce"], row["ciphertext"], _label(scope, name))
+        value = SecretText(opened.decode())
+    except (InvalidTag, ValueError):  # ValueError: a nonce or a ciphertext of an impossible length
+        raise SecretUnreadable(
+            f"the secret {scope}/{name} is damaged, or was sealed for another scope or name",
+            hint=f"set it anew: {_command(scope, name)}",
+        ) from None
+    redactor.register(value)
+    return value
+
+
+def _label(scope: str, name: str) -> bytes:
+    return b"\0".join((b"butlers.secrets", scope.encode(), name.encode()))  # none contains a NUL
+
+
+def _command(scope: str, name: str) -> str:
+    return f"`butlers secrets set {name}{'' if scope == SHARED_SCOPE else f' --scope {scope}'}`"
+
+
+# -- the table ---------------------------------------------------------------------------------------
+
+
+async def put(connection: Connection, key: MasterKey, secret: NewSecret) -> None:
+    nonce, ciphertext = seal(key, secret)
+    await connection.execute(
+        """
+        INSERT INTO shared.secrets AS kept
+               (scope, name, nonce, ciphertext, key_id, category, description)
+        VALUES ($1, $2, $3, $4, $5, COALESCE($6, 'general'), COALESCE($7, ''))
+        ON CONFLICT (scope, name) DO UPDATE
+        SET nonce = EXCLUDED.nonce, ciphertext = EXCLUDED.ciphertext, key_id = EXCLUDED.key_id,
+            category = COALESCE($6, kept.category), description = COALESCE($7, kept.description),
+            updated_at = now()
+        """,
+        secret.scope,
+        secret.name,
+        nonce,
+        ciphertext,
+        key.key_id,
+        secret.category,
+        secret.description,
+    )
+
+
+async def find(
+    connection: Connection, key: MasterKey, name: str, scopes: Sequence[str]
+) -> SecretText | None:
+    """The value in the first of these scopes that has the name."""
+    row = await connection.fetchrow(
+        """
+        SELECT scope, name, nonce, ciphertext, key_id FROM shared.secrets
+        WHERE name = $1 AND scope = ANY($2::text[])
+        ORDER BY array_position($2::text[], scope) LIMIT 1
+        """,
+        name,
+        list(scopes),
+    )
+    return None if row is None else unseal(key, row)
+
+
+async def remove(connection: Connection, scope: str, name: str) -> bool:
+    done = await connection.fetchval(
+        "DELETE FROM shared.secrets WHERE scope = $1 AND name = $2 RETURNING true", scope, name
+    )
+    return bool(done)
+
+
+async def entries(connection: Connection, key: MasterKey) -> list[SecretEntry]:
+    """All that this connection's role may see."""
+    rows = await connection.fetch(
+        """
+        SELECT scope, name, category, description, key_id = $1 AS readable, created_at, updated_at
+        FROM shared.secrets ORDER BY scope, name
+        """,
+        key.key_id,
+    )
+    return [SecretEntry(**dict(row)) for row in rows]
+
+
+async def mirror(source: Connection, target: Connection) -> None:
+    """Make the shared scope of one database what it is in another. Sealed rows need no key to travel."""
+    rows: list[Any] = await source.fetch(
+        """
+        SELECT scope, name, nonce, ciphertext, key_id, category, description, created_at, updated_at
+        FROM shared.secrets WHERE scope = $1 ORDER BY name
+        """,
+        SHARED_SCOPE,
+    )
+    await target.execute(
+        "DELETE FROM shared.secrets WHERE scope = $1 AND NOT name = ANY($2::text[])",
+        SHARED_SCOPE,
+        [row["name"] for row in rows],
+    )
+    await target.executemany(
+        """
+        INSERT INTO shared.secrets AS kept VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        ON CONFLICT (scope, name) DO UPDATE
+        SET nonce = EXCLUDED.nonce, ciphertext = EXCLUDED.ciphertext, key_id = EXCLUDED.key_id,
+            category = EXCLUDED.category, description = EXCLUDED.description,
+            updated_at = EXCLUDED.updated_at
+        WHERE kept.nonce IS DISTINCT FROM EXCLUDED.nonce
+        """,
+        [tuple(row) for row in rows],
+    )

@@ -1,0 +1,92 @@
+"""The owner's side of secrets: all scopes, in every database that this home's butlers use.
+
+The original of what all butlers share is in the database ``butlers``; a butler with a database of its own
+has a copy there, renewed after each change and whenever the butler is provisioned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from butlers.db.database import Connection, connect
+from butlers.db.provision import Provisioner
+from butlers.domain.errors import NotFound
+from butlers.secrets import sealed as secrets
+from butlers.secrets.master_key import MasterKey
+from butlers.secrets.sealed import SHARED_SCOPE, NewSecret, SecretEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Vault:
+    provisioner: Provisioner
+    key: MasterKey
+    databases: Mapping[str, str]  # of each butler
+
+    async def put(self, new: Sequence[NewSecret]) -> None:
+        """Keep all of them, or none."""
+        self.check_scopes({secret.scope for secret in new})
+        async with self._transactions() as open_in:
+            # Always in the same order: two imports at once wait for each other instead of locking up.
+            for secret in sorted(new, key=lambda secret: (secret.scope, secret.name)):
+                connection = open_in[self._database_of(secret.scope)]
+                await secrets.put(connection, self.key, secret)
+        await self._mirror({secret.scope for secret in new})
+
+    async def delete(self, scope: str, name: str) -> None:
+        secrets.check_name(name)
+        async with self._transactions() as open_in:
+            gone = await secrets.remove(open_in[self._database_of(scope)], scope, name)
+        if not gone:
+            raise NotFound(
+                f"there is no secret {name} for {scope}", hint="`butlers secrets list` shows all"
+            )
+        await self._mirror({scope})
+
+    async def entries(self) -> list[SecretEntry]:
+        """All there are, never the values."""
+        found: dict[tuple[str, str], SecretEntry] = {}
+        async with self._transactions() as open_in:
+            for database, connection in open_in.items():
+                for entry in await secrets.entries(connection, self.key):
+                    if database == self._database_of(entry.scope):
+                        found[entry.scope, entry.name] = entry
+        return [found[key] for key in sorted(found)]
+
+    def check_scopes(self, scopes: set[str]) -> None:
+        """There is no use in a secret that nobody would ever read."""
+        if unknown := sorted(scopes - {SHARED_SCOPE, *self.databases}):
+            known = ", ".join((SHARED_SCOPE, *sorted(self.databases)))
+            raise NotFound(
+                f"there is no butler {', '.join(map(repr, unknown))}", hint=f"scopes are: {known}"
+            )
+
+    def _database_of(self, scope: str) -> str:
+        # What a butler that has left the roster had is still listed and deleted.
+        return self.databases.get(scope, self.provisioner.shared_database)
+
+    @property
+    def _all_databases(self) -> list[str]:
+        return sorted({self.provisioner.shared_database, *self.databases.values()})
+
+    @asynccontextmanager
+    async def _transactions(self) -> AsyncIterator[dict[str, Connection]]:
+        """One transaction in each database; they end together, for good or not at all."""
+        async with AsyncExitStack() as stack:
+            connections: dict[str, Connection] = {}
+            for database in self._all_databases:
+                login = await self.provisioner.provision_shared(database)
+                connection = await connect(login, "butlers:secrets")
+                stack.push_async_callback(connection.close)
+                connections[database] = connection
+            async with AsyncExitStack() as work:
+                for opened in connections.values():
+                    await work.enter_async_context(opened.transaction())
+                yield connections
+
+    async def _mirror(self, changed: set[str]) -> None:
+        if SHARED_SCOPE not in changed:
+            return
+        for database in self._all_databases:
+            await self.provisioner.mirror_shared(database)

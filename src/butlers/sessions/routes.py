@@ -1,0 +1,152 @@
+"""The route inbox of every butler: a routed message is stored, acknowledged, then worked on in a session."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from butlers.db.database import Connection, Database
+from butlers.domain.errors import OverBudget, Postponed, RateLimited, SessionUnavailable
+from butlers.domain.ids import uuid7
+from butlers.domain.links import links_beyond
+from butlers.domain.route import RouteRequest
+from butlers.domain.session import Outcome, SessionRequest, SessionResult
+from butlers.queue import leased_queue as queue
+from butlers.queue import notice_log as told
+from butlers.queue.leased_queue import Lease
+from butlers.queue.outbox import answers, queue_end, queue_reply
+from butlers.queue.pause import mind_pause
+from butlers.queue.worker import Finish
+from butlers.sessions.log_rows import calls_of_request
+from butlers.sessions.spawner import Spawner
+from butlers.wire.codec import decode, encode
+from butlers.wire.telemetry import span
+
+ROUTES = "routes"
+PATIENCE = timedelta(minutes=1)
+WAITING = "I can not think about that just now. Your message is kept, and I try again by myself."
+Links = tuple[str, ...]
+TRY_AGAIN = (Outcome.RATE_LIMITED, Outcome.MCP_UNAVAILABLE)
+
+
+async def accept_route(connection: Connection, route: RouteRequest) -> bool:
+    """Keep a route, once per request id; False when it was here already."""
+    request = route.request
+    return await queue.enqueue(
+        connection, ROUTES, str(request.request_id), encode(route), lane=request.conversation
+    )
+
+
+class RouteInbox:
+    def __init__(
+        self, butler: str, database: Database, spawner: Spawner, *, waits_for_budget: bool = True
+    ) -> None:
+        self._butler = butler
+        self._database = database
+        self._spawner = spawner
+        self._waits_for_budget = waits_for_budget
+
+    async def process(self, lease: Lease) -> Any:
+        """One request, one session at a time; a retry repeats no call that already happened."""
+        route = decode(RouteRequest, lease.payload)
+        async with self._database.transaction() as connection:
+            await mind_pause(connection, datetime.now(UTC))
+        with span("butler.route.process", {"butlers.request": str(route.request.request_id)}):
+            result, words, links = await self._answer(route)
+
+        async def write(connection: Connection) -> None:
+            if words is not None:
+                await queue_reply(
+                    connection, self._butler, route.request, words, outside_links=links
+                )
+            if route.report:
+                await queue_end(connection, route.request, well=result["well"])
+
+        return Finish(result, write)
+
+    async def _answer(self, route: RouteRequest) -> tuple[dict[str, Any], str | None, Links]:
+        """What came of it, and what is still to be said: nothing where the session has spoken itself. With
+        the links in it that are not the owner's."""
+        session = SessionRequest(
+            session_id=uuid7(),
+            prompt=route.text,
+            trigger_source="route",
+            request=route.request,
+            request_id=route.request.request_id,
+            conversation=route.conversation,
+            attachments=route.attachments,
+        )
+        try:
+            result = await self._spawner.run(session)
+        except OverBudget as error:
+            return *await self._over_budget(route, error), ()
+        if result.outcome in TRY_AGAIN:
+            await self._tell_of_waiting(route)
+            raise _unavailable(result)
+        spoken = _answered(route, result) or await self._was_answered(route)
+        outcome = str(result.outcome)
+        ended = {"session_id": str(session.session_id), "outcome": outcome, "well": result.ok}
+        words = None if spoken else _words(result)
+        return ended, words, _outside_links(route, result, words or "")
+
+    async def _over_budget(
+        self, route: RouteRequest, error: OverBudget
+    ) -> tuple[dict[str, Any], str]:
+        """Wait until there is a new budget, and say so once a day and conversation; or refuse each."""
+        if not self._waits_for_budget or error.until is None:
+            ended = {"outcome": str(Outcome.OVER_BUDGET), "well": False}
+            return ended, f"I can not think about that today: {error}."
+        why, when = str(error), f"{error.until:%d %B, %H:%M %Z}"
+        words = f"{why[:1].upper()}{why[1:]}. Your message is kept, and answered after {when}."
+        async with self._database.transaction() as connection:
+            if await told.is_first(
+                connection, told.OVER_BUDGET, route.request.conversation, error.until.date()
+            ):
+                await queue_reply(connection, self._butler, route.request, words)
+        raise Postponed(str(error), error.until)
+
+    async def _tell_of_waiting(self, route: RouteRequest) -> None:
+        """Once, when it takes longer than a person would think. The same words are one delivery."""
+        if datetime.now(UTC) - route.request.received_at > PATIENCE:
+            await self._reply(route, WAITING)
+
+    async def _was_answered(self, route: RouteRequest) -> bool:
+        """By an earlier session of this request, which was cut off after it had spoken."""
+        async with self._database.transaction() as connection:
+            done = await calls_of_request(connection, route.request.request_id)
+        return any(
+            call.tool == "notify" and answers(route.request, call.arguments) for call in done
+        )
+
+    async def _reply(self, route: RouteRequest, text: str) -> None:
+        async with self._database.transaction() as connection:
+            await queue_reply(connection, self._butler, route.request, text)
+
+
+def _unavailable(result: SessionResult) -> SessionUnavailable:
+    if result.outcome is not Outcome.RATE_LIMITED:
+        return SessionUnavailable(result.error)
+    limited = RateLimited(result.error)
+    limited.after_s = result.retry_after_s
+    return limited
+
+
+def _answered(route: RouteRequest, result: SessionResult) -> bool:
+    return any(
+        call.tool == "notify" and call.ok and answers(route.request, call.arguments)
+        for call in result.tool_calls
+    )
+
+
+def _outside_links(route: RouteRequest, result: SessionResult, words: str) -> Links:
+    """Of a session that has read what others wrote, all that the owner's own message did not name."""
+    own = route.text if route.request.is_owners else ""
+    return links_beyond(words, own) if result.outside else ()
+
+
+def _words(result: SessionResult) -> str:
+    if result.text.strip():
+        return result.text
+    if result.ok:
+        return "That is done."
+    return f"That did not work: {result.error or result.outcome}"

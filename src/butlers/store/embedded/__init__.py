@@ -1,6 +1,0 @@
-"""A PostgreSQL server of our own, shared by every process of one home and stopped by the last."""
-
-from butlers.store.embedded.binaries import find_binaries
-from butlers.store.embedded.server import EmbeddedPostgres
-
-__all__ = ["EmbeddedPostgres", "find_binaries"]

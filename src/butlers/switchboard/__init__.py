@@ -1,0 +1,1 @@
+"""The Switchboard: takes every message in, decides who answers, and dispatches it."""

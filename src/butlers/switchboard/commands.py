@@ -1,0 +1,173 @@
+"""What the owner says to the house itself: stop, pause, resume, status. Carried out here, without a model.
+
+The Switchboard asks every butler at once; one that does not answer is named in the reply, and hears of a
+pause when it registers again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from butlers.db.database import Connection, Database
+from butlers.domain.clock import Clock
+from butlers.domain.command import Command, Word, parse_command
+from butlers.domain.errors import ButlersError, InvalidArguments
+from butlers.domain.message import InboxItem
+from butlers.queue.leased_queue import Lease
+from butlers.queue.outbox import SWITCHBOARD, queue_reply
+from butlers.queue.pause import Pause, begin_pause, end_pause, read_pause
+from butlers.queue.worker import Finish
+from butlers.skills.reflexes.durations import read_seconds
+from butlers.switchboard import registry
+from butlers.wire.codec import decode
+from butlers.wire.peers import Peers
+
+Status = Callable[[], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the butlers said, by name, and which of them did not."""
+
+    given: dict[str, Any]
+    missing: dict[str, str]
+
+    def and_missing(self, words: str) -> str:
+        silent = ", ".join(sorted(self.missing))
+        return f"{words} No answer from: {silent}." if silent else words
+
+
+class Commands:
+    def __init__(
+        self,
+        database: Database,
+        peers: Peers,
+        clock: Clock,
+        zone: ZoneInfo,
+        stop_own: Callable[[], int],
+        own_status: Status,
+        wake: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._database = database
+        self._peers = peers
+        self._clock = clock
+        self._zone = zone
+        self._stop_own = stop_own
+        self._own_status = own_status
+        self._wake = wake
+
+    async def carry_out(self, lease: Lease) -> Any:
+        item = decode(InboxItem, lease.payload)
+        command = parse_command(item.text)
+        assert command is not None  # the desk queued it as one
+        words = await self._do(command)
+
+        async def write(connection: Connection) -> None:
+            await queue_reply(connection, SWITCHBOARD, item.request, words)
+
+        return Finish({"command": str(command.word)}, write)
+
+    async def _do(self, command: Command) -> str:
+        match command.word:
+            case Word.STOP:
+                return await self._stop()
+            case Word.PAUSE:
+                return await self._pause(command.rest)
+            case Word.RESUME:
+                return await self._resume()
+            case Word.STATUS:
+                return await self._status()
+
+    async def _stop(self) -> str:
+        own = self._stop_own()
+        answers = await self._ask_all("control_stop", {})
+        stopped = own + sum(answer["stopped"] for answer in answers.given.values())
+        what = "Nothing was running." if not stopped else f"Stopped {stopped}."
+        return answers.and_missing(what)
+
+    async def _pause(self, rest: str) -> str:
+        try:
+            until = self._end_of_pause(rest)
+        except InvalidArguments as error:
+            return f"{error.message}. {error.hint}"
+        async with self._database.transaction() as connection:
+            pause = await begin_pause(connection, until)
+        answers = await self._ask_all("control_pause", {"until": _iso(pause.until)})
+        await self._wake()  # what an earlier pause keeps is kept until the new end
+        when = f"until {self._said(until)}" if until else "until you say /resume"
+        return answers.and_missing(f"Paused {when}. What comes in is kept.")
+
+    async def _resume(self) -> str:
+        async with self._database.transaction() as connection:
+            was_paused = await end_pause(connection)
+        answers = await self._ask_all("control_resume", {})
+        await self._wake()
+        return answers.and_missing("Going on." if was_paused else "It was not paused.")
+
+    async def _status(self) -> str:
+        answers = await self._ask_all("status", {})
+        async with self._database.transaction() as connection:
+            pause = await read_pause(connection, self._clock.now())
+        every = {SWITCHBOARD: await self._own_status(), **answers.given}
+        lines = [self._paused_line(pause)] if pause else []
+        lines += [_line(name, status) for name, status in sorted(every.items())]
+        lines += [f"{name}: no answer" for name in sorted(answers.missing)]
+        return "\n".join(lines)
+
+    async def _ask_all(self, tool: str, arguments: dict[str, Any]) -> Answers:
+        async with self._database.transaction() as connection:
+            known = await registry.list_registrations(connection)
+        found = await asyncio.gather(
+            *(self._peers.call(one.name, one.url, tool, arguments) for one in known),
+            return_exceptions=True,
+        )
+        given: dict[str, Any] = {}
+        missing: dict[str, str] = {}
+        for one, answer in zip(known, found, strict=True):
+            if isinstance(answer, ButlersError):
+                missing[one.name] = str(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                given[one.name] = answer
+        return Answers(given, missing)
+
+    def _end_of_pause(self, rest: str) -> datetime | None:
+        if not rest:
+            return None
+        seconds = read_seconds(rest.removeprefix("for").strip())
+        if not seconds:
+            raise InvalidArguments(
+                f"I do not understand how long {rest[:80]!r} is",
+                hint="Say /pause, or /pause 2 hours.",
+            )
+        return self._clock.now() + timedelta(seconds=seconds)
+
+    def _said(self, when: datetime) -> str:
+        return f"{when.astimezone(self._zone):%d %B, %H:%M}"
+
+    def _paused_line(self, pause: Pause) -> str:
+        return f"Paused until {self._said(pause.until)}." if pause.until else "Paused."
+
+
+def _iso(when: datetime | None) -> str | None:
+    return when.isoformat() if when else None
+
+
+def _line(name: str, status: dict[str, Any]) -> str:
+    queues: dict[str, dict[str, int]] = status.get("queues") or {}
+    counts = {
+        state: sum(depth.get(state, 0) for depth in queues.values())
+        for state in ("ready", "leased", "dead")
+    }
+    parts = [
+        f"{count} {word}"
+        for word, count in zip(("waiting", "running", "dead"), counts.values(), strict=True)
+        if count
+    ]
+    return f"{name}: {status['health']}" + (f" ({', '.join(parts)})" if parts else "")

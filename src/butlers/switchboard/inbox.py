@@ -1,0 +1,196 @@
+"""The Switchboard's inbox: every message that came in, and what became of it at the door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from butlers.db.database import Connection
+from butlers.domain.message import InboundEnvelope
+from butlers.domain.request import RequestContext, joined
+from butlers.wire.codec import encode
+
+
+class MessageState(StrEnum):
+    ACCEPTED = "accepted"
+    HELD = "held"  # until the owner says who the sender is
+    SKIPPED = "skipped"  # by a rule of the owner's; it is kept
+    NOTED = "noted"  # that it came; its text is not kept
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How many messages are held, and how many bytes they have with their files."""
+
+    messages: int
+    size: int
+
+
+async def store_message(
+    connection: Connection,
+    request: RequestContext,
+    envelope: InboundEnvelope,
+    state: MessageState,
+    reason: str | None,
+    rule_id: UUID | None,
+    window: timedelta,
+) -> UUID | None:
+    """Keep a new message. For one that is known already: its request id, and nothing is written."""
+    key = envelope.dedupe_key
+    if key is None:
+        known = await _same_content(connection, request, envelope, window)
+        if known is not None:
+            return known
+        key = joined("content", str(request.request_id))
+    created = await connection.fetchval(
+        """
+        INSERT INTO message_inbox (request_id, dedupe_key, channel, endpoint, sender, thread, text,
+                                   raw, content_hash, policy_tier, trace_id, observed_at, received_at,
+                                   event_id, reply_to, conversation, sender_roles, attachments, state,
+                                   state_reason, rule_id)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
+                $20, $21)
+        ON CONFLICT (dedupe_key) DO NOTHING RETURNING true
+        """,
+        request.request_id,
+        key,
+        request.source_channel,
+        request.source_endpoint_identity,
+        request.source_sender_identity,
+        request.source_thread_identity,
+        envelope.payload.normalized_text,
+        envelope.payload.raw,
+        envelope.content_hash,
+        envelope.control.policy_tier,
+        request.trace_id,
+        envelope.event.observed_at,
+        request.received_at,
+        request.source_event_identity,
+        envelope.event.external_reply_to,
+        request.conversation,
+        list(request.sender_roles),
+        [encode(file) for file in envelope.payload.attachments],
+        state,
+        reason,
+        rule_id,
+    )
+    if created:
+        return None
+    found: UUID = await connection.fetchval(
+        "SELECT request_id FROM message_inbox WHERE dedupe_key = $1", key
+    )
+    return found
+
+
+async def find_known(connection: Connection, envelope: InboundEnvelope) -> UUID | None:
+    """The request id of a message that is here, by the name that its source gave it."""
+    found: UUID | None = await connection.fetchval(
+        "SELECT request_id FROM message_inbox WHERE dedupe_key = $1", envelope.dedupe_key
+    )
+    return found
+
+
+async def _same_content(
+    connection: Connection, request: RequestContext, envelope: InboundEnvelope, window: timedelta
+) -> UUID | None:
+    """The same words of the same sender a moment ago, where nothing better tells a repeat."""
+    lock = joined(request.conversation, request.source_sender_identity, envelope.content_hash)
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", lock)
+    found: UUID | None = await connection.fetchval(
+        """
+        SELECT request_id FROM message_inbox
+        WHERE content_hash = $1 AND received_at > $2 AND event_id IS NULL
+          AND conversation = $3 AND sender = $4 AND dedupe_key LIKE 'content:%'
+        ORDER BY received_at DESC LIMIT 1
+        """,
+        envelope.content_hash,
+        request.received_at - window,
+        request.conversation,
+        request.source_sender_identity,
+    )
+    return found
+
+
+async def get_message(connection: Connection, request_id: UUID) -> dict[str, Any] | None:
+    row = await connection.fetchrow("SELECT * FROM message_inbox WHERE request_id = $1", request_id)
+    return dict(row) if row else None
+
+
+async def weigh_held(connection: Connection, request_id: UUID) -> tuple[Held, Held]:
+    """What is held without this message, and with it. Whoever weighs too waits for the transaction's end:
+    of two messages only one takes the last place."""
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('held', 0))")
+    row = await connection.fetchrow(
+        """
+        SELECT count(*) FILTER (WHERE request_id <> $1) AS others,
+               coalesce(sum(size) FILTER (WHERE request_id <> $1), 0)::bigint AS size_of_others,
+               count(*) AS all, coalesce(sum(size), 0)::bigint AS size_of_all
+        FROM message_inbox, LATERAL (
+            SELECT octet_length(text) + coalesce(pg_column_size(raw), 0)
+                   + coalesce(sum((file ->> 'size_bytes')::bigint), 0) AS size
+            FROM jsonb_array_elements(attachments) AS file
+        ) AS weight
+        WHERE state = 'held'
+        """,
+        request_id,
+    )
+    assert row is not None
+    return Held(row["others"], row["size_of_others"]), Held(row["all"], row["size_of_all"])
+
+
+async def list_held(connection: Connection) -> list[dict[str, Any]]:
+    """Who waits to be let in, and with how many messages."""
+    rows = await connection.fetch(
+        """
+        SELECT channel, sender, count(*) AS messages, min(received_at) AS since,
+               (array_agg(left(text, 200) ORDER BY received_at DESC))[1] AS latest
+        FROM message_inbox WHERE state = 'held' GROUP BY channel, sender ORDER BY since
+        """
+    )
+    return [dict(row) for row in rows]
+
+
+async def end_message(
+    connection: Connection,
+    request_id: UUID,
+    state: MessageState,
+    reason: str | None,
+    rule_id: UUID | None,
+) -> None:
+    """Say that a message goes no further; of one that is only noted, nothing else is kept."""
+    await connection.execute(
+        """
+        UPDATE message_inbox
+        SET state = $2, state_reason = $3, rule_id = $4,
+            text = CASE WHEN $2 = 'noted' THEN '' ELSE text END,
+            raw = CASE WHEN $2 = 'noted' THEN NULL ELSE raw END,
+            attachments = CASE WHEN $2 = 'noted' THEN '[]' ELSE attachments END
+        WHERE request_id = $1
+        """,
+        request_id,
+        state,
+        reason,
+        rule_id,
+    )
+
+
+async def release_held(
+    connection: Connection, channel: str, sender: str, state: MessageState, roles: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """Give a sender's held messages another state; they come back oldest first."""
+    rows = await connection.fetch(
+        """
+        UPDATE message_inbox SET state = $3, state_reason = NULL, sender_roles = $4
+        WHERE channel = $1 AND sender = $2 AND state = 'held' RETURNING *
+        """,
+        channel,
+        sender,
+        state,
+        list(roles),
+    )
+    return sorted(
+        (dict(row) for row in rows), key=lambda row: (row["received_at"], row["request_id"])
+    )

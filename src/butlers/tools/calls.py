@@ -1,0 +1,450 @@
+"""What happens around every tool call: who may, in which transaction, journaled, audited, and how it fails.
+
+The order is fixed here, once: in-flight count, caller, transaction, journal, the tool, audit, commit,
+answer. A gated, replayed or refused call never reaches the function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import json
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import asyncpg
+import mcp_types as mt
+import structlog
+from fastmcp.exceptions import ToolError, ValidationError
+from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
+from fastmcp.tools.base import Tool, ToolResult
+from mcp import MCPError
+from pydantic import TypeAdapter
+from pydantic import ValidationError as PydanticValidationError
+
+from butlers.db.database import is_gone
+from butlers.domain.caller import Caller, CallerKind
+from butlers.domain.errors import (
+    ButlersError,
+    DatabaseUnavailable,
+    InternalError,
+    InvalidArguments,
+    NotAllowed,
+    NotFound,
+    ShuttingDown,
+)
+from butlers.domain.faults import kill_point
+from butlers.domain.keepable import keepable, storable
+from butlers.domain.redaction import redactor
+from butlers.queue import journal
+from butlers.queue.journal import CallKey
+from butlers.sessions.guard import LiveSession
+from butlers.tools.audit import CallRecord, record_call
+from butlers.tools.auth import ButlerTokens
+from butlers.tools.base import Effect, ToolSpec
+from butlers.tools.context import CallContext, Services
+from butlers.wire.codec import describe
+from butlers.wire.telemetry import tool_span
+
+log = structlog.get_logger()
+
+current_call: ContextVar[CallContext] = ContextVar("current_call")
+
+# What PostgreSQL says to a NUL in a text, and to one in a JSON document.
+UNSTORABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
+_content_blocks: TypeAdapter[list[mt.ContentBlock]] = TypeAdapter(list[mt.ContentBlock])
+
+
+class InFlight:
+    """Counts running calls. Sessions that are being drained may still call; nobody else may begin."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last_ended = -math.inf  # in the loop's time
+        self._refused: frozenset[CallerKind] = frozenset()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def refuse_outsiders(self) -> None:
+        self._refused = frozenset({CallerKind.OWNER, CallerKind.PEER})
+
+    def refuse_all(self) -> None:
+        self._refused = frozenset(CallerKind)
+
+    async def wait_idle(self, timeout_s: float) -> bool:
+        """Whether the last call ended in time."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        return self.count == 0
+
+    def admit(self, caller: Caller) -> None:
+        if caller.kind in self._refused:
+            raise ShuttingDown
+
+    @contextmanager
+    def counted(self, caller: Caller) -> Iterator[None]:
+        self.admit(caller)
+        self.count += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.count -= 1
+            self.last_ended = asyncio.get_running_loop().time()
+            if self.count == 0:
+                self._idle.set()
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call on its way through."""
+
+    name: str  # the tool's, or one of its aliases
+    spec: ToolSpec
+    caller: Caller
+    session: LiveSession | None
+    arguments: dict[str, Any]
+    started: float
+    sensitive: frozenset[str] = frozenset()  # arguments whose values the audit does not keep
+
+    @contextmanager
+    def key(self) -> Iterator[CallKey | None]:
+        """The call's number in its session's run, given back when the call fails."""
+        counter = self.session.calls if self.session else None
+        if counter is None or self.spec.effect is not Effect.WRITE:
+            yield None
+            return
+        key = counter.next_key(self.spec.name, self.arguments)
+        try:
+            yield key
+        except BaseException:
+            counter.give_back(key)
+            raise
+
+    def record(
+        self,
+        result: ToolResult | None = None,
+        *,
+        replayed: bool = False,
+        error: str | None = None,
+    ) -> CallRecord:
+        answer = _freeze(result) if result is not None else None
+        written = json.dumps(answer, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
+        return CallRecord(
+            caller=self.caller,
+            tool=self.spec.name,
+            arguments=keepable(self.arguments, self.sensitive),
+            ok=error is None,
+            duration_ms=round((time.monotonic() - self.started) * 1000),
+            replayed=replayed,
+            error=error and storable(redactor.scrub(error)),
+            result_digest=None if answer is None else hashlib.sha256(written).hexdigest(),
+            result_bytes=None if answer is None else len(written),
+        )
+
+    @property
+    def audited(self) -> bool:
+        return self.spec.effect is Effect.WRITE or self.caller.kind is CallerKind.SESSION
+
+
+class CallPipeline(Middleware):
+    def __init__(
+        self,
+        services: Services,
+        tokens: ButlerTokens,
+        specs: Mapping[str, ToolSpec],
+        tools: Mapping[str, Tool],
+        in_flight: InFlight,
+    ) -> None:
+        self._services = services
+        self._tokens = tokens
+        self._specs = specs
+        self._tools = tools
+        self._in_flight = in_flight
+        self._offered: Sequence[Tool] | None = None
+
+    async def on_initialize(
+        self,
+        context: MiddlewareContext[mt.InitializeRequest],
+        call_next: CallNext[mt.InitializeRequest, mt.InitializeResult | None],
+    ) -> mt.InitializeResult | None:
+        self._admit()
+        return await call_next(context)
+
+    async def on_discover(
+        self,
+        context: MiddlewareContext[mt.DiscoverRequest],
+        call_next: CallNext[mt.DiscoverRequest, mt.DiscoverResult | dict[str, Any]],
+    ) -> mt.DiscoverResult | dict[str, Any]:
+        self._admit()
+        return await call_next(context)
+
+    def _admit(self) -> None:
+        """A connection is not begun with somebody who would be refused every call."""
+        caller, _ = self._tokens.current()
+        try:
+            self._in_flight.admit(caller)
+        except ShuttingDown as error:
+            raise MCPError(mt.INTERNAL_ERROR, error.message, error_fields(error)) from error
+
+    async def on_list_tools(
+        self,
+        context: MiddlewareContext[mt.ListToolsRequest],
+        call_next: CallNext[mt.ListToolsRequest, Sequence[Tool]],
+    ) -> Sequence[Tool]:
+        """A caller is shown the tools it may call, and no others."""
+        caller, session = self._tokens.current()
+        # The protocol library lists the tools before each call; what never changes is listed once.
+        if self._offered is None:
+            self._offered = await call_next(context)
+        return [
+            tool
+            for tool in self._offered
+            if self._may_call(caller, session, tool.name)
+            and self._services.modules.is_enabled(self._specs[tool.name].name)
+        ]
+
+    def _may_call(self, caller: Caller, session: LiveSession | None, name: str) -> bool:
+        spec = self._specs[name]
+        return caller.kind in spec.callers and (session is None or session.may_call(spec.name))
+
+    async def on_call_tool(
+        self,
+        context: MiddlewareContext[mt.CallToolRequestParams],
+        call_next: CallNext[mt.CallToolRequestParams, ToolResult],
+    ) -> ToolResult:
+        try:
+            caller, session = self._tokens.current()
+            tool, butler = context.message.name, self._services.config.name
+            arguments = self._shown(context.message)
+            with tool_span(tool, butler=butler, caller=caller, arguments=arguments) as span:
+                try:
+                    call = self._prepare(context.message, caller, session)
+                except ButlersError as error:
+                    await self._audit_refusal(context.message, caller, error)
+                    raise
+                with self._in_flight.counted(caller):
+                    result = await self._perform(call)
+                span.result(result.structured_content)
+                return result
+        except ButlersError as error:
+            return as_result(error)
+        except Exception as error:  # the edge: what nobody foresaw is told here, and no further
+            log.exception("call crashed", tool=context.message.name)
+            return as_result(_crash(context.message.name, error))
+
+    def _prepare(
+        self, message: mt.CallToolRequestParams, caller: Caller, session: LiveSession | None
+    ) -> _Call:
+        spec = self._specs.get(message.name)
+        if spec is None:
+            raise NotFound(
+                f"there is no tool {message.name!r}", hint=self._nearest(message, caller)
+            )
+        if session is not None and not session.begun:
+            raise NotAllowed("this session has not begun", hint="it waits for its prompt")
+        if not self._may_call(caller, session, message.name):
+            log.warning("call refused", tool=spec.name, caller=f"{caller.kind} {caller.name}")
+            raise NotAllowed(
+                f"the {caller.kind} may not call {spec.name}",
+                hint=f"it is for: {', '.join(sorted(spec.callers))}",
+            )
+        self._services.modules.ensure_enabled(spec.name)
+        sensitive = self._services.modules.sensitive_arguments(spec.name)
+        arguments = dict(message.arguments or {})
+        return _Call(message.name, spec, caller, session, arguments, time.monotonic(), sensitive)
+
+    async def _audit_refusal(
+        self, message: mt.CallToolRequestParams, caller: Caller, error: ButlersError
+    ) -> None:
+        """What a session tried and was not let is worth knowing."""
+        if caller.kind is not CallerKind.SESSION:
+            return
+        tried = CallRecord(
+            caller,
+            storable(message.name)[:200],
+            self._shown(message),
+            False,
+            0,
+            error=storable(redactor.scrub(str(error))),
+        )
+        with suppress(ButlersError):
+            async with self._services.database.transaction() as connection:
+                await record_call(connection, tried)
+
+    def _shown(self, message: mt.CallToolRequestParams) -> dict[str, Any]:
+        """A call's arguments for others to read: what its module declares sensitive is masked."""
+        spec = self._specs.get(message.name)
+        modules = self._services.modules
+        sensitive = modules.sensitive_arguments(spec.name) if spec else frozenset[str]()
+        return keepable(dict(message.arguments or {}), sensitive)
+
+    def _nearest(self, message: mt.CallToolRequestParams, caller: Caller) -> str:
+        offered = [name for name, spec in self._specs.items() if caller.kind in spec.callers]
+        near = get_close_matches(message.name, offered, n=3) or sorted(offered)
+        return f"tools: {', '.join(near)}"
+
+    async def _perform(self, call: _Call) -> ToolResult:
+        if call.spec.outside and call.session:
+            call.session.outside.add(call.spec.name)
+        try:
+            if call.spec.effect in (Effect.LONG, Effect.LOOK):
+                return await self._run_long(call)
+            return await self._run_in_transaction(call)
+        except ButlersError as error:
+            await self._audit_failure(call, error)
+            raise
+        except asyncio.CancelledError:
+            await asyncio.shield(self._audit_alone(call, call.record(error="it was cancelled")))
+            raise
+
+    async def _run_long(self, call: _Call) -> ToolResult:
+        """No transaction spans it; the log of a session's calls still shows it."""
+        result = await self._run_tool(call, None)
+        await self._audit_alone(call, call.record(result))
+        return result
+
+    async def _run_in_transaction(self, call: _Call) -> ToolResult:
+        """Effect, journal and audit commit together, before the answer leaves."""
+        with call.key() as key:
+            return await self._commit(call, key)
+
+    async def _commit(self, call: _Call, key: CallKey | None) -> ToolResult:
+        reads = call.spec.effect is Effect.READ
+        readonly = reads and not call.audited
+        async with self._services.database.transaction(readonly=readonly) as connection:
+            done = await journal.begin(connection, key, call.caller.session_id) if key else None
+            if done is not None:
+                result = _replay(done.result)
+            else:
+                scope = CallContext(
+                    self._services,
+                    call.caller,
+                    call.session.request if call.session else None,
+                    key,
+                    connection,
+                    call.session.outside if call.session else (),
+                )
+                result = await self._run_tool(call, scope)
+                if key:
+                    await journal.record(connection, key, _freeze(result))
+            if call.audited:
+                record = call.record(result, replayed=done is not None)
+                await record_call(connection, record, hurry=not reads)
+            kill_point(f"{call.spec.name}.before_commit")
+        kill_point(f"{call.spec.name}.committed")
+        return result
+
+    async def _run_tool(self, call: _Call, scope: CallContext | None) -> ToolResult:
+        token = current_call.set(scope or self._without_connection(call))
+        try:
+            # Not through the protocol library, which would find the tool again in a chain of its own:
+            # it is this one, and whether it may be called was decided above.
+            return await self._tools[call.name].run(call.arguments)
+        except ValidationError as error:
+            why = f"{call.spec.name}: {_explain(error)}"
+            if call.spec.misused is not None:
+                call.spec.misused(current_call.get(), call.arguments, why)
+            raise InvalidArguments(why, hint=_usage(call.spec)) from error
+        except Exception as error:
+            raise _domain_error(call.spec, error) from error
+        finally:
+            current_call.reset(token)
+
+    def _without_connection(self, call: _Call) -> CallContext:
+        if call.session is None:
+            return CallContext(self._services, call.caller)
+        request, outside = call.session.request, call.session.outside
+        return CallContext(self._services, call.caller, request, outside=outside)
+
+    async def _audit_failure(self, call: _Call, error: ButlersError) -> None:
+        """The effect was rolled back; that it was tried is kept, where there is a database to keep it."""
+        if not isinstance(error, DatabaseUnavailable):
+            await self._audit_alone(call, call.record(error=str(error)))
+
+    async def _audit_alone(self, call: _Call, record: CallRecord) -> None:
+        if not call.audited:
+            return
+        with suppress(ButlersError):
+            async with self._services.database.transaction() as connection:
+                await record_call(connection, record)
+
+
+def as_result(error: ButlersError) -> ToolResult:
+    """The MCP face of an error: text for a model, fields for a machine."""
+    fields = error_fields(error)
+    hint = f"\nhint: {fields['hint']}" if error.hint else ""
+    return ToolResult(
+        content=[mt.TextContent(type="text", text=f"{fields['message']}{hint}")],
+        structured_content={"error": fields},
+        is_error=True,
+    )
+
+
+def error_fields(error: ButlersError) -> dict[str, Any]:
+    return {
+        "code": error.code,
+        "message": redactor.scrub(error.message),
+        "hint": error.hint and redactor.scrub(error.hint),
+        "retryable": error.retryable,
+    }
+
+
+def _domain_error(spec: ToolSpec, error: Exception) -> ButlersError:
+    cause = error.__cause__ or error if isinstance(error, ToolError) else error
+    if isinstance(cause, ButlersError):
+        return cause
+    if isinstance(cause, asyncpg.PostgresError | asyncpg.InterfaceError) and is_gone(cause):
+        return DatabaseUnavailable()
+    if isinstance(cause, UNSTORABLE) or isinstance(cause.__cause__, UnicodeEncodeError):
+        return InvalidArguments(
+            f"{spec.name}: an argument contains a NUL byte or is not valid Unicode",
+            hint="send text, not binary data",
+        )
+    if isinstance(cause, asyncpg.DataError):
+        return InvalidArguments(
+            f"{spec.name}: a value is beyond what can be kept", hint=_usage(spec)
+        )
+    log.error("tool crashed", tool=spec.name, exc_info=cause)
+    return _crash(spec.name, cause)
+
+
+def _crash(tool: str, error: BaseException) -> InternalError:
+    """What a caller may know of a mistake of ours: that there was one, and of which kind."""
+    return InternalError(f"{tool} failed: {type(error).__name__}", hint="the butler's log says why")
+
+
+def _explain(error: ValidationError) -> str:
+    cause = error.__cause__
+    return describe(cause) if isinstance(cause, PydanticValidationError) else str(error)
+
+
+def _usage(spec: ToolSpec) -> str:
+    _context, *arguments = inspect.signature(spec.function).parameters
+    return f"{spec.name} takes {', '.join(arguments) or 'no arguments'}"
+
+
+def _freeze(result: ToolResult) -> dict[str, Any]:
+    return {
+        "structured": result.structured_content,
+        "content": [block.model_dump(mode="json", by_alias=True) for block in result.content],
+        "meta": result.meta,
+    }
+
+
+def _replay(recorded: dict[str, Any]) -> ToolResult:
+    content = _content_blocks.validate_python(recorded["content"])
+    return ToolResult(content, recorded["structured"], recorded["meta"])
+
+
+def bound_error(error: Exception) -> ToolError:
+    """A tool's error on its way out of the protocol library, which would log what it does not know."""
+    return ToolError(type(error).__name__, log_level=logging.DEBUG)
