@@ -18,11 +18,12 @@ from butlers.domain.clock import Clock
 from butlers.domain.command import Command, Word, parse_command
 from butlers.domain.errors import ButlersError, InvalidArguments
 from butlers.domain.message import InboxItem
+from butlers.domain.queues import SWITCHBOARD
 from butlers.queue.leased_queue import Lease
-from butlers.queue.outbox import SWITCHBOARD, queue_reply
+from butlers.queue.outbox import queue_reply
 from butlers.queue.pause import Pause, begin_pause, end_pause, read_pause
 from butlers.queue.worker import Finish
-from butlers.skills.reflexes.durations import read_seconds
+from butlers.skills.reflexes.times import read_seconds
 from butlers.switchboard import registry
 from butlers.wire.codec import decode
 from butlers.wire.peers import Peers

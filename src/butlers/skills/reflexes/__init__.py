@@ -52,8 +52,7 @@ would and ``?`` for a result that is not there. An argument that is exactly ``"{
 value's type, and is left out when the group took no part.
 """
 
-from butlers.skills.reflexes.book import ReflexBook
-from butlers.skills.reflexes.loader import load_reflexes
+from butlers.skills.reflexes.book import ReflexBook, load_reflexes
 from butlers.skills.reflexes.patterns import CompiledTrigger, compile_trigger
 from butlers.skills.reflexes.reflex import Reflex, ReflexMatch
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import combinations
+from zoneinfo import ZoneInfo
 
 from butlers.domain.diagnostic import Diagnostic, Severity
-from butlers.skills.reflexes.conversions import convert
-from butlers.skills.reflexes.group_rules import TRIAL
-from butlers.skills.reflexes.reflex import Reflex
+from butlers.skills.reflexes.reflex import Reflex, convert
 from butlers.skills.reflexes.report import Spot
+from butlers.skills.reflexes.values import Moment
+
+# Defaults and examples are converted at a fixed moment, so that the result of a check never changes.
+CHECK_MOMENT = Moment(datetime(2026, 1, 15, 12, tzinfo=UTC), ZoneInfo("UTC"))
 
 
 def check_examples(reflex: Reflex, spot: Spot) -> None:
     """Each example must be taken by its own reflex."""
     for example in reflex.examples:
-        if reflex.match(example, TRIAL) is None:
+        if reflex.match(example, CHECK_MOMENT) is None:
             spot.error("reflex-example", f"{example[:80]!r} {_why(reflex, example)}")
 
 
@@ -30,7 +34,7 @@ def ambiguities(reflexes: Sequence[Reflex]) -> Iterator[Diagnostic]:
 def _shared_example(first: Reflex, second: Reflex) -> str | None:
     for owner, other in ((first, second), (second, first)):
         for example in owner.examples:
-            if other.match(example, TRIAL) is not None:
+            if other.match(example, CHECK_MOMENT) is not None:
                 return example
     return None
 
@@ -53,6 +57,6 @@ def _why(reflex: Reflex, example: str) -> str:
         return "does not match the pattern"
     for name, rule in reflex.groups.items():
         written = captured[name]
-        if written and convert(written, rule, TRIAL) is None:
+        if written and convert(written, rule, CHECK_MOMENT) is None:
             return f"matches, but its {name} {written[:40]!r} is not a {rule.type}"
     return "matches, but a required group takes no part"

@@ -1,21 +1,27 @@
-"""A TOML document turned into reflexes, with every problem reported at its place."""
+"""Turn a TOML document into reflexes and report every problem at its place."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
+from datetime import date, datetime, time
 from typing import Any
 
 from butlers.domain.errors import InvalidArguments
-from butlers.skills.reflexes.constants import read_constant
-from butlers.skills.reflexes.conversions import CONVERSIONS
-from butlers.skills.reflexes.converted import GroupRule
-from butlers.skills.reflexes.examples import check_examples
-from butlers.skills.reflexes.group_rules import read_groups
-from butlers.skills.reflexes.patterns import CompiledTrigger, compile_trigger
-from butlers.skills.reflexes.reflex import Reflex
+from butlers.skills.reflexes.examples import CHECK_MOMENT, check_examples
+from butlers.skills.reflexes.patterns import (
+    CompiledTrigger,
+    Placeholder,
+    Template,
+    TemplateError,
+    compile_trigger,
+    parse_template,
+)
+from butlers.skills.reflexes.quantities import CURRENCIES
+from butlers.skills.reflexes.reflex import CONVERSIONS, Reflex, convert
 from butlers.skills.reflexes.report import Report, Spot, nearest
-from butlers.skills.reflexes.templates import Path, Template, TemplateError, parse_template
+from butlers.skills.reflexes.values import GroupRule
 
 VERSION = 1
 MAX_REFLEXES = 100
@@ -174,7 +180,11 @@ class _Entry:
         return template
 
     def _check_placeholder(
-        self, path: Path, groups: dict[str, GroupRule] | None, also: tuple[str, ...], spot: Spot
+        self,
+        path: Placeholder,
+        groups: dict[str, GroupRule] | None,
+        also: tuple[str, ...],
+        spot: Spot,
     ) -> None:
         """With a broken pattern no group is known, and blaming placeholders would help nobody."""
         if groups is None or (path[0] in also and path[0] not in groups):
@@ -188,3 +198,127 @@ class _Entry:
         if len(path) > 2 or (len(path) == 2 and path[1] not in parts):
             hint = nearest(path[-1], parts) or f"write {{{path[0]}}}"
             spot.error("reflex-template", f"{written}: no such part", hint=hint)
+
+
+_GROUP_KEYS = ("type", "default", "required", "default_currency", "prefer")
+_RESERVED = "result"
+
+
+def read_groups(
+    table: Any, trigger: CompiledTrigger | None, spot: Spot
+) -> dict[str, GroupRule] | None:
+    """A rule for every named group of the pattern; None when the pattern itself is not known."""
+    if not isinstance(table, dict):
+        spot.error("reflex-group", "'groups' must be a table")
+        return None
+    rules = {name: _read_rule(value, spot.under(name)) for name, value in table.items()}
+    if trigger is None:
+        return None
+    for name in rules:
+        if name not in trigger.groups:
+            message = f"the pattern has no group named {name!r}"
+            spot.under(name).error("reflex-group", message, hint=nearest(name, trigger.groups))
+    if _RESERVED in trigger.groups:
+        spot.error("reflex-group", "a group can not be named 'result', the tool's result is")
+    return {name: rules.get(name, GroupRule()) for name in trigger.groups}
+
+
+def _read_rule(value: Any, spot: Spot) -> GroupRule:
+    table = {"type": value} if isinstance(value, str) else value
+    if not isinstance(table, dict):
+        spot.error(
+            "reflex-group", "a group is a type or a table", hint='write "number", for example'
+        )
+        return GroupRule()
+    spot.unknown_keys(table, _GROUP_KEYS)
+    kind = table.get("type", "text")
+    if not isinstance(kind, str) or kind not in CONVERSIONS:
+        hint = nearest(str(kind)[:100], CONVERSIONS)
+        spot.under("type").error("reflex-group", "there is no such type", hint=hint)
+        return GroupRule()
+    rule = GroupRule(
+        type=kind,
+        default=_default(table, spot),
+        required=_one_of(table, "required", (False, True), spot),
+        default_currency=_currency(table, kind, spot),
+        prefer=_one_of(table, "prefer", ("future", "past"), spot),
+    )
+    _check_default(rule, spot)
+    return rule
+
+
+def _one_of(table: dict[str, Any], key: str, allowed: tuple[Any, Any], spot: Spot) -> Any:
+    value = table.get(key, allowed[0])
+    if type(value) is type(allowed[0]) and value in allowed:
+        return value
+    message = f"{key!r} must be {allowed[0]!r} or {allowed[1]!r}"
+    spot.under(key).error("reflex-group", message)
+    return allowed[0]
+
+
+def _default(table: dict[str, Any], spot: Spot) -> str | None:
+    value = table.get("default")
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 10**15:
+        return str(value)
+    spot.under("default").error("reflex-group", "'default' must be a text or a number")
+    return None
+
+
+def _currency(table: dict[str, Any], kind: str, spot: Spot) -> str | None:
+    value = table.get("default_currency")
+    if value is None:
+        return None
+    if kind != "money":
+        spot.under("default_currency").error("reflex-group", "'default_currency' is for money")
+    elif not isinstance(value, str) or value not in CURRENCIES:
+        message = "'default_currency' must be an ISO 4217 code"
+        spot.under("default_currency").error(
+            "reflex-group", message, hint='write "EUR", for example'
+        )
+    return value if isinstance(value, str) else None
+
+
+def _check_default(rule: GroupRule, spot: Spot) -> None:
+    if rule.default is not None and convert(rule.default, rule, CHECK_MOMENT) is None:
+        spot.under("default").error("reflex-group", f"the default is not a {rule.type}")
+
+
+_MAX_DEPTH = 8
+_MAX_BITS = 64
+
+
+def read_constant(value: Any, spot: Spot) -> Any:
+    """The value as JSON can carry it; None, and a problem reported, if it can not."""
+    if len(spot.path) > len(("reflex", 0, "arguments")) + _MAX_DEPTH:
+        spot.error("reflex-value", "nested too deeply")
+        return None
+    match value:
+        case str():
+            return _read_text(value, spot)
+        case dict():
+            return {key: read_constant(item, spot.under(key)) for key, item in value.items()}
+        case list():
+            return [read_constant(item, spot.under(index)) for index, item in enumerate(value)]
+        case datetime() | date() | time():
+            return value.isoformat()
+    if not _fits_json(value):
+        spot.error("reflex-value", "this number does not fit JSON")
+        return None
+    return value
+
+
+def _read_text(text: str, spot: Spot) -> Any:
+    try:
+        template = parse_template(text)
+    except TemplateError as error:
+        spot.error("reflex-template", str(error))
+        return None
+    return template if template.placeholders else "".join(map(str, template.parts))
+
+
+def _fits_json(value: float) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() < _MAX_BITS
+    return math.isfinite(value)

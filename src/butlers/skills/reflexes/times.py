@@ -1,14 +1,220 @@
-"""Times of day, and instants."""
+"""Convert dates, times of day, instants and durations."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 
-from butlers.skills.reflexes.converted import Converted, GroupRule, Moment
-from butlers.skills.reflexes.dates import BARE_WEEKDAY, read_date, say_date
-from butlers.skills.reflexes.durations import read_seconds
-from butlers.skills.reflexes.patterns import compile_trigger
+from butlers.skills.reflexes.patterns import CompiledTrigger, compile_trigger
+from butlers.skills.reflexes.values import Converted, GroupRule, Moment, Prefer
+
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+_DAY_WORDS = {
+    "today": 0,
+    "yesterday": -1,
+    "tomorrow": 1,
+    "day before yesterday": -2,
+    "day after tomorrow": 2,
+}
+
+Found = dict[str, str | None]
+
+_WEEKDAY = (
+    r"(?P<weekday>mon(?:day)?|tue(?:s|sday)?|wed(?:nesday)?|thu(?:rs?|rsday)?|fri(?:day)?"
+    r"|sat(?:urday)?|sun(?:day)?)"
+)
+_MONTH = (
+    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+_YEAR = r"(?:,?\s+(?P<year>\d{4}))?"
+
+BARE_WEEKDAY = compile_trigger(rf"(?i)(?:(?:on|this)\s+)?{_WEEKDAY}")
+
+
+def read_date(text: str, today: date, prefer: Prefer) -> date | None:
+    words = " ".join(text.split()).casefold().removeprefix("on ").removeprefix("the ")
+    if words in _DAY_WORDS:
+        return today + timedelta(days=_DAY_WORDS[words])
+    for shape, build in _SHAPES:
+        found = shape.match(words)
+        if found is not None:
+            return build(found, today, prefer)
+    return None
+
+
+def say_date(day: date, today: date) -> str:
+    for word in ("today", "yesterday", "tomorrow"):
+        if (day - today).days == _DAY_WORDS[word]:
+            return word
+    year = "" if day.year == today.year else f" {day.year}"
+    weekday, month = _WEEKDAYS[day.weekday()][:3].title(), _MONTHS[day.month - 1].title()
+    return f"{weekday} {day.day} {month}{year}"
+
+
+def date_(text: str, rule: GroupRule, moment: Moment) -> Converted | None:
+    today = moment.local.date()
+    day = read_date(text, today, rule.prefer)
+    if day is None:
+        return None
+    said = say_date(day, today)
+    return Converted(day.isoformat(), said, {"text": said})
+
+
+def _numeric(found: Found, today: date, prefer: Prefer) -> date | None:
+    return _day_of(
+        int(found["day"] or 0), int(found["month"] or 0), found.get("year"), today, prefer
+    )
+
+
+def _named(found: Found, today: date, prefer: Prefer) -> date | None:
+    start = (found["month"] or "")[:3]
+    month = next(number for number, name in enumerate(_MONTHS, 1) if name.startswith(start))
+    return _day_of(int(found["day"] or 0), month, found["year"], today, prefer)
+
+
+def _day_of(day: int, month: int, year: str | None, today: date, prefer: Prefer) -> date | None:
+    """Without a year, the nearest such day on the preferred side; 29 February may be years away."""
+    if year is not None:
+        return date(int(year), month, day)
+    step = 1 if prefer == "future" else -1
+    for candidate in range(today.year, today.year + 9 * step, step):
+        found = _existing(candidate, month, day)
+        if found is not None and (found - today).days * step >= 0:
+            return found
+    return None
+
+
+def _existing(year: int, month: int, day: int) -> date | None:
+    try:
+        return date(year, month, day)
+    except ValueError:
+        return None
+
+
+def _weekday(found: Found, today: date, prefer: Prefer) -> date:
+    which, start = found["which"], (found["weekday"] or "")[:3]
+    target = next(number for number, name in enumerate(_WEEKDAYS) if name.startswith(start))
+    forward = which == "next" or (which != "last" and prefer == "future")
+    if forward:
+        ahead = (target - today.weekday()) % 7
+        return today + timedelta(days=ahead or (7 if which == "next" else 0))
+    behind = (today.weekday() - target) % 7
+    return today - timedelta(days=behind or (7 if which == "last" else 0))
+
+
+def _relative_date(found: Found, today: date, prefer: Prefer) -> date:
+    count = 1 if found["count"] in ("a", "one") else int(found["count"] or 0)
+    days = count * (7 if (found["unit"] or "").startswith("week") else 1)
+    return today + timedelta(days=-days if found.get("ago") else days)
+
+
+_COUNTED = r"(?P<count>a|one|\d{1,4})\s+(?P<unit>days?|weeks?)"
+_SHAPES: tuple[tuple[CompiledTrigger, Callable[[Found, date, Prefer], date | None]], ...] = (
+    (compile_trigger(r"(?P<year>\d{4})-(?P<month>\d{2})-(?P<day>\d{2})"), _numeric),
+    (compile_trigger(r"(?P<day>\d{1,2})\.\s?(?P<month>\d{1,2})\.\s?(?P<year>\d{4})"), _numeric),
+    (compile_trigger(r"(?P<day>\d{1,2})\.\s?(?P<month>\d{1,2})\."), _numeric),
+    (compile_trigger(rf"{_DAY}\.?\s+(?:of\s+)?{_MONTH}{_YEAR}"), _named),
+    (compile_trigger(rf"{_MONTH}\s+(?:the\s+)?{_DAY}{_YEAR}"), _named),
+    (compile_trigger(rf"(?:(?P<which>this|next|last)\s+)?{_WEEKDAY}"), _weekday),
+    (compile_trigger(rf"in\s+{_COUNTED}"), _relative_date),
+    (compile_trigger(rf"{_COUNTED}\s+(?P<ago>ago)"), _relative_date),
+)
+
+
+MAX_SECONDS = 100 * 366 * 86_400
+
+_UNITS = (
+    (604_800, "week", "w wk wks week weeks"),
+    (86_400, "day", "d day days"),
+    (3_600, "hour", "h hr hrs hour hours"),
+    (60, "minute", "m min mins minute minutes"),
+    (1, "second", "s sec secs second seconds"),
+)
+_SECONDS = {word: size for size, _, words in _UNITS for word in words.split()}
+_COUNTS = {
+    "0.25": ("a quarter of an", "quarter of an"),
+    "0.5": ("half", "half a", "half an"),
+    "1": ("a", "an", "one"),
+    "2": ("a couple of", "two"),
+    "3": ("three",),
+    "4": ("four",),
+    "5": ("five",),
+    "6": ("six",),
+    "7": ("seven",),
+    "8": ("eight",),
+    "9": ("nine",),
+    "10": ("ten",),
+    "15": ("fifteen",),
+    "20": ("twenty",),
+    "30": ("thirty",),
+    "40": ("forty",),
+    "45": ("forty-five",),
+    "90": ("ninety",),
+}
+_COUNT_OF = {word: count for count, words in _COUNTS.items() for word in words}
+_COUNT_WORDS = "|".join(sorted(map(re.escape, _COUNT_OF), key=len, reverse=True))
+_DURATION_PART = re.compile(
+    rf"(?P<count>[0-9]{{1,9}}(?:[.,][0-9]{{1,6}})?|(?:{_COUNT_WORDS})(?![a-z]))\s*(?P<unit>[a-z]+)\.?"
+)
+_JOIN = re.compile(r"\s*(?:,|and)?\s*(?P<half>a half$)?")
+_BARE_MINUTES = re.compile(r"[0-5][0-9]")
+
+
+def read_seconds(text: str) -> int | None:
+    """The seconds of "1h30", "2 hours and 5 min", "half an hour": each unit once, falling."""
+    rest, total, last = " ".join(text.split()).casefold(), Decimal(0), MAX_SECONDS
+    while rest:
+        part = _DURATION_PART.match(rest)
+        if part is None:
+            return _whole(total + 60 * int(rest)) if _minutes_after_hour(rest, last) else None
+        size = _SECONDS.get(part["unit"])
+        if size is None or size >= last:
+            return None
+        total, last = total + _count(part["count"]) * size, size
+        join = _JOIN.match(rest, part.end())
+        rest = rest[join.end() :] if join else ""
+        if join and join["half"]:
+            total += Decimal(size) / 2
+        elif join and not rest and join[0].strip():
+            return None
+    return _whole(total) if last < MAX_SECONDS else None
+
+
+def say_seconds(seconds: int) -> str:
+    said: list[str] = []
+    for size, name, _ in _UNITS[1:]:
+        count, seconds = divmod(seconds, size)
+        if count:
+            said.append(f"{count} {name}{'' if count == 1 else 's'}")
+    return " ".join(said) or "0 seconds"
+
+
+def duration(text: str) -> Converted | None:
+    seconds = read_seconds(text)
+    if seconds is None:
+        return None
+    return Converted(seconds, say_seconds(seconds), {"text": say_seconds(seconds)})
+
+
+def _count(text: str) -> Decimal:
+    return Decimal(_COUNT_OF.get(text, text.replace(",", ".")))
+
+
+def _minutes_after_hour(rest: str, last: int) -> bool:
+    return last == 3_600 and _BARE_MINUTES.fullmatch(rest) is not None
+
+
+def _whole(total: Decimal) -> int | None:
+    return int(total) if total == int(total) and total <= MAX_SECONDS else None
+
 
 _NAMED = {"noon": time(12), "midday": time(12), "midnight": time(0)}
 _CLOCK = compile_trigger(
@@ -62,13 +268,13 @@ def read_instant(words: str, rule: GroupRule, moment: Moment) -> datetime | None
     if _ISO.matches(words):
         return datetime.fromisoformat(words.upper()).astimezone(moment.zone)
     return (
-        _relative(words, moment)
+        _relative_instant(words, moment)
         or _date_and_time(_ISO_SEPARATOR.sub(r"\1 ", words), rule, moment)
         or _time_alone(words, rule, moment)
     )
 
 
-def _relative(words: str, moment: Moment) -> datetime | None:
+def _relative_instant(words: str, moment: Moment) -> datetime | None:
     """Hours and minutes are counted as they pass; days and weeks keep the time on the wall."""
     found = _FROM_NOW.match(words)
     if found is None:

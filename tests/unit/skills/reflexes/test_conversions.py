@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from butlers.skills.reflexes.conversions import CONVERSIONS, convert
-from butlers.skills.reflexes.converted import GroupRule, Moment
+from butlers.skills.reflexes.reflex import CONVERSIONS, convert
+from butlers.skills.reflexes.values import GroupRule, Moment
 
 BERLIN = ZoneInfo("Europe/Berlin")
 # A Wednesday, noon in Berlin.

@@ -2,8 +2,8 @@
 
 import pytest
 
-from butlers.skills.reflexes.speech import say
-from butlers.skills.reflexes.templates import TemplateError, parse_template
+from butlers.skills.reflexes.patterns import TemplateError, parse_template
+from butlers.skills.reflexes.values import say
 
 
 @pytest.mark.parametrize(
