@@ -1,4 +1,4 @@
-"""A whole message turned into one tool call and a reply, without a model, in linear time.
+"""Reflexes: turn a whole message into one tool call and a reply, without a model, in linear time.
 
 A butler's skill may carry a ``reflex.toml`` next to its ``SKILL.md``::
 
@@ -12,7 +12,7 @@ A butler's skill may carry a ``reflex.toml`` next to its ``SKILL.md``::
     reply_empty = "Nothing recorded yet."           # when the tool's result is empty
     examples = ["weight 80.4 kg", "Weight: 80,4"]   # checked when the file is loaded
 
-    [reflex.groups]                                 # what a named group means; text if not said
+    [reflex.groups]                                 # type of each named group; default text
     value = "number"
     unit = { type = "unit", default = "kg" }
 
@@ -23,14 +23,14 @@ A butler's skill may carry a ``reflex.toml`` next to its ``SKILL.md``::
 
 **Matching.** The pattern (RE2 syntax) must match the whole message, stripped and in Unicode form
 NFC; a message over 1,000 characters matches nothing. Skills are tried in name order, reflexes in
-file order, the first match wins. A group whose text can not be converted means "no match".
+file order, the first match wins. A group that cannot be converted means "no match".
 
 **Groups.** A type, or a table with ``type``, ``default`` (text as a person would write it),
 ``required = true``, ``default_currency`` (money) and ``prefer = "future" | "past"`` (dates and
-times: which Monday is meant; "future" if not said).
+times: which Monday is meant; default "future").
 
 =========  =====================================  ====================================
-type       a person writes                        the tool gets; its parts
+type       input                                  value for the tool; its parts
 =========  =====================================  ====================================
 text       anything                               the text
 number     80.4  80,4  1,234.5  1.234,5  1 234,5  a JSON number; decimal text where a
@@ -47,9 +47,9 @@ duration   10 minutes  1h30  half an hour         seconds, an integer; text
 =========  =====================================  ====================================
 
 **Templates.** ``{group}``, ``{group.part}``, in a reply also ``{argument}`` and
-``{result.path.to.value}``; ``{{`` and ``}}`` are braces. A reply says numbers and dates as a person
-would and ``?`` for a result that is not there. An argument that is exactly ``"{group}"`` keeps the
-value's type, and is left out when the group took no part.
+``{result.path.to.value}``; ``{{`` and ``}}`` are braces. A reply shows numbers and dates in a
+readable form and ``?`` for a missing result. An argument that is exactly ``"{group}"`` keeps the
+value's type, and is omitted when the group did not match.
 """
 
 from butlers.skills.reflexes.book import ReflexBook, load_reflexes

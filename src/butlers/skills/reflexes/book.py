@@ -27,11 +27,11 @@ class ReflexBook:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """What the butler advertises to the Switchboard."""
+        """Patterns that the butler advertises to the Switchboard."""
         return tuple(reflex.pattern for reflex in self.reflexes)
 
     def match(self, text: str, now: datetime, zone: ZoneInfo) -> ReflexMatch | None:
-        """The first reflex that takes the whole message; ``now`` must be aware."""
+        """Return the first reflex that matches the whole message; ``now`` must have a time zone."""
         moment = Moment(now, zone)
         for reflex in self.reflexes:
             found = reflex.match(text, moment)
@@ -44,7 +44,7 @@ FILE_NAME = "reflex.toml"
 
 
 def load_reflexes(skills_dir: Path) -> ReflexBook:
-    """All reflexes of ``<skills_dir>/<skill>/reflex.toml``. A file with an error gives none."""
+    """Load all ``<skills_dir>/<skill>/reflex.toml`` files. A file with an error adds no reflexes."""
     reflexes: list[Reflex] = []
     diagnostics: list[Diagnostic] = []
     listing = Report(skills_dir)
@@ -64,7 +64,7 @@ def _skill_folders(skills_dir: Path, report: Report) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        report.error("reflex-unreadable", error.strerror or "can not be read")
+        report.error("reflex-unreadable", error.strerror or "cannot be read")
         return []
     return [entry for entry in entries if not entry.name.startswith(".")]
 
@@ -81,23 +81,23 @@ def _load_skill(folder: Path) -> tuple[list[Reflex], Report]:
 
 
 def _has_file(file: Path, report: Report) -> bool:
-    """Whether the skill has a reflex file; a link to nowhere counts, so that it is reported."""
+    """Return True if the skill has a reflex file. A broken link counts, so that it is reported."""
     try:
         return file.is_symlink() or file.exists()
     except OSError as error:
-        report.error("reflex-unreadable", error.strerror or "can not be read")
+        report.error("reflex-unreadable", error.strerror or "cannot be read")
         return False
 
 
 MAX_BYTES = 256 * 1024
-# tomllib takes quadratic time for a key of thousands of parts; nobody writes one of two hundred.
+# tomllib takes quadratic time for a key of thousands of parts.
 MAX_DOTS = 200
 
 _AT = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
 
 
 def read_document(file: Path, report: Report) -> dict[str, Any] | None:
-    """The document, its places set in the report; None, and a problem reported, if unusable."""
+    """Parse the file and set the report's places. Report a problem and return None on failure."""
     content = _read_bytes(file, report)
     source = None if content is None else _decode(content, report)
     document = None if source is None else _parse(source, report)
@@ -108,13 +108,13 @@ def read_document(file: Path, report: Report) -> dict[str, Any] | None:
 
 def _read_bytes(file: Path, report: Report) -> bytes | None:
     try:
-        if not file.is_file():  # reading a pipe would wait for ever
+        if not file.is_file():  # reading a pipe would block
             report.error("reflex-unreadable", "not a file")
             return None
         with file.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        report.error("reflex-unreadable", error.strerror or "can not be read")
+        report.error("reflex-unreadable", error.strerror or "cannot be read")
         return None
     if len(content) > MAX_BYTES:
         report.error("reflex-too-large", f"a reflex file has at most {MAX_BYTES // 1024} KB")

@@ -1,4 +1,4 @@
-"""A reflex's examples, held against the reflexes themselves."""
+"""Check the examples of reflexes against the patterns."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CHECK_MOMENT = Moment(datetime(2026, 1, 15, 12, tzinfo=UTC), ZoneInfo("UTC"))
 
 
 def check_examples(reflex: Reflex, spot: Spot) -> None:
-    """Each example must be taken by its own reflex."""
+    """Report each example that its own reflex does not match."""
     for example in reflex.examples:
         if reflex.match(example, CHECK_MOMENT) is None:
             spot.error("reflex-example", f"{example[:80]!r} {_why(reflex, example)}")
 
 
 def ambiguities(reflexes: Sequence[Reflex]) -> Iterator[Diagnostic]:
-    """A warning for each pair that takes the same example, at the one that comes second."""
+    """Yield a warning for each pair that matches the same example, at the second of the pair."""
     for first, second in combinations(reflexes, 2):
         example = _shared_example(first, second)
         if example is not None:
@@ -40,7 +40,7 @@ def _shared_example(first: Reflex, second: Reflex) -> str | None:
 
 
 def _ambiguous(first: Reflex, second: Reflex, example: str) -> Diagnostic:
-    message = f"{example[:80]!r} is also taken by {first.skill}/{first.name}, which comes first"
+    message = f"{example[:80]!r} also matches {first.skill}/{first.name}, which comes first"
     return Diagnostic(
         "reflex-ambiguous",
         Severity.WARNING,
@@ -59,4 +59,4 @@ def _why(reflex: Reflex, example: str) -> str:
         written = captured[name]
         if written and convert(written, rule, CHECK_MOMENT) is None:
             return f"matches, but its {name} {written[:40]!r} is not a {rule.type}"
-    return "matches, but a required group takes no part"
+    return "matches, but a required group is missing"

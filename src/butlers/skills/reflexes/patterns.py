@@ -31,7 +31,10 @@ class CompiledTrigger:
         return tuple(name for name, _ in self.group_numbers)
 
     def match(self, text: str) -> dict[str, str | None] | None:
-        """The named groups of a whole-message match (None for one that took no part), or None."""
+        """Return the named groups of a whole-message match, or None.
+
+        The value of a group that did not match is None.
+        """
         message = whole_message(text)
         found = None if message is None else self._regexp.fullmatch(message)
         if found is None:
@@ -43,7 +46,7 @@ class CompiledTrigger:
 
 
 def compile_trigger(pattern: str) -> CompiledTrigger:
-    """The pattern, ready to match; InvalidArguments with the engine's words if it is not one."""
+    """Compile the pattern; raise InvalidArguments with the engine's message on failure."""
     if len(pattern) > MAX_PATTERN:
         raise InvalidArguments(f"a pattern has at most {MAX_PATTERN:,} characters")
     try:
@@ -51,13 +54,13 @@ def compile_trigger(pattern: str) -> CompiledTrigger:
     except (re2.error, UnicodeEncodeError) as error:
         hint = "RE2 syntax: no look-around, no back-references"
         raise InvalidArguments(f"bad pattern: {_reason(error)}", hint=hint) from None
-    _refuse_repeated_names(pattern)
+    _reject_repeated_names(pattern)
     numbers = sorted(regexp.groupindex.items(), key=lambda item: item[1])
     return CompiledTrigger(pattern, tuple(numbers), regexp)
 
 
 def whole_message(text: str) -> str | None:
-    """What a pattern sees of a message; None for one that no pattern may match."""
+    """Return the stripped, normalized message, or None if no pattern may match it."""
     message = text.strip()
     if len(message) > MAX_MESSAGE or "\0" in message or not _encodable(message):
         return None
@@ -78,8 +81,8 @@ def _reason(error: Exception) -> str:
     return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
 
 
-def _refuse_repeated_names(pattern: str) -> None:
-    # RE2 accepts a name twice and then knows only the first, which would lose what the second took.
+def _reject_repeated_names(pattern: str) -> None:
+    # RE2 accepts a repeated name and then returns only the first group's text.
     names = _GROUP_NAME.findall(pattern)
     for name in names:
         if names.count(name) > 1:
@@ -101,7 +104,7 @@ _PLACEHOLDER = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 
 
 class TemplateError(ValueError):
-    """The template can not be read."""
+    """The template has a syntax error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +117,15 @@ class Template:
 
     @property
     def whole(self) -> Placeholder | None:
-        """The placeholder, when the template is exactly one."""
+        """The placeholder, if the template is exactly one placeholder."""
         return self.placeholders[0] if len(self.parts) == 1 and self.placeholders else None
 
-    def render(self, say: Callable[[Placeholder], str]) -> str:
+    def render(self, resolve: Callable[[Placeholder], str]) -> str:
         text = ""
         for part in self.parts:
-            said = part if isinstance(part, str) else say(part)
+            value = part if isinstance(part, str) else resolve(part)
             # "80 {unit}." without a unit is "80.", not "80 ."
-            text = text + said if said else text.removesuffix(" ")
+            text = text + value if value else text.removesuffix(" ")
         return text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from butlers.skills.reflexes.patterns import CompiledTrigger, compile_trigger
-from butlers.skills.reflexes.values import Converted, GroupRule, say_number
+from butlers.skills.reflexes.values import Converted, GroupRule, format_number
 
 MAX_DIGITS = 30
 
@@ -35,7 +35,7 @@ _COARSE: tuple[Shape, ...] = (_DOT_THOUSANDS, *_NUMBER)
 
 
 def read_decimal(text: str, *, coarse: bool = False) -> Decimal | None:
-    """The number, exactly and with the decimals as written."""
+    """Return the exact number with its decimals as written, or None."""
     tidy = text.strip().translate(_TIDY)
     for shape, thousands, mark in _COARSE if coarse else _NUMBER:
         if shape.matches(tidy):
@@ -53,7 +53,7 @@ def number(text: str) -> Converted | None:
     plain = f"{exact:f}".rstrip("0")
     near = float(plain)
     value = near if Decimal(repr(near)) == exact else plain
-    return Converted(value, say_number(Decimal(plain)))
+    return Converted(value, format_number(Decimal(plain)))
 
 
 def integer(text: str) -> Converted | None:
@@ -106,7 +106,7 @@ _NAMES = {
     "NZD": "nz$",
 }
 _CODES = {name: code for code, names in _NAMES.items() for name in names.split()}
-# Words that several currencies share mean the house's own one where it is among them.
+# A word that several currencies share means the default currency if it is among them.
 _SHARED = {
     "$": _codes("USD AUD CAD NZD SGD HKD MXN ARS CLP COP TWD"),
     "dollar": _codes("USD AUD CAD NZD SGD HKD TWD"),

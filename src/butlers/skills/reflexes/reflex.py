@@ -9,8 +9,13 @@ from typing import Any
 
 from butlers.skills.reflexes.patterns import CompiledTrigger, Placeholder, Template
 from butlers.skills.reflexes.quantities import integer, money, number, unit
-from butlers.skills.reflexes.times import date_, datetime_, duration, time_
-from butlers.skills.reflexes.values import UNKNOWN, Converted, GroupRule, Moment, say
+from butlers.skills.reflexes.times import (
+    convert_date,
+    convert_datetime,
+    convert_duration,
+    convert_time,
+)
+from butlers.skills.reflexes.values import UNKNOWN, Converted, GroupRule, Moment, format_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,25 +24,21 @@ class Conversion:
     parts: tuple[str, ...] = ()
 
 
-def text(written: str) -> Converted:
-    return Converted(written.strip(), written.strip())
-
-
 CONVERSIONS: dict[str, Conversion] = {
-    "text": Conversion(lambda written, rule, moment: text(written)),
+    "text": Conversion(lambda written, rule, moment: Converted(written.strip(), written.strip())),
     "number": Conversion(lambda written, rule, moment: number(written)),
     "integer": Conversion(lambda written, rule, moment: integer(written)),
     "unit": Conversion(lambda written, rule, moment: unit(written)),
     "money": Conversion(lambda written, rule, moment: money(written, rule), ("amount", "currency")),
-    "date": Conversion(date_, ("text",)),
-    "time": Conversion(time_, ("local", "datetime")),
-    "datetime": Conversion(datetime_, ("date", "local", "text")),
-    "duration": Conversion(lambda written, rule, moment: duration(written), ("text",)),
+    "date": Conversion(convert_date, ("text",)),
+    "time": Conversion(convert_time, ("local", "datetime")),
+    "datetime": Conversion(convert_datetime, ("date", "local", "text")),
+    "duration": Conversion(lambda written, rule, moment: convert_duration(written), ("text",)),
 }
 
 
 def convert(written: str, rule: GroupRule, moment: Moment) -> Converted | None:
-    """The converted text, or None: 31 February and the year 10,000 are simply not dates."""
+    """Return the converted text, or None if it has no such value, such as 31 February."""
     try:
         return CONVERSIONS[rule.type].read(written, rule, moment)
     except (ValueError, ArithmeticError):
@@ -45,14 +46,14 @@ def convert(written: str, rule: GroupRule, moment: Moment) -> Converted | None:
 
 
 class _Omit:
-    """The argument is left out."""
+    """Marker: omit the argument."""
 
 
 OMIT = _Omit()
 
 
 def fill(argument: Any, groups: Mapping[str, Converted]) -> Any:
-    """The argument with its placeholders replaced; OMIT for a whole "{group}" that took no part."""
+    """Replace the placeholders of an argument; return OMIT for a "{group}" that did not match."""
     match argument:
         case Template():
             return _fill_template(argument, groups)
@@ -79,16 +80,16 @@ def _group_value(path: Placeholder, groups: Mapping[str, Converted]) -> Any:
 
 
 def _argument_text(value: Any) -> str:
-    return "" if value is OMIT else say(value)
+    return "" if value is OMIT else format_value(value)
 
 
 _MAX_RESULT_DEPTH = 8
 
 
 def result_at(result: Any, path: tuple[str, ...]) -> Any:
-    """The value at the path, or None. A name applied to a list is applied to each of its items.
+    """Return the value at the path, or None. A name applied to a list is applied to each item.
 
-    A tool that returns no object has its value wrapped as {"result": value}; both ways are found.
+    MCP wraps a result that is not an object as {"result": value}; both forms are accepted.
     """
     found = _walk(result, path)
     if isinstance(result, dict) and result.keys() == {"result"} and (found is None or not path):
@@ -97,7 +98,7 @@ def result_at(result: Any, path: tuple[str, ...]) -> Any:
 
 
 def is_empty(result: Any, depth: int = 0) -> bool:
-    """Nothing there: null, no text, no items, or an object of nothing but such values."""
+    """Return True for null, empty text, an empty list, or an object of only such values."""
     if isinstance(result, dict) and depth < _MAX_RESULT_DEPTH:
         return all(is_empty(value, depth + 1) for value in result.values())
     return result is None or (isinstance(result, (str, list, tuple)) and not result)
@@ -148,7 +149,7 @@ class Reflex:
         groups: dict[str, Converted] = {}
         for name, rule in self.groups.items():
             written = captured.get(name)
-            # A group that matched nothing, as in (?P<unit>kg|), took no part either.
+            # A group that matched empty text, as in (?P<unit>kg|), counts as not matched.
             written = written if written and written.strip() else rule.default
             if written is None:
                 if rule.required:
@@ -180,17 +181,19 @@ class ReflexMatch:
         return self.reflex.tool
 
     def reply(self, result: Any = None) -> str:
-        """What to say once the tool has answered."""
+        """Return the reply for the tool's result."""
         empty = self.reflex.reply_empty
         template = empty if empty is not None and is_empty(result) else self.reflex.reply
-        return template.render(lambda path: self._say(path, result))
+        return template.render(lambda path: self._display(path, result))
 
-    def _say(self, path: Placeholder, result: Any) -> str:
+    def _display(self, path: Placeholder, result: Any) -> str:
         if path[0] in self.groups:
             group = self.groups[path[0]]
-            return say(group.parts.get(path[1], UNKNOWN)) if len(path) > 1 else group.said
+            return (
+                format_value(group.parts.get(path[1], UNKNOWN)) if len(path) > 1 else group.display
+            )
         if path[0] == "result":
-            return say(result_at(result, path[1:]))
+            return format_value(result_at(result, path[1:]))
         if path[0] in self.arguments:
-            return say(result_at(self.arguments, path))
+            return format_value(result_at(self.arguments, path))
         return ""

@@ -53,9 +53,7 @@ def _check_version(document: dict[str, Any], root: Spot) -> bool:
     version = document.get("version")
     if type(version) is int and version == VERSION:
         return True
-    message = (
-        "'version' is missing" if version is None else "this version of the format is not known"
-    )
+    message = "'version' is missing" if version is None else "unknown format version"
     root.under("version").error("reflex-version", message, hint=f"write version = {VERSION}")
     return False
 
@@ -83,7 +81,7 @@ def _read_entry(table: Any, index: int, skill: str, report: Report) -> Reflex | 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One [[reflex]] while it is read."""
+    """One [[reflex]] table being read."""
 
     table: dict[str, Any]
     spot: Spot
@@ -114,7 +112,7 @@ class _Entry:
         if value is None:
             self.spot.error("reflex-missing-key", f"{key!r} is missing")
         else:
-            self.spot.under(key).error("reflex-value", f"{key!r} must be a text that is not empty")
+            self.spot.under(key).error("reflex-value", f"{key!r} must be non-empty text")
         return None
 
     def _word(self, key: str, shape: re.Pattern[str], allowed: str) -> str | None:
@@ -186,13 +184,13 @@ class _Entry:
         also: tuple[str, ...],
         spot: Spot,
     ) -> None:
-        """With a broken pattern no group is known, and blaming placeholders would help nobody."""
+        """Report an unknown placeholder or part; skip the check if the pattern is invalid."""
         if groups is None or (path[0] in also and path[0] not in groups):
             return
         written = "{" + ".".join(path) + "}"
         if path[0] not in groups:
             hint = nearest(path[0], (*groups, *also))
-            spot.error("reflex-template", f"{written} is not known here", hint=hint)
+            spot.error("reflex-template", f"{written} is unknown here", hint=hint)
             return
         parts = CONVERSIONS[groups[path[0]].type].parts
         if len(path) > 2 or (len(path) == 2 and path[1] not in parts):
@@ -207,7 +205,7 @@ _RESERVED = "result"
 def read_groups(
     table: Any, trigger: CompiledTrigger | None, spot: Spot
 ) -> dict[str, GroupRule] | None:
-    """A rule for every named group of the pattern; None when the pattern itself is not known."""
+    """Return a rule for every named group of the pattern, or None if the pattern is invalid."""
     if not isinstance(table, dict):
         spot.error("reflex-group", "'groups' must be a table")
         return None
@@ -219,7 +217,9 @@ def read_groups(
             message = f"the pattern has no group named {name!r}"
             spot.under(name).error("reflex-group", message, hint=nearest(name, trigger.groups))
     if _RESERVED in trigger.groups:
-        spot.error("reflex-group", "a group can not be named 'result', the tool's result is")
+        spot.error(
+            "reflex-group", "a group cannot be named 'result'; that name is the tool's result"
+        )
     return {name: rules.get(name, GroupRule()) for name in trigger.groups}
 
 
@@ -234,7 +234,7 @@ def _read_rule(value: Any, spot: Spot) -> GroupRule:
     kind = table.get("type", "text")
     if not isinstance(kind, str) or kind not in CONVERSIONS:
         hint = nearest(str(kind)[:100], CONVERSIONS)
-        spot.under("type").error("reflex-group", "there is no such type", hint=hint)
+        spot.under("type").error("reflex-group", "unknown type", hint=hint)
         return GroupRule()
     rule = GroupRule(
         type=kind,
@@ -262,7 +262,7 @@ def _default(table: dict[str, Any], spot: Spot) -> str | None:
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 10**15:
         return str(value)
-    spot.under("default").error("reflex-group", "'default' must be a text or a number")
+    spot.under("default").error("reflex-group", "'default' must be text or a number")
     return None
 
 
@@ -290,7 +290,7 @@ _MAX_BITS = 64
 
 
 def read_constant(value: Any, spot: Spot) -> Any:
-    """The value as JSON can carry it; None, and a problem reported, if it can not."""
+    """Return the value in JSON form. Report a problem and return None if it has none."""
     if len(spot.path) > len(("reflex", 0, "arguments")) + _MAX_DEPTH:
         spot.error("reflex-value", "nested too deeply")
         return None

@@ -50,7 +50,7 @@ def read_date(text: str, today: date, prefer: Prefer) -> date | None:
     return None
 
 
-def say_date(day: date, today: date) -> str:
+def format_date(day: date, today: date) -> str:
     for word in ("today", "yesterday", "tomorrow"):
         if (day - today).days == _DAY_WORDS[word]:
             return word
@@ -59,13 +59,13 @@ def say_date(day: date, today: date) -> str:
     return f"{weekday} {day.day} {month}{year}"
 
 
-def date_(text: str, rule: GroupRule, moment: Moment) -> Converted | None:
+def convert_date(text: str, rule: GroupRule, moment: Moment) -> Converted | None:
     today = moment.local.date()
     day = read_date(text, today, rule.prefer)
     if day is None:
         return None
-    said = say_date(day, today)
-    return Converted(day.isoformat(), said, {"text": said})
+    display = format_date(day, today)
+    return Converted(day.isoformat(), display, {"text": display})
 
 
 def _numeric(found: Found, today: date, prefer: Prefer) -> date | None:
@@ -81,7 +81,10 @@ def _named(found: Found, today: date, prefer: Prefer) -> date | None:
 
 
 def _day_of(day: int, month: int, year: str | None, today: date, prefer: Prefer) -> date | None:
-    """Without a year, the nearest such day on the preferred side; 29 February may be years away."""
+    """Return the date; without a year, the nearest one in the preferred direction.
+
+    The next 29 February may be eight years away.
+    """
     if year is not None:
         return date(int(year), month, day)
     step = 1 if prefer == "future" else -1
@@ -169,7 +172,7 @@ _BARE_MINUTES = re.compile(r"[0-5][0-9]")
 
 
 def read_seconds(text: str) -> int | None:
-    """The seconds of "1h30", "2 hours and 5 min", "half an hour": each unit once, falling."""
+    """Return the seconds of "1h30", "2 hours and 5 min", "half an hour": units in falling order."""
     rest, total, last = " ".join(text.split()).casefold(), Decimal(0), MAX_SECONDS
     while rest:
         part = _DURATION_PART.match(rest)
@@ -188,20 +191,20 @@ def read_seconds(text: str) -> int | None:
     return _whole(total) if last < MAX_SECONDS else None
 
 
-def say_seconds(seconds: int) -> str:
-    said: list[str] = []
+def format_seconds(seconds: int) -> str:
+    parts: list[str] = []
     for size, name, _ in _UNITS[1:]:
         count, seconds = divmod(seconds, size)
         if count:
-            said.append(f"{count} {name}{'' if count == 1 else 's'}")
-    return " ".join(said) or "0 seconds"
+            parts.append(f"{count} {name}{'' if count == 1 else 's'}")
+    return " ".join(parts) or "0 seconds"
 
 
-def duration(text: str) -> Converted | None:
+def convert_duration(text: str) -> Converted | None:
     seconds = read_seconds(text)
     if seconds is None:
         return None
-    return Converted(seconds, say_seconds(seconds), {"text": say_seconds(seconds)})
+    return Converted(seconds, format_seconds(seconds), {"text": format_seconds(seconds)})
 
 
 def _count(text: str) -> Decimal:
@@ -228,7 +231,7 @@ _MAX_WORDS = 8
 
 
 def read_time(text: str, *, bare_hour: bool = True) -> time | None:
-    """The time of day; "9" alone only where a bare hour is allowed, or after "at"."""
+    """Return the time of day; "9" alone only if a bare hour is allowed, or after "at"."""
     words = " ".join(text.split()).casefold()
     said_at, words = words.startswith("at "), words.removeprefix("at ")
     if words in _NAMED:
@@ -239,12 +242,12 @@ def read_time(text: str, *, bare_hour: bool = True) -> time | None:
     return _time_of(found)
 
 
-def time_(text: str, rule: GroupRule, moment: Moment) -> Converted | None:
+def convert_time(text: str, rule: GroupRule, moment: Moment) -> Converted | None:
     clock = read_time(text)
     if clock is None:
         return None
     instant = moment.at(datetime.combine(moment.local.date(), clock))
-    local = _say_clock(instant)
+    local = _format_clock(instant)
     return Converted(
         instant.isoformat(timespec="seconds").partition("T")[2],
         local,
@@ -252,14 +255,14 @@ def time_(text: str, rule: GroupRule, moment: Moment) -> Converted | None:
     )
 
 
-def datetime_(text: str, rule: GroupRule, moment: Moment) -> Converted | None:
+def convert_datetime(text: str, rule: GroupRule, moment: Moment) -> Converted | None:
     instant = read_instant(" ".join(text.split()).casefold(), rule, moment)
     if instant is None:
         return None
-    local = _say_clock(instant)
-    said = f"{say_date(instant.date(), moment.local.date())} at {local}"
-    parts = {"date": instant.date().isoformat(), "local": local, "text": said}
-    return Converted(instant.isoformat(timespec="seconds"), said, parts)
+    local = _format_clock(instant)
+    display = f"{format_date(instant.date(), moment.local.date())} at {local}"
+    parts = {"date": instant.date().isoformat(), "local": local, "text": display}
+    return Converted(instant.isoformat(timespec="seconds"), display, parts)
 
 
 def read_instant(words: str, rule: GroupRule, moment: Moment) -> datetime | None:
@@ -275,7 +278,7 @@ def read_instant(words: str, rule: GroupRule, moment: Moment) -> datetime | None
 
 
 def _relative_instant(words: str, moment: Moment) -> datetime | None:
-    """Hours and minutes are counted as they pass; days and weeks keep the time on the wall."""
+    """Add elapsed time for hours and minutes; keep the local time of day for days and weeks."""
     found = _FROM_NOW.match(words)
     if found is None:
         return None
@@ -318,9 +321,9 @@ def _time_alone(words: str, rule: GroupRule, moment: Moment) -> datetime | None:
 
 
 def _preferred(day: date, clock: time, repeats: int, rule: GroupRule, moment: Moment) -> datetime:
-    """A "monday at 9" that has passed today is next week's; for the past the other way round."""
+    """Move a "monday at 9" that has passed today to next week; for the past, the reverse."""
     instant = moment.at(datetime.combine(day, clock))
-    # In UTC, as two times of one zone are compared by the wall, which repeats an hour in autumn.
+    # In UTC: Python compares two times of one zone by local time, which repeats an hour in autumn.
     passed = instant.astimezone(UTC) <= moment.now.astimezone(UTC)
     wrong_side = passed if rule.prefer == "future" else not passed
     if repeats == 0 or not wrong_side:
@@ -337,5 +340,5 @@ def _time_of(found: dict[str, str | None]) -> time | None:
     return time(hour, int(found["minute"] or 0), int(found["second"] or 0))
 
 
-def _say_clock(instant: datetime) -> str:
+def _format_clock(instant: datetime) -> str:
     return f"{instant:%H:%M:%S}" if instant.second else f"{instant:%H:%M}"

@@ -16,13 +16,13 @@ Prefer = Literal["future", "past"]
 @dataclass(frozen=True, slots=True)
 class Converted:
     value: Any
-    said: str
+    display: str
     parts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When and where a message is read: "tomorrow" means nothing without it."""
+    """Current time and zone, needed to interpret words such as "tomorrow"."""
 
     now: datetime
     zone: ZoneInfo
@@ -32,17 +32,18 @@ class Moment:
         return self.now.astimezone(self.zone)
 
     def at(self, wall_clock: datetime) -> datetime:
-        """The instant of a local time: one that does not exist moves on, of two the first counts.
+        """Return the instant of a local time.
 
-        The way through UTC does both, as a naive time in a gap has the offset from before the gap.
+        At a clock change, a skipped time moves forward and of a repeated time the first counts.
         """
+        # A time in a gap has the offset from before the gap; the round trip through UTC moves it.
         instant = wall_clock.replace(tzinfo=self.zone, fold=0).astimezone(UTC)
         return instant.astimezone(self.zone)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRule:
-    """What the file says of one named group."""
+    """Settings of one named group."""
 
     type: str = "text"
     default: str | None = None
@@ -56,10 +57,10 @@ UNKNOWN = "?"
 _MAX_DEPTH = 4
 _MAX_ITEMS = 50
 _SHORT = 24
-_MAX_BITS = 200  # sixty digits: more is not a number for a person
+_MAX_BITS = 200  # about sixty digits
 
 
-def say(value: Any, depth: int = 0) -> str:
+def format_value(value: Any, depth: int = 0) -> str:
     if depth > _MAX_DEPTH:
         return "…"
     match value:
@@ -68,18 +69,20 @@ def say(value: Any, depth: int = 0) -> str:
         case bool():
             return "yes" if value else "no"
         case int() | float() | Decimal():
-            return say_number(value)
+            return format_number(value)
         case list() | tuple():
-            return _say_list([say(item, depth + 1) for item in value[:_MAX_ITEMS]], len(value))
+            return _format_list(
+                [format_value(item, depth + 1) for item in value[:_MAX_ITEMS]], len(value)
+            )
         case dict():
-            return _say_table(value, depth)
+            return _format_table(value, depth)
         case date() | time():
             return value.isoformat()
     return UNKNOWN
 
 
-def say_number(value: int | float | Decimal) -> str:
-    """Digits without an exponent, without noise: 80.4, 80, 0.3."""
+def format_number(value: int | float | Decimal) -> str:
+    """Format a number without an exponent or rounding noise: 80.4, 80, 0.3."""
     if isinstance(value, int):
         return str(value) if value.bit_length() <= _MAX_BITS else UNKNOWN
     if not math.isfinite(value):
@@ -91,15 +94,19 @@ def say_number(value: int | float | Decimal) -> str:
     return text.rstrip("0").rstrip(".") if isinstance(value, float) and "." in text else text
 
 
-def _say_list(items: list[str], total: int) -> str:
+def _format_list(items: list[str], total: int) -> str:
     shown = items if total <= _MAX_ITEMS else [*items, f"… {total - _MAX_ITEMS} more"]
     if len(shown) == 1 or all(len(item) <= _SHORT and "\n" not in item for item in shown):
         return ", ".join(shown)
     return "\n".join(f"- {item}" for item in shown)
 
 
-def _say_table(table: dict[Any, Any], depth: int) -> str:
+def _format_table(table: dict[Any, Any], depth: int) -> str:
     if table.keys() == {"amount", "currency"}:
-        return f"{say(table['amount'], depth + 1)} {say(table['currency'], depth + 1)}"
-    said = [f"{key}: {say(value, depth + 1)}" for key, value in table.items() if value is not None]
-    return ", ".join(said[:_MAX_ITEMS])
+        return f"{format_value(table['amount'], depth + 1)} {format_value(table['currency'], depth + 1)}"
+    fields = [
+        f"{key}: {format_value(value, depth + 1)}"
+        for key, value in table.items()
+        if value is not None
+    ]
+    return ", ".join(fields[:_MAX_ITEMS])

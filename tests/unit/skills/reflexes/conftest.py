@@ -1,4 +1,4 @@
-"""A skills folder to write reflex files into."""
+"""Fixtures: a skills folder with reflex files."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ reply = "I will remind you {when}: {what}. {length}"
 examples = ["remind me in 10 minutes to stretch", "remind me tomorrow at 9 to run for 10 min"]
 [reflex.groups]
 when = "datetime"
-length = "duration"
+length = "convert_duration"
 [reflex.arguments]
 at = "{when}"
 text = "{what}"

@@ -1,4 +1,4 @@
-"""From a message to a tool call and a reply."""
+"""Match messages, fill arguments, format replies."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ def match(book, text):
     return book.match(text, NOW, BERLIN)
 
 
-def test_the_realistic_book_has_nothing_to_complain_about(book):
+def test_realistic_book_has_no_diagnostics(book):
     assert book.diagnostics == ()
     names = [reflex.name for reflex in book.reflexes]
     assert names == ["log-weight", "last-weight", "spend", "remind", "ping"]
@@ -107,16 +107,16 @@ def test_an_empty_result_has_its_own_reply(book, empty):
         ([{"value": 1}, {"value": 2}], "1, 2 ?, ?"),
     ],
 )
-def test_a_result_that_is_not_there_is_a_question_mark(book, result, reply):
+def test_missing_result_is_shown_as_a_question_mark(book, result, reply):
     assert match(book, "weight?").reply(result) == reply
 
 
-def test_a_constant_date_travels_as_text(book):
+def test_constant_date_is_passed_as_text(book):
     found = match(book, "weight ?")
     assert found.arguments == {"type": "weight", "limit": 1, "since": "2020-01-01"}
 
 
-def test_a_required_group_that_takes_no_part_is_no_match(skills):
+def test_missing_required_group_is_no_match(skills):
     skills.write(
         """version = 1
 [[reflex]]
@@ -182,7 +182,7 @@ _JSON = st.recursive(
     zone=st.sampled_from(["Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns", "UTC"]),
     result=_JSON,
 )
-def test_any_text_is_answered_or_left_alone(book, text, now, zone, result):
+def test_any_text_matches_or_not_without_an_exception(book, text, now, zone, result):
     found = book.match(text, now, ZoneInfo(zone))
     if found is not None:
         json.dumps(found.arguments, allow_nan=False)
@@ -194,7 +194,7 @@ def test_any_text_is_answered_or_left_alone(book, text, now, zone, result):
     when=st.lists(_WORDS, min_size=1, max_size=4).map(" ".join) | st.text(max_size=20),
     now=st.datetimes(timezones=st.just(UTC)),
 )
-def test_any_moment_is_a_moment_or_no_match(book, when, now):
+def test_any_time_expression_has_a_zone_or_does_not_match(book, when, now):
     found = book.match(f"remind me {when} to rest", now, BERLIN)
     if found is not None and "at" in found.arguments:
         assert datetime.fromisoformat(found.arguments["at"]).tzinfo is not None

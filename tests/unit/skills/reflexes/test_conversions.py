@@ -1,4 +1,4 @@
-"""What people write, and what the tool gets."""
+"""Conversion of group texts into tool arguments."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -139,7 +139,7 @@ def test_money(text, default, amount, currency):
     converted = convert(text, GroupRule("money", default_currency=default), MOMENT)
     assert converted.value == {"amount": amount, "currency": currency}
     assert converted.parts["amount"] == amount
-    assert converted.said == f"{amount} {currency}"
+    assert converted.display == f"{amount} {currency}"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_money(text, default, amount, currency):
         "1e3 EUR",
     ],
 )
-def test_money_that_is_not_certain_is_no_money(text):
+def test_ambiguous_money_is_rejected(text):
     assert value("money", text) is None
 
 
@@ -196,7 +196,7 @@ def test_date(text, future, past):
     assert value("date", text, prefer="past") == past
 
 
-def test_a_date_is_the_butlers_day_not_utcs():
+def test_date_is_in_the_butlers_time_zone():
     late = Moment(datetime(2026, 5, 6, 22, 30, tzinfo=UTC), BERLIN)
     assert value("date", "today", late) == "2026-05-07"
 
@@ -258,7 +258,7 @@ def test_datetime(text, expected):
     assert value("datetime", text) == expected
 
 
-def test_the_past_is_preferred_where_the_file_says_so():
+def test_prefer_past_selects_the_previous_date():
     assert value("datetime", "8am", prefer="past") == "2026-05-06T08:00:00+02:00"
     assert value("datetime", "18:00", prefer="past") == "2026-05-05T18:00:00+02:00"
     assert value("datetime", "wed 20:00", prefer="past") == "2026-04-29T20:00:00+02:00"
@@ -294,7 +294,7 @@ def test_clock_changes(zone, now, text, expected):
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds", "said"),
+    ("text", "seconds", "display"),
     [
         ("10 minutes", 600, "10 minutes"),
         ("1h30", 5400, "1 hour 30 minutes"),
@@ -312,11 +312,11 @@ def test_clock_changes(zone, now, text, expected):
         ("0 minutes", 0, "0 seconds"),
     ],
 )
-def test_duration(text, seconds, said):
-    converted = convert(text, GroupRule("duration"), MOMENT)
+def test_duration(text, seconds, display):
+    converted = convert(text, GroupRule("convert_duration"), MOMENT)
     assert converted.value == seconds
-    assert converted.parts == {"text": said}
-    assert converted.said == said
+    assert converted.parts == {"text": display}
+    assert converted.display == display
 
 
 @pytest.mark.parametrize(
@@ -335,18 +335,18 @@ def test_duration(text, seconds, said):
         "\u0661h",
     ],
 )
-def test_what_is_no_duration(text):
-    assert value("duration", text) is None
+def test_invalid_duration_is_rejected(text):
+    assert value("convert_duration", text) is None
 
 
 @pytest.mark.parametrize("kind", CONVERSIONS)
-def test_the_declared_parts_are_the_parts(kind):
+def test_declared_parts_match_the_converted_parts(kind):
     samples = {"number": "1", "integer": "1", "unit": "kg", "money": "1 EUR", "date": "today"}
-    samples |= {"time": "8am", "datetime": "now", "duration": "1h", "text": "x"}
+    samples |= {"time": "8am", "datetime": "now", "convert_duration": "1h", "text": "x"}
     assert tuple(convert(samples[kind], GroupRule(kind), MOMENT).parts) == CONVERSIONS[kind].parts
 
 
-def test_a_moment_at_the_end_of_time_is_no_match_not_an_error():
+def test_date_overflow_is_no_match():
     end = Moment(datetime.max.replace(tzinfo=UTC), BERLIN)
     for kind in ("date", "time", "datetime"):
         assert value(kind, "tomorrow at 9", end) is None

@@ -1,4 +1,4 @@
-"""Files from a stranger: a book and diagnostics, never an exception."""
+"""Loading any file gives a book and diagnostics, never an exception."""
 
 import os
 import tomllib
@@ -20,7 +20,7 @@ def problems(book):
     return [(d.code, d.entry, d.line, d.column) for d in book.diagnostics]
 
 
-def test_no_folder_is_an_empty_book(tmp_path):
+def test_missing_folder_gives_an_empty_book(tmp_path):
     assert load_reflexes(tmp_path / "none") == load_reflexes(tmp_path)
     assert load_reflexes(tmp_path).reflexes == ()
 
@@ -44,7 +44,7 @@ def test_no_folder_is_an_empty_book(tmp_path):
         ("version = 1\n[[reflexx]]\n", ("reflex-unknown-key", None, 2, 1)),
     ],
 )
-def test_a_file_that_can_not_be_read(skills, content, expected):
+def test_unusable_file_is_reported_with_its_position(skills, content, expected):
     file = skills.write(content)
     book = skills.load()
     assert book.reflexes == ()
@@ -53,7 +53,7 @@ def test_a_file_that_can_not_be_read(skills, content, expected):
 
 
 @pytest.mark.parametrize(
-    ("lines", "expected", "said"),
+    ("lines", "expected", "display"),
     [
         ("pattern = '('\nreply = 'x'", ("reflex-pattern", "a", 4, 11), "missing )"),
         ("patern = 'x'\npattern = 'x'\nreply = 'x'", ("reflex-unknown-key", "a", 4, 1), "'patern'"),
@@ -82,7 +82,7 @@ def test_a_file_that_can_not_be_read(skills, content, expected):
         (
             "pattern = '(?P<n>x)'\nreply = 'x'\n[reflex.groups]\nn = 'numbr'",
             ("reflex-group", "a", 7, 5),
-            "no such type",
+            "unknown type",
         ),
         (
             "pattern = '(?P<n>x)'\nreply = 'x'\ngroups.n = { typ = 'number' }",
@@ -107,7 +107,7 @@ def test_a_file_that_can_not_be_read(skills, content, expected):
         (
             "pattern = '(?P<result>x)'\nreply = 'x'",
             ("reflex-group", "a", 2, 1),
-            "can not be named 'result'",
+            "cannot be named 'result'",
         ),
         (
             "pattern = 'x'\nreply = 'x'\ntool = 't'\n[reflex.arguments]\nv = '{n}'",
@@ -126,19 +126,19 @@ def test_a_file_that_can_not_be_read(skills, content, expected):
         ),
     ],
 )
-def test_a_problem_is_reported_at_its_place(skills, lines, expected, said):
+def test_problem_is_reported_at_its_line_and_column(skills, lines, expected, display):
     skills.write(f"version = 1\n[[reflex]]\nname = 'a'\n{lines}\n")
     book = skills.load()
     assert problems(book) == [expected]
-    assert said in book.diagnostics[0].message
+    assert display in book.diagnostics[0].message
     assert book.reflexes == ()
 
 
-def test_all_problems_of_a_file_at_once_and_only_its_skill_is_disabled(skills):
+def test_all_problems_are_reported_at_once_and_only_that_skill_is_disabled(skills):
     skills.write(GOOD, "good")
     skills.write(
         """version = 1
-colour = "red"
+color = "red"
 
 [[reflex]]
 name = "same"
@@ -176,13 +176,13 @@ reply = "y"
     assert all(d.file == skills.folder / "bad" / "reflex.toml" for d in book.diagnostics)
 
 
-def test_the_problems_of_one_file_are_bounded(skills):
+def test_number_of_problems_per_file_is_limited(skills):
     skills.write("version = 1\n" + "".join(f"key{number} = 1\n" for number in range(5000)))
     codes = [diagnostic.code for diagnostic in skills.load().diagnostics]
     assert codes.count("reflex-unknown-key") == 100
 
 
-def test_two_reflexes_for_one_example_are_a_warning_at_the_second(skills):
+def test_example_matched_by_two_reflexes_warns_at_the_second(skills):
     skills.write(GOOD, "apple")
     second = skills.write(
         GOOD.replace('"hi"\nreply', '"(?i)h."\nexamples = ["hi", "ho"]\nreply'), "pear"
@@ -191,16 +191,16 @@ def test_two_reflexes_for_one_example_are_a_warning_at_the_second(skills):
     (warning,) = book.diagnostics
     assert (warning.code, warning.severity) == ("reflex-ambiguous", Severity.WARNING)
     assert (warning.file, warning.entry) == (second, "hi")
-    assert "'hi' is also taken by apple/hi" in warning.message
+    assert "'hi' also matches apple/hi" in warning.message
     assert len(book.reflexes) == 2
 
 
-def test_a_file_without_a_reflex_is_a_warning(skills):
+def test_file_without_a_reflex_gives_a_warning(skills):
     skills.write("version = 1\n")
     assert [d.severity for d in skills.load().diagnostics] == [Severity.WARNING]
 
 
-def test_shared_skills_are_links_and_links_are_followed(skills, tmp_path):
+def test_symbolic_links_to_shared_skills_are_followed(skills, tmp_path):
     skills.folder.mkdir()
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "reflex.toml").write_text("\ufeff" + GOOD, encoding="utf-8")
@@ -209,7 +209,7 @@ def test_shared_skills_are_links_and_links_are_followed(skills, tmp_path):
     assert reflex.skill == "greet"
 
 
-def test_what_is_not_a_file_is_reported_and_never_waited_for(skills):
+def test_pipes_folders_and_broken_links_are_reported_without_blocking(skills):
     for name in ("pipe", "folder", "nowhere", "loop"):
         (skills.folder / name).mkdir(parents=True)
     os.mkfifo(skills.folder / "pipe" / "reflex.toml")
@@ -225,7 +225,7 @@ def test_what_is_not_a_file_is_reported_and_never_waited_for(skills):
     ]
 
 
-def test_a_file_in_the_place_of_the_folder(tmp_path):
+def test_skills_folder_that_is_a_file_is_reported(tmp_path):
     (tmp_path / "skills").write_text("")
     assert problems(load_reflexes(tmp_path / "skills")) == [("reflex-unreadable", None, None, None)]
 
@@ -266,7 +266,7 @@ def _check(skills, content):
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=300))
-def test_any_bytes_are_a_book(skills, content):
+def test_any_bytes_load_without_an_exception(skills, content):
     _check(skills, content)
 
 
@@ -274,7 +274,7 @@ def test_any_bytes_are_a_book(skills, content):
     deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(chunks=st.lists(_CHUNKS, max_size=12), head=st.booleans())
-def test_any_pieces_of_a_file_are_a_book(skills, chunks, head):
+def test_any_fragments_load_without_an_exception(skills, chunks, head):
     _check(skills, ("version = 1\n[[reflex]]\n" if head else "") + "".join(chunks))
 
 
@@ -282,6 +282,6 @@ def test_any_pieces_of_a_file_are_a_book(skills, chunks, head):
     deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(start=st.integers(0, len(REALISTIC)), length=st.integers(0, 40), put=st.text(max_size=5))
-def test_any_change_to_a_good_file_is_a_book(skills, start, length, put):
+def test_any_change_to_a_valid_file_loads_without_an_exception(skills, start, length, put):
     changed = REALISTIC[:start] + put + REALISTIC[start + length :]
     _check(skills, changed.encode("utf-8", "surrogatepass"))

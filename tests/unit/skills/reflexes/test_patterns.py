@@ -1,4 +1,4 @@
-"""One engine, one meaning: the whole message, in linear time."""
+"""Patterns match whole messages in linear time."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_a_trigger_matches_the_whole_message_or_nothing(pattern, text, groups):
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+", "(?:a?){300}a{300}", "(.*)*(.*)*x"])
-def test_patterns_that_ruin_a_backtracking_engine_finish(pattern):
+def test_catastrophic_backtracking_patterns_finish(pattern):
     trigger = compile_trigger(pattern)
     trigger.matches("a" * 1000)
     assert not trigger.matches("a" * 999 + "!")
@@ -53,7 +53,7 @@ def test_patterns_that_ruin_a_backtracking_engine_finish(pattern):
         ("a" * 4001, "at most 4,000 characters"),
     ],
 )
-def test_a_bad_pattern_is_refused_with_the_reason(pattern, message, capfd):
+def test_bad_pattern_is_rejected_with_the_reason(pattern, message, capfd):
     with pytest.raises(InvalidArguments) as caught:
         compile_trigger(pattern)
     assert message in caught.value.message

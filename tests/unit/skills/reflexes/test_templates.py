@@ -1,9 +1,9 @@
-"""A template engine that knows names and nothing else."""
+"""Templates support placeholders and nothing else."""
 
 import pytest
 
 from butlers.skills.reflexes.patterns import TemplateError, parse_template
-from butlers.skills.reflexes.values import say
+from butlers.skills.reflexes.values import format_value
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ def test_rendering(text, expected):
     assert parse_template(text).render(lambda path: f"<{'.'.join(path)}>") == expected
 
 
-def test_an_empty_value_takes_the_space_before_it_along():
+def test_empty_value_removes_the_space_before_it():
     assert parse_template("80 {unit}.").render(lambda path: "") == "80."
 
 
 @pytest.mark.parametrize(
     "text", ["{", "}", "{a", "a}", "{}", "{a!r}", "{a:>9}", "{a[0]}", "{a..b}", "{{}"]
 )
-def test_what_is_no_template(text):
+def test_invalid_template_is_rejected(text):
     with pytest.raises(TemplateError):
         parse_template(text)
 
@@ -57,12 +57,12 @@ def test_a_value_is_never_read_as_a_template():
         (list(range(60)), ", ".join(map(str, range(50))) + ", … 10 more"),
     ],
 )
-def test_speech(value, expected):
-    assert say(value) == expected
+def test_format_value(value, expected):
+    assert format_value(value) == expected
 
 
-def test_speech_is_bounded_in_depth():
+def test_format_value_limits_depth():
     deep = []
     for _ in range(100_000):
         deep = [deep]
-    assert say(deep) == "…"
+    assert format_value(deep) == "…"
