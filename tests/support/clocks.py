@@ -8,17 +8,18 @@ from datetime import UTC, datetime, timedelta
 class SetClock:
     """Stands still until it is moved."""
 
-    def __init__(self, now: datetime = datetime(2026, 5, 4, 12, tzinfo=UTC)) -> None:
-        self._now = now
+    def __init__(self, at: datetime = datetime(2026, 5, 4, 12, tzinfo=UTC)) -> None:
+        self.at = at
 
     def now(self) -> datetime:
-        return self._now
+        return self.at
 
     def monotonic(self) -> float:
-        return self._now.timestamp()
+        return self.at.timestamp()
 
-    def move(self, **by: float) -> None:
-        self._now += timedelta(**by)
+    def move(self, **by: float) -> datetime:
+        self.at += timedelta(**by)
+        return self.at
 
 
 class LeapClock:

@@ -20,8 +20,8 @@ from uuid import UUID
 
 import asyncpg
 import httpx
-from butlers.channels.console.connector import ConsoleConnector, Reply
 
+from butlers.channels.console.connector import ConsoleConnector, Reply
 from butlers.cli.clients import owner_client
 from butlers.config.settings import Settings
 from butlers.db.embedded import EmbeddedPostgres

@@ -11,10 +11,10 @@ from typing import Any
 
 from butlers.domain.session import Access
 from butlers.process.script_runner import Limits
-from butlers.skills.answers import Answer
 from butlers.skills.reader import read_skill
-from butlers.skills.registry import NewSkill, SkillRegistry
-from butlers.skills.scripts import Arguments, Call, Pack, ScriptRunner
+from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.scripts.answer import Answer
+from butlers.skills.scripts.runner import Arguments, Call, Pack, ScriptRunner
 from support.skills import write_pack
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from butlers.channels.webhook.sender import sign
 
+from butlers.channels.webhook.sender import sign
 from butlers.switchboard.dispatch import WAITING
 from support.fleet import ROOT, wait_for
 from support.hooked_fleet import SECRET, HookedFleet

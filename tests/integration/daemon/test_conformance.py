@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from integration.daemon.house import House, MakeHouse
 from support.bearer_proxy import bearer_proxy
+from support.in_process import House, MakeHouse
 from support.programs import Programs
 
 FOLDER = re.compile(r"^server-|-\d{4}-\d\d-\d\dT[\d-]+Z$")

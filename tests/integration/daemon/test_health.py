@@ -22,8 +22,10 @@ from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
 from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
-from integration.daemon import clients
-from integration.daemon.house import (
+from support import mcp_clients as clients
+from support.clocks import SetClock
+from support.fake_runtime import Thinker
+from support.in_process import (
     House,
     MakeHouse,
     copy_roster,
@@ -32,8 +34,6 @@ from integration.daemon.house import (
     write_tester,
     write_versions,
 )
-from integration.daemon.thinker import Thinker
-from integration.scheduling.conftest import HandClock
 
 BROKEN = r"""
 version = 1
@@ -77,7 +77,7 @@ async def test_a_healthy_butler_says_so_in_both_places(house: House) -> None:
 @pytest.mark.scenario("S002-42")
 async def test_uptime_counts_the_seconds_since_the_butler_was_ready(make_house: MakeHouse) -> None:
     house = make_house()
-    clock = HandClock(datetime(2026, 5, 13, 9, tzinfo=UTC))
+    clock = SetClock(datetime(2026, 5, 13, 9, tzinfo=UTC))
     butler = house.make(clock=clock)
     await butler.start()
     async with clients.fastmcp_modern(butler.url, house.owner_token) as client:

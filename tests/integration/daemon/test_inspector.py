@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from butlers.domain.caller import CallerKind
-from integration.daemon.house import House, MakeHouse
+from support.in_process import House, MakeHouse
 from support.programs import Ended, Programs
 
 ROADS = {

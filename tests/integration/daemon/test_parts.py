@@ -14,8 +14,8 @@ from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.session_log import SessionLog
 from butlers.sessions.spawner import Spawner
 from butlers.tools.state_store import StateStore
-from integration.daemon import clients
-from integration.daemon.house import House, MakeHouse, until
+from support import mcp_clients as clients
+from support.in_process import House, MakeHouse, until
 
 PARTS = {
     "config": ButlerConfig,

@@ -14,7 +14,7 @@ from butlers.daemon.butler import Butler
 from butlers.daemon.phases import PHASES, Phase
 from butlers.db.database import Login
 from butlers.domain.errors import ConfigInvalid, PhaseFailed
-from integration.daemon.house import House, MakeHouse, until
+from support.in_process import House, MakeHouse, until
 
 NAMES = [phase.__name__ for phase in PHASES]
 AFTER_THE_PORT = NAMES[1:]  # before it there is nothing that could answer /health

@@ -12,7 +12,7 @@ import pytest
 
 from butlers.daemon.ports import bind_port, find_holder, hold_port
 from butlers.domain.errors import PhaseFailed, PortTaken
-from integration.daemon.house import MakeHouse
+from support.in_process import MakeHouse
 
 LISTENER = """
 import socket, sys

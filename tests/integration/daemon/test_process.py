@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from butlers.db.database import Login
-from integration.daemon import clients
-from integration.daemon.clients import Connect
-from integration.daemon.doorman import MODULES
-from integration.daemon.house import until
-from integration.daemon.process import ButlerProcess
+from support import mcp_clients as clients
+from support.butler_process import ButlerProcess
+from support.in_process import until
+from support.mcp_clients import Connect
+from support.waiting_sessions import MODULES
 
 ENDS_OF_MODULES = [f"module shutdown: {name}" for name in reversed(MODULES)]
 

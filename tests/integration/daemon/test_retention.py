@@ -20,7 +20,7 @@ from butlers.domain.route import RouteDecision, RouteRequest
 from butlers.queue import leased_queue as queue
 from butlers.tools.blobs import BlobStore
 from butlers.wire.codec import encode
-from integration.daemon.house import House, envelope, request_context, until
+from support.in_process import House, envelope, request_context, until
 
 LONG_AGO = timedelta(days=400)
 

@@ -16,7 +16,7 @@ from butlers.runtimes.base import Runtime
 from butlers.runtimes.claude_code import ClaudeCodeAdapter
 from butlers.runtimes.codex import CodexAdapter
 from butlers.runtimes.gemini import GeminiAdapter
-from integration.daemon.house import House, MakeHouse
+from support.in_process import House, MakeHouse
 
 PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini"}
 KEYS = {

@@ -21,11 +21,11 @@ from butlers.db.provision import Provisioner
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import PeerUnavailable, ShuttingDown
 from butlers.wire.tokens import FleetKey
-from integration.daemon import clients
-from integration.daemon.doorman import MODULES, shut_doors, write_doorman
-from integration.daemon.house import House, MakeHouse, until
-from integration.modules.bench import load_config
-from integration.scheduling.conftest import HandClock
+from support import mcp_clients as clients
+from support.clocks import SetClock
+from support.in_process import House, MakeHouse, until
+from support.postbox import load_config
+from support.waiting_sessions import MODULES, shut_doors, write_doorman
 
 GENERATIONS = (clients.ours, clients.mcp_streamable, clients.mcp_sse)  # one of each transport
 SHORT = "[butler.shutdown]\ntimeout_s = 0.2\n"
@@ -230,7 +230,7 @@ async def doorman(
         settings=Settings(home),
         key=key,
         provisioner=provisioner,
-        clock=HandClock(NINE.replace(hour=8)),
+        clock=SetClock(NINE.replace(hour=8)),
     )
     await butler.start()
     yield butler
@@ -297,7 +297,7 @@ async def test_sessions_share_one_time_limit_and_everything_ends_in_reverse(
     for name in background:
         tasks[name].add_done_callback(lambda _task, name=name: ended.append(name))
     clock = doorman.clock
-    assert isinstance(clock, HandClock)
+    assert isinstance(clock, SetClock)
 
     async with (
         shut_doors(admin, doorman.config.db.name, 1, 2) as doors,

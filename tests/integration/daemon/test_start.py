@@ -15,8 +15,8 @@ from butlers.daemon.butler import READY, Butler
 from butlers.daemon.phases import PHASES, Phase
 from butlers.db.database import Login
 from butlers.domain.errors import PhaseFailed
-from integration.daemon import clients
-from integration.daemon.house import House, MakeHouse
+from support import mcp_clients as clients
+from support.in_process import House, MakeHouse
 
 # The nine steps of a start, by the phase that takes each.
 STEPS = {

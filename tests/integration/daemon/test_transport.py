@@ -13,9 +13,9 @@ from butlers.domain.caller import CallerKind
 from butlers.domain.errors import NotAuthenticated
 from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
-from integration.daemon import clients
-from integration.daemon.clients import Connect
-from integration.daemon.house import House, call_body
+from support import mcp_clients as clients
+from support.in_process import House, call_body
+from support.mcp_clients import Connect
 
 ENDPOINTS = [("GET", "/mcp"), ("POST", "/mcp"), ("DELETE", "/mcp"), ("POST", "/messages/")]
 

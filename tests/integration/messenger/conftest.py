@@ -15,7 +15,7 @@ from butlers.db.migrations import butler_chains, migrate, shipped_versions
 from butlers.db.provision import Place, Provisioner
 from butlers.queue import worker
 from butlers.wire.tokens import FleetKey
-from integration.messenger.office import Office
+from support.deliveries import Office
 from support.webhook_server import WebhookServer
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from butlers.domain.delivery import DeliveryState
-from integration.messenger.office import Office, delivery
+from support.deliveries import Office, delivery
 from support.webhook_server import HANG, status
 
 DELIVERED = DeliveryState.DELIVERED

@@ -15,7 +15,7 @@ from butlers.domain.errors import InvalidMessage, MessageTooLarge, NotFound, Sta
 from butlers.domain.ids import uuid7
 from butlers.messenger.pending_actions import Decision
 from butlers.messenger.quiet_hours import QuietHours
-from integration.messenger.office import Office, delivery
+from support.deliveries import Office, delivery
 
 DELIVERED, PARKED, EXPIRED = DeliveryState.DELIVERED, DeliveryState.PARKED, DeliveryState.EXPIRED
 DISCARDED, DEFERRED = DeliveryState.DISCARDED, DeliveryState.DEFERRED

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from butlers.domain.delivery import DeliveryState, Intent
-from integration.messenger.office import Office, delivery, made_at
+from support.deliveries import Office, delivery, made_at
 
 DELIVERED = DeliveryState.DELIVERED
 EXPIRED = DeliveryState.EXPIRED

@@ -8,12 +8,12 @@ import pytest
 
 from butlers.domain.delivery import DeliveryState
 from butlers.domain.errors import DeliveryRefused
+from butlers.domain.queues import DELIVERIES
 from butlers.messenger.breaker import RULES
-from butlers.messenger.sender import DELIVERIES
 from butlers.queue import dead_letters
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import MAX_ATTEMPTS
-from integration.messenger.office import Office, delivery
+from support.deliveries import Office, delivery
 from support.webhook_server import ANSWER, FAIL, status
 
 DELIVERED = DeliveryState.DELIVERED

@@ -6,7 +6,7 @@ import asyncio
 
 from butlers.domain.delivery import DeliveryState, Intent
 from butlers.domain.ids import uuid7
-from integration.messenger.office import Office, delivery
+from support.deliveries import Office, delivery
 from support.webhook_server import CLOSE, status
 
 UNKNOWN, FAILED = DeliveryState.UNKNOWN, DeliveryState.FAILED

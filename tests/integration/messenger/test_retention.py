@@ -7,7 +7,7 @@ from uuid import UUID
 
 from butlers.daemon import retention_rows as retention
 from butlers.domain.delivery import DeliveryState
-from integration.messenger.office import Office, delivery
+from support.deliveries import Office, delivery
 from support.webhook_server import CLOSE, status
 
 LONG_AGO = timedelta(days=400)

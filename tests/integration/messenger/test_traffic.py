@@ -9,7 +9,7 @@ import pytest
 from butlers.domain.delivery import DeliveryState
 from butlers.messenger.breaker import RULES
 from butlers.queue.leased_queue import MAX_ATTEMPTS
-from integration.messenger.office import Office, delivery
+from support.deliveries import Office, delivery
 from support.webhook_server import ANSWER, CLOSE, FAIL, status
 
 DELIVERED = DeliveryState.DELIVERED

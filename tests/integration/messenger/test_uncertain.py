@@ -13,12 +13,12 @@ from structlog.testing import CapturingLogger
 from butlers.db.database import Login
 from butlers.domain.delivery import DeliveryReceipt, DeliveryRequest, DeliveryState
 from butlers.domain.errors import DatabaseUnavailable, LeaseLost
+from butlers.domain.queues import DELIVERIES
 from butlers.messenger import sender as deliver
-from butlers.messenger.sender import DELIVERIES
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
-from integration.messenger.office import Office, delivery
-from integration.store.witness import eventually
+from support.deliveries import Office, delivery
+from support.queue_history import eventually
 from support.webhook_server import CLOSE, HANG, WAIT, status
 
 DELIVERED = DeliveryState.DELIVERED

@@ -7,9 +7,9 @@ import socket
 from datetime import UTC, datetime
 
 import pytest
-from butlers.channels.webhook.sender import Hook, WebhookChannel, sign
 
 from butlers.channels.http_answers import retry_after
+from butlers.channels.webhook.sender import Hook, WebhookChannel, sign
 from butlers.domain.errors import (
     ButlersError,
     ChannelBusy,
@@ -18,8 +18,8 @@ from butlers.domain.errors import (
     DeliveryRefused,
     DeliveryUncertain,
 )
-from integration.messenger.office import SECRET, delivery
 from support.clocks import SetClock
+from support.deliveries import SECRET, delivery
 from support.webhook_server import CLOSE, HANG, Behaviour, WebhookServer, status
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)

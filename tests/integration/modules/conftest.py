@@ -11,8 +11,8 @@ import pytest
 from butlers.db.database import Database
 from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
-from integration.modules.bench import Bench, load_config, write_postbox
-from integration.modules.place import Place, Start
+from support.postbox import Bench, load_config, write_postbox
+from support.postbox_butler import Place, Start
 
 MakeBench = Callable[..., Bench]
 

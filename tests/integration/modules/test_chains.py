@@ -9,7 +9,7 @@ import pytest
 
 from butlers.db.migrations import migrate
 from butlers.domain.module import FailurePhase
-from integration.modules.bench import Bench
+from support.postbox import Bench
 
 MakeBench = Callable[..., Bench]
 

@@ -12,17 +12,17 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
-from butlers.config.butler import Role
+from butlers.config.butler import ButlerKind
 from butlers.daemon.butler import Butler
 from butlers.domain.caller import CallerKind
 from butlers.modules.base import Module
 from butlers.tools.base import spec_of
 from butlers.tools.catalogue import core_tools
-from integration.daemon import clients
-from integration.daemon.clients import Face
-from integration.daemon.house import ROSTER, copy_roster
-from integration.modules.bench import GOOD
-from integration.modules.place import Place
+from support import mcp_clients as clients
+from support.in_process import ROSTER, copy_roster
+from support.mcp_clients import Face
+from support.postbox import GOOD
+from support.postbox_butler import Place
 
 CORE = {
     *("status", "trigger", "route.execute", "tick", "notify", "remind", "get_attachment"),
@@ -130,7 +130,7 @@ async def test_a_butler_without_modules_has_the_tools_of_the_core_and_no_others(
         answers = await call_each_core_tool(client)
         assert set(answers) <= await client.names()
     check_answers(answers)
-    core = {name for spec in core_tools(Role.DOMAIN) for name in (spec.name, *spec.aliases)}
+    core = {name for spec in core_tools(ButlerKind.DOMAIN) for name in (spec.name, *spec.aliases)}
     assert set(await place.offered()) == core | OWNERS_OVER_SKILLS
 
 

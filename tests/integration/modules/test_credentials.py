@@ -13,7 +13,7 @@ from butlers.secrets.credentials import CredentialMissing
 from butlers.secrets.master_key import MasterKey
 from butlers.secrets.sealed import NewSecret
 from butlers.secrets.vault import Vault
-from integration.modules.place import Place
+from support.postbox_butler import Place
 
 POSTBOX = {"email": 'address = "postbox@example.org"\npassword_env = "BUTLER_EMAIL_PASSWORD"'}
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from butlers.db.migrations import Chain
 from butlers.domain.errors import ConfigInvalid, DatabaseUnavailable
 from butlers.domain.module import FailurePhase, ModuleFailed, ModuleHealth, ModuleState
-from integration.modules.bench import ALONE, GOOD, WAYS, Bench, events
+from support.postbox import ALONE, GOOD, WAYS, Bench, events
 
 MakeBench = Callable[..., Bench]
 

@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 from butlers.db.database import Login
 from butlers.domain.errors import ConfigInvalid, PhaseFailed
 from butlers.domain.module import FailurePhase
-from integration.modules.bench import ALONE, GOOD, WAYS, events
-from integration.modules.place import Place
+from support.postbox import ALONE, GOOD, WAYS, events
+from support.postbox_butler import Place
 
 EMAIL = {"email": 'address = "postbox@example.org"'}
 # The order of a start, as the seeds give it and the decisions on them settle it.

@@ -16,7 +16,7 @@ from butlers.db.migrations import shipped_versions
 from butlers.db.provision import Provisioner
 from butlers.db.upgrade import SCRIPTS
 from butlers.wire.tokens import FleetKey
-from integration.modules.bench import GOOD, load_config, write_postbox
+from support.postbox import GOOD, load_config, write_postbox
 
 OWN = '''
 """The butler's own table."""

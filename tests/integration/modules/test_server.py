@@ -14,8 +14,8 @@ from butlers.domain.caller import CallerKind
 from butlers.domain.errors import NotFound, PhaseFailed
 from butlers.domain.module import ModuleDisabled
 from butlers.wire.client import McpClient
-from integration.modules.bench import ALONE, GOOD, events
-from integration.modules.place import Place, Start
+from support.postbox import ALONE, GOOD, events
+from support.postbox_butler import Place, Start
 
 FIRST = """
 from butlers.sdk import Module

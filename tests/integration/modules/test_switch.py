@@ -9,7 +9,7 @@ import pytest
 from butlers.domain.errors import DatabaseUnavailable, NotFound
 from butlers.domain.module import ModuleDisabled
 from butlers.modules.flags import flag_key
-from integration.modules.bench import Bench
+from support.postbox import Bench
 
 MakeBench = Callable[..., Bench]
 

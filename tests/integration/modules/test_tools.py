@@ -13,7 +13,7 @@ from butlers.domain.module import FailurePhase
 from butlers.modules.base import ToolMeta
 from butlers.tools.base import Effect, spec_of
 from butlers.tools.catalogue import core_tools
-from integration.modules.bench import GOOD, Bench
+from support.postbox import GOOD, Bench
 
 MakeBench = Callable[..., Bench]
 

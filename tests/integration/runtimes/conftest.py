@@ -12,12 +12,12 @@ import pytest
 
 from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
-from integration.daemon.house import House, write_tester, write_versions
-from integration.runtimes.bench import Bench
-from integration.runtimes.clis import CLIS, Cli
-from integration.runtimes.place import OpenPlace, Place, at_work, make_house
 from support import npm
+from support.cli_butler import OpenPlace, Place, at_work, make_house
+from support.cli_session import Bench
+from support.clis import CLIS, Cli
 from support.fake_model import FakeModel, fake_model
+from support.in_process import House, write_tester, write_versions
 from support.offline import offline
 
 __all__ = ["offline"]

@@ -20,10 +20,10 @@ from butlers.domain.session import Outcome, SessionRequest
 from butlers.sessions import pool as pools
 from butlers.sessions.blank import NOBODY, BlankPool, blank_pool
 from butlers.wire.tokens import FleetKey
-from integration.daemon.house import House, until
-from integration.runtimes.clis import CLAUDE, CODEX, Cli
-from integration.runtimes.place import Place, at_work, make_house
+from support.cli_butler import Place, at_work, make_house
+from support.clis import CLAUDE, CODEX, Cli
 from support.fake_model import FakeModel, Hang, Say, Use
+from support.in_process import House, until
 
 NAMES = ("tester", "second")
 

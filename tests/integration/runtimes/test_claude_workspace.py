@@ -15,8 +15,8 @@ import pytest
 from butlers.domain.session import Access, Outcome, SessionResult
 from butlers.runtimes.base import Grants
 from butlers.runtimes.claude_code import permissions
-from integration.runtimes.bench import Bench
-from integration.runtimes.clis import CLAUDE
+from support.cli_session import Bench
+from support.clis import CLAUDE
 from support.fake_model import Call, Say, Use
 
 pytestmark = pytest.mark.parametrize("cli", [CLAUDE], indirect=True, ids=["claude-code"])

@@ -10,8 +10,8 @@ import pytest
 from butlers.domain.session import Access, Outcome
 from butlers.runtimes.base import Grants
 from butlers.runtimes.codex.catalog import bundled
-from integration.runtimes.bench import SYSTEM_PROMPT, Bench
-from integration.runtimes.clis import CODEX
+from support.cli_session import SYSTEM_PROMPT, Bench
+from support.clis import CODEX
 from support.fake_model import Call, Say, Use
 
 pytestmark = pytest.mark.parametrize("cli", [CODEX], indirect=True, ids=["codex"])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from integration.runtimes.clis import CLAUDE, Cli
-from integration.runtimes.place import OpenPlace, Place
+from support.cli_butler import OpenPlace, Place
+from support.clis import CLAUDE, Cli
 from support.fake_model import Call, Say, Use
 
 pytestmark = pytest.mark.parametrize("cli", [CLAUDE], indirect=True, ids=["claude-code"])

@@ -24,9 +24,9 @@ import pytest
 from butlers.domain.errors import InternalError
 from butlers.domain.session import Access, Outcome
 from butlers.runtimes.base import Grants, Limits
-from integration.daemon.house import until
-from integration.runtimes.bench import SYSTEM_PROMPT, Bench
+from support.cli_session import SYSTEM_PROMPT, Bench
 from support.fake_model import Call, Fail, Hang, Say, Use
+from support.in_process import until
 
 # The names are those that Gemini CLI puts something in place of.
 NASTY = """

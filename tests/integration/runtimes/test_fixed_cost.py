@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from integration.daemon.house import House
-from integration.runtimes.clis import CLAUDE, CLIS, CODEX, GEMINI, Cli
-from integration.runtimes.place import OpenPlace, Place
+from support.cli_butler import OpenPlace, Place
+from support.clis import CLAUDE, CLIS, CODEX, GEMINI, Cli
 from support.fake_model import Say
+from support.in_process import House
 
 MORE_TOOLS = '''
 """Tools of an ordinary size, to make up the number."""

@@ -8,8 +8,8 @@ import pytest
 
 from butlers.domain.session import Outcome
 from butlers.runtimes.gemini.transcript import UNINSTRUCTED
-from integration.runtimes.bench import SYSTEM_PROMPT, Bench
-from integration.runtimes.clis import GEMINI, Cli
+from support.cli_session import SYSTEM_PROMPT, Bench
+from support.clis import GEMINI, Cli
 from support.fake_model import Call, Say, Use
 
 

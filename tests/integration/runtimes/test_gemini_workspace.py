@@ -14,8 +14,8 @@ import pytest
 
 from butlers.domain.session import Access, Outcome, SessionResult
 from butlers.runtimes.base import Grants
-from integration.runtimes.bench import Bench
-from integration.runtimes.clis import GEMINI
+from support.cli_session import Bench
+from support.clis import GEMINI
 from support.fake_model import Call, Say, Use
 
 pytestmark = pytest.mark.parametrize("cli", [GEMINI], indirect=True, ids=["gemini"])

@@ -10,10 +10,10 @@ import pytest
 
 from butlers.domain.redaction import MASK
 from butlers.sessions.log_rows import DENIED
-from integration.daemon.house import House
-from integration.runtimes.clis import CLAUDE, CODEX, GEMINI, Cli
-from integration.runtimes.place import OpenPlace
+from support.cli_butler import OpenPlace
+from support.clis import CLAUDE, CODEX, GEMINI, Cli
 from support.fake_model import Call, Say, Use
+from support.in_process import House
 
 SCRIPT = "sh skills/errand/run.sh"
 SECRET = "sk-ant-0123456789abcdef0123"

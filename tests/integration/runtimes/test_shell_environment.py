@@ -11,10 +11,10 @@ import re
 import pytest
 
 from butlers.domain.session import Access
-from integration.daemon.house import House
-from integration.runtimes.clis import CLAUDE, CODEX, GEMINI, Cli
-from integration.runtimes.place import OpenPlace
+from support.cli_butler import OpenPlace
+from support.clis import CLAUDE, CODEX, GEMINI, Cli
 from support.fake_model import Say, Use
+from support.in_process import House
 
 SCRIPT = "sh skills/errand/environment.sh"
 TOKEN = re.compile(r"\bbs\.[\w-]+")

@@ -12,10 +12,10 @@ import pytest
 
 from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
-from integration.runtimes.bench import PATH
-from integration.runtimes.clis import CLAUDE
-from integration.runtimes.place import Place, at_work, make_house
 from support import npm
+from support.cli_butler import Place, at_work, make_house
+from support.cli_session import PATH
+from support.clis import CLAUDE
 from support.fake_model import Call, FakeModel, Quote, Say, Use
 from support.skills import write_files
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from butlers.domain.session import SessionResult
-from butlers.skills.registry import NewSkill
-from integration.daemon.house import House
-from integration.runtimes.clis import CLAUDE, GEMINI, Cli
-from integration.runtimes.place import OpenPlace, Place
-from integration.serving.bureau import ENVIRONMENT_PY, LOCAL_SERVER, SERVER_PY, Bureau
+from butlers.skills.registry.registry import NewSkill
+from support.cli_butler import OpenPlace, Place
+from support.clis import CLAUDE, GEMINI, Cli
 from support.fake_model import Call, Quote, Use
+from support.in_process import House
+from support.pack_butler import ENVIRONMENT_PY, LOCAL_SERVER, SERVER_PY, Bureau
 from support.skills import write_skill_md
 
 CONTEXT = "Say AMARANTH before you post."

@@ -8,8 +8,8 @@ import pytest
 
 from butlers.domain.session import Outcome
 from butlers.sessions.log_rows import spent_since
-from integration.runtimes.clis import CODEX, Cli
-from integration.runtimes.place import OpenPlace, Place
+from support.cli_butler import OpenPlace, Place
+from support.clis import CODEX, Cli
 from support.fake_model import Fail, Use
 from support.fake_model.turn import INPUT, OUTPUT
 

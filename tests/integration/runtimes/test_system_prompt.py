@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from butlers.sessions.system_prompt import read_system_prompt
-from integration.runtimes.clis import Cli
-from integration.runtimes.place import OpenPlace
+from support.cli_butler import OpenPlace
+from support.clis import Cli
 from support.fake_model import Say
 
 CLAUDE_MD = """\

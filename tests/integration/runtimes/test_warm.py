@@ -18,10 +18,10 @@ from butlers.secrets.master_key import MasterKey
 from butlers.secrets.sealed import NewSecret
 from butlers.secrets.vault import Vault
 from butlers.sessions import pool
-from integration.daemon.house import House, until
-from integration.runtimes.clis import CLAUDE, CODEX, Cli
-from integration.runtimes.place import OpenPlace, Place
+from support.cli_butler import OpenPlace, Place
+from support.clis import CLAUDE, CODEX, Cli
 from support.fake_model import Hang, Say, Use
+from support.in_process import House, until
 
 WARM = (CLAUDE, CODEX)
 

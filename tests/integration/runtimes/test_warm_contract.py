@@ -10,11 +10,11 @@ import pytest
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult
 from butlers.runtimes.base import Blank, McpServer, NotWarm, Warm
-from integration.daemon.house import House
 from integration.runtimes import test_contract as contract
-from integration.runtimes.bench import Bench
-from integration.runtimes.clis import CLAUDE, CODEX, Cli
+from support.cli_session import Bench
+from support.clis import CLAUDE, CODEX, Cli
 from support.fake_model import FakeModel, Say, Use
+from support.in_process import House
 
 
 class WarmBench(Bench):

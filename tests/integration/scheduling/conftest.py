@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from butlers.db.provision import Provisioner
 from butlers.domain.caller import CallerKind
 from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
+from support.clocks import SetClock
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
@@ -39,23 +40,6 @@ arguments = { message = "{what}", in_minutes = 10 }
 """
 
 
-class HandClock:
-    """Stands still until it is moved."""
-
-    def __init__(self, at: datetime) -> None:
-        self.at = at
-
-    def now(self) -> datetime:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at.timestamp()
-
-    def move(self, **by: float) -> datetime:
-        self.at += timedelta(**by)
-        return self.at
-
-
 async def until(what: str, condition: Callable[[], Awaitable[T | None]]) -> T:
     async with asyncio.timeout(PATIENCE_S):
         while not (found := await condition()):  # noqa: ASYNC110  (it happens in the database)
@@ -73,7 +57,7 @@ class Home:
     key: FleetKey
     provisioner: Provisioner
     database_name: str
-    clock: HandClock
+    clock: SetClock
     started: list[Butler] = field(default_factory=list)
     was_stopped: bool = False
 
@@ -151,8 +135,8 @@ class Home:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock(datetime(2026, 5, 13, 6, 0, 30, tzinfo=UTC))  # 08:00:30 in Berlin
+def clock() -> SetClock:
+    return SetClock(datetime(2026, 5, 13, 6, 0, 30, tzinfo=UTC))  # 08:00:30 in Berlin
 
 
 @pytest.fixture
@@ -162,7 +146,7 @@ async def place(
     key: FleetKey,
     provisioner: Provisioner,
     database_name: str,
-    clock: HandClock,
+    clock: SetClock,
 ) -> AsyncIterator[Home]:
     folder = tmp_path / "tester"
     (folder / "skills" / "bench").mkdir(parents=True)

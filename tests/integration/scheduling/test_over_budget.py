@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from butlers.config.butler import BudgetConfig
+from butlers.domain.queues import SCHEDULES
 from butlers.queue.leased_queue import notify
-from butlers.scheduling.store import SCHEDULES
-from integration.daemon.thinker import Thinker
 from integration.scheduling.conftest import Home, until
+from support.fake_runtime import Thinker
 
 EVERY_MINUTE = 'cron = "* * * * *"\nprompt = "think about it"'
 

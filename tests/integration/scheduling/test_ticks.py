@@ -12,6 +12,7 @@ import pytest
 from butlers.daemon.butler import Butler
 from butlers.db.database import Database
 from butlers.domain.errors import DatabaseUnavailable
+from butlers.domain.queues import SCHEDULES
 from butlers.domain.schedule import run_id_of
 from butlers.queue import leased_queue as queue
 from butlers.scheduling import store as schedules
@@ -152,7 +153,7 @@ async def tick_and_die(butler: Butler, place: Home) -> None:
         scheduler = Scheduler(butler.config, database, butler.listener, place.clock, _never, {})
         assert (await scheduler.tick()).names("queued") == ["ping"]
         async with database.transaction() as connection:
-            (lease,) = await queue.claim(connection, schedules.SCHEDULES, holder=4711)
+            (lease,) = await queue.claim(connection, SCHEDULES, holder=4711)
             await schedules.begin_run(connection, UUID(lease.payload["run_id"]), NINE)
     finally:
         await database.close()

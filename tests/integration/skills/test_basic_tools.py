@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from butlers.domain.session import Access
-from butlers.skills.answers import Answer
-from butlers.skills.builtin import built_in_packs, register_built_in
-from butlers.skills.rules import check
+from butlers.skills.check.rules import check
+from butlers.skills.registry.built_in import built_in_packs, register_built_in
+from butlers.skills.scripts.answer import Answer
 from support import public_host
 from support.scripts import Scripts
 

@@ -17,9 +17,9 @@ from butlers.domain.errors import (
     SkillTooLarge,
 )
 from butlers.skills.digest import digest_folder
-from butlers.skills.git import GitSource, fetch, git_source
-from butlers.skills.install import Installer
-from butlers.skills.registry import SkillRegistry
+from butlers.skills.install.git import GitSource, fetch, git_source
+from butlers.skills.install.install import Installer
+from butlers.skills.registry.registry import SkillRegistry
 from support.skills import write_files, write_pack
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

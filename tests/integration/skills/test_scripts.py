@@ -26,9 +26,9 @@ from butlers.domain.session import Access
 from butlers.process import sandbox as walls
 from butlers.process.script_runner import Limits
 from butlers.skills.reader import read_skill
-from butlers.skills.scripts import Call, Pack, ScriptRunner
-from integration.daemon.house import until
+from butlers.skills.scripts.runner import Call, Pack, ScriptRunner
 from support import npm
+from support.in_process import until
 from support.scripts import Scripts, living
 from support.skills import write_files, write_skill_md
 
@@ -467,7 +467,7 @@ import asyncio, sys
 from pathlib import Path
 from butlers.skills import walls
 from butlers.skills.reader import read_skill
-from butlers.skills.scripts import Call, Pack, ScriptRunner
+from butlers.skills.scripts.runner import Call, Pack, ScriptRunner
 folder, work = Path(sys.argv[1]), Path(sys.argv[2])
 if sys.argv[3] == "without":
     walls.standing = lambda: None

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from butlers.config.butler import ButlerConfig, DatabaseConfig, Role, load_butler_config
+from butlers.config.butler import ButlerConfig, ButlerKind, DatabaseConfig, load_butler_config
 from butlers.config.settings import Settings
 from butlers.domain.errors import (
     ConfigError,
@@ -203,9 +203,13 @@ def test_the_old_shutdown_key_is_an_alias(load: Load) -> None:
 
 @pytest.mark.parametrize(
     ("name", "role"),
-    [("switchboard", Role.SWITCHBOARD), ("messenger", Role.MESSENGER), ("domain", Role.DOMAIN)],
+    [
+        ("switchboard", ButlerKind.SWITCHBOARD),
+        ("messenger", ButlerKind.MESSENGER),
+        ("domain", ButlerKind.DOMAIN),
+    ],
 )
-def test_role(load: Load, name: str, role: Role) -> None:
+def test_role(load: Load, name: str, role: ButlerKind) -> None:
     assert load(butler(name=name)).role is role
 
 

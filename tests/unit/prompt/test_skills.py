@@ -31,7 +31,7 @@ from butlers.prompt import (
     ToolResult,
     VerbatimSkill,
 )
-from butlers.skills import packs
+from butlers.skills.registry import packs
 from support.skills import write_files, write_skill_md
 
 

@@ -15,10 +15,10 @@ from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import NotAllowed
 from butlers.sessions.skill_maker import SkillMaker
 from butlers.sessions.skills import ButlerSkills, Wish
-from butlers.skills.catalogue import State
-from butlers.skills.registry import NewSkill, SkillRegistry
-from butlers.skills.scripts import PATH, ScriptRunner
-from butlers.skills.shelf import Shelf
+from butlers.skills.registry.catalogue import State
+from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.scripts.runner import PATH, ScriptRunner
+from butlers.skills.skill_set import Shelf
 from butlers.tools.skills import skill_specs
 from support.skills import write_files, write_pack
 

@@ -14,10 +14,10 @@ from structlog.testing import capture_logs
 from butlers.domain import tasks
 from butlers.sessions import skill_maker
 from butlers.sessions.skill_maker import CREATED, INVALID, Made, SkillMaker
-from butlers.skills.making import Draft
-from butlers.skills.registry import SkillRegistry
-from butlers.skills.shelf import Shelf
-from integration.daemon.house import until
+from butlers.skills.install.draft import Draft
+from butlers.skills.registry.registry import SkillRegistry
+from butlers.skills.skill_set import Shelf
+from support.in_process import until
 from support.skills import write_pack
 
 UNSEEN = "a-\u200bskill"

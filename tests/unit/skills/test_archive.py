@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from butlers.domain.errors import SkillArchiveRefused, SkillError, SkillPathRefused, SkillTooLarge
-from butlers.skills import archive
-from butlers.skills.archive import unpack
+from butlers.skills.install import archive
+from butlers.skills.install.archive import unpack
 
 SKILL = b"---\nname: a-skill\ndescription: x\n---\nbody\n"
 

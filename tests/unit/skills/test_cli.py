@@ -12,8 +12,8 @@ import pytest
 from butlers.config.known_butlers import remember_butler
 from butlers.config.packs import name_pack
 from butlers.config.roster import shipped_roster
-from butlers.skills.catalogue import State
-from butlers.skills.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.catalogue import State
+from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from support.skills import write_files, write_pack, write_skill_md
 from support.skills_cli import Run
 

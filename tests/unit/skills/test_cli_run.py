@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from butlers.skills.catalogue import State
-from butlers.skills.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.catalogue import State
+from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from support.skills import write_files, write_pack
 from support.skills_cli import Run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.skills.clients import CLIENTS, verdict
+from butlers.skills.check.clients import CLIENTS, verdict
 from butlers.skills.reader import read_skill
 from support.skills import write_files, write_pack
 

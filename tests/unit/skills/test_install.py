@@ -17,11 +17,11 @@ from butlers.domain.errors import (
     SkillPathRefused,
     SkillVersionTaken,
 )
-from butlers.skills.catalogue import State
-from butlers.skills.git import git_source
-from butlers.skills.install import Installer, Offer
-from butlers.skills.registry import NewSkill, SkillRegistry
-from butlers.skills.shelf import Shelf
+from butlers.skills.install.git import git_source
+from butlers.skills.install.install import Installer, Offer
+from butlers.skills.registry.catalogue import State
+from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.skill_set import Shelf
 from support.skills import write_files, write_pack, write_skill_md
 
 

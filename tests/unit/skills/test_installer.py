@@ -12,8 +12,8 @@ import pytest
 
 from butlers.domain.errors import SkillChanged, SkillInstallationError, SkillPathRefused
 from butlers.skills.digest import digest_folder
-from butlers.skills.installer import AGENTS_FOLDER, CLAUDE_FOLDER, Mount, SkillInstaller
-from butlers.skills.registry import NewSkill, SkillRegistry
+from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER, Mount, SkillInstaller
+from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from support.skills import write_files, write_pack, write_skill_md
 
 
@@ -138,7 +138,7 @@ INSTALL = """
 import errno, json, sys
 from pathlib import Path
 from butlers.domain.errors import SkillInstallationError
-from butlers.skills.installer import Mount, SkillInstaller
+from butlers.skills.install.mount import Mount, SkillInstaller
 folder = Path(sys.argv[1])
 try:
     SkillInstaller(folder / "skills").install([Mount(Path(path), Path(path).name) for path in sys.argv[2:]])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from butlers.skills.loading import load_packs
-from butlers.skills.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.butler_packs import load_packs
+from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from support.skills import write_pack
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import skills_ref
 
-from butlers.skills.clients import Outcome, verdict
+from butlers.skills.check.clients import Outcome, verdict
 from butlers.skills.reader import read_skill
 from support.skills import write_files
 

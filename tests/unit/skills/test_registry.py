@@ -25,10 +25,10 @@ from butlers.domain.errors import (
     SkillTaken,
     SkillVersionTaken,
 )
-from butlers.skills.catalogue import State
+from butlers.skills.check.rules import check
 from butlers.skills.reader import read_skill
-from butlers.skills.registry import NewSkill, SkillRegistry, require_label
-from butlers.skills.rules import check
+from butlers.skills.registry.catalogue import State
+from butlers.skills.registry.registry import NewSkill, SkillRegistry, require_label
 from butlers.skills.skill import Skill
 from support.skills import write_files, write_pack, write_skill_md
 

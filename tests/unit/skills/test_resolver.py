@@ -14,9 +14,9 @@ from butlers.domain.errors import (
     SkillRegistryBroken,
     SkillUnresolved,
 )
-from butlers.skills.catalogue import Catalogue, Registered, Release, State, ordered
 from butlers.skills.lock import LOCK_FILE, read_lock, write_lock
-from butlers.skills.resolver import resolve
+from butlers.skills.registry.catalogue import Catalogue, Registered, Release, State, ordered
+from butlers.skills.registry.resolver import resolve
 
 NOW = "2026-01-01T00:00:00Z"
 

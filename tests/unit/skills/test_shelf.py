@@ -9,12 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from butlers.domain.errors import SkillRegistryBroken
-from butlers.skills import opening
-from butlers.skills.catalogue import State
-from butlers.skills.installer import AGENTS_FOLDER, CLAUDE_FOLDER
+from butlers.skills import instructions as opening
+from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER
 from butlers.skills.lock import LOCK_FILE
-from butlers.skills.registry import NewSkill, SkillRegistry
-from butlers.skills.shelf import Shelf
+from butlers.skills.registry.catalogue import State
+from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.skill_set import Shelf
 from support.skills import write_files, write_pack, write_skill_md
 
 

@@ -19,7 +19,7 @@ from butlers.domain.session import Outcome, SessionRequest, SessionResult, Usage
 from butlers.domain.trace import TraceContext, in_trace
 from butlers.wire import telemetry
 from butlers.wire.telemetry import collecting, session_span, span, tool_span
-from integration.telemetry.collector import Collector
+from support.collector import Collector
 from support.fleet import wait_for
 
 OWNER = Caller(CallerKind.OWNER, "owner")

@@ -1,0 +1,204 @@
+"""What fails for good: its sender is told once, it blocks nobody, and it can be tried again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from butlers.domain.errors import NotFound
+from butlers.domain.ids import uuid7
+from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.queue import leased_queue as queue
+from butlers.queue import worker
+from butlers.queue.outbox import queue_end, queue_reply
+from butlers.sessions.routes import accept_route
+from butlers.wire.client import McpClient
+from support.fake_runtime import Thinker
+from support.in_process import House, request_context, until
+
+
+async def crash(_butler: McpClient) -> str:
+    raise RuntimeError("it breaks each time")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "backoff", lambda _attempt: timedelta(0))
+
+
+async def route(house: House, text: str) -> UUID:
+    request = replace(request_context(), request_id=uuid7())
+    decision = RouteDecision("tester", "fallback", "test")
+    async with house.butler.database.transaction() as connection:
+        await accept_route(connection, RouteRequest(request, "tester", text, decision))
+    return request.request_id
+
+
+async def replies(house: House, request_id: UUID) -> list[str]:
+    rows = await house.rows("SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id")
+    found = [json.loads(row["payload"]) for row in rows]
+    return [reply["message"] for reply in found if reply["request_id"] == str(request_id)]
+
+
+async def dead(house: House) -> list[dict[str, Any]]:
+    async with house.owner() as owner:
+        found: list[dict[str, Any]] = (await owner.call("dead_letters_list"))["dead_letters"]
+        return found
+
+
+async def test_the_sender_is_told_once_and_the_next_is_not_held_up(house: House) -> None:
+    house.butler.spawner.model = Thinker(crash)
+    broken = await route(house, "think about it")
+    whole = await route(house, "ping")
+    (told,) = await until("the sender to be told", lambda: replies(house, broken))
+    assert "could not deal with your message" in told
+    assert "it breaks each time" in told
+    assert await until("the next", lambda: replies(house, whole)) == ["pong"]
+    (letter,) = await dead(house)
+    assert (letter["queue"], letter["key"], letter["attempts"]) == ("routes", str(broken), 8)
+    await house.butler.stop()
+    await house.start()
+    assert len(await replies(house, broken)) == 1
+
+
+async def test_it_is_shown_whole_and_tried_again(house: House) -> None:
+    house.butler.spawner.model = Thinker(crash)
+    request_id = await route(house, "think about it")
+    await until("it to die", lambda: dead(house))
+    house.butler.spawner.model = Thinker()
+    async with house.owner() as owner:
+        (letter,) = (await owner.call("dead_letters_list"))["dead_letters"]
+        shown = await owner.call("dead_letters_get", {"id": letter["id"]})
+        assert shown["payload"]["text"] == "think about it"
+        await owner.call("dead_letters_replay", {"id": letter["id"]})
+    await until("an answer", lambda: _has(replies(house, request_id), "thought"))
+    assert await dead(house) == []
+
+
+async def _has(found: Any, text: str) -> bool:
+    return text in await found
+
+
+async def test_it_is_thrown_away(house: House) -> None:
+    house.butler.spawner.model = Thinker(crash)
+    await route(house, "think about it")
+    await until("it to die", lambda: dead(house))
+    async with house.owner() as owner:
+        (letter,) = (await owner.call("dead_letters_list"))["dead_letters"]
+        await owner.call("dead_letters_discard", {"id": letter["id"]})
+        assert (await owner.call("dead_letters_list"))["dead_letters"] == []
+        for tool in ("dead_letters_get", "dead_letters_replay", "dead_letters_discard"):
+            with pytest.raises(NotFound):
+                await owner.call(tool, {"id": letter["id"]})
+
+
+async def test_one_that_died_with_its_worker_is_told_too(house: House) -> None:
+    """Found by the recovery, not by a handler: attempts used up, holder gone."""
+    request_id = uuid7()
+    request = replace(request_context(), request_id=request_id)
+    decision = RouteDecision("tester", "fallback", "test")
+    async with house.butler.database.transaction() as connection:
+        await accept_route(connection, RouteRequest(request, "tester", "ping", decision))
+        await connection.execute(
+            "UPDATE queue_items SET state = 'leased', attempts = max_attempts, holder = 1,"
+            " lease_until = now() - interval '1 minute' WHERE key = $1",
+            str(request_id),
+        )
+    await house.butler.stop()
+    await house.start()
+    (told,) = await until("the sender to be told", lambda: replies(house, request_id))
+    assert "the worker died or lost its lease" in told
+
+
+async def test_what_can_not_be_read_stops_nobody(house: House) -> None:
+    async with house.butler.database.transaction() as connection:
+        await connection.execute(
+            "INSERT INTO queue_items (id, queue, key, payload, state, max_attempts, error)"
+            " VALUES ($1, 'routes', 'odd', '{}', 'dead', 8, 'odd')",
+            uuid7(),
+        )
+    house.butler.spawner.model = Thinker(crash)
+    request_id = await route(house, "think about it")
+    assert await until("the other to be told", lambda: replies(house, request_id))
+
+
+async def test_the_path_of_a_request(house: House) -> None:
+    request_id = await route(house, "keep this")
+    await until("an answer", lambda: replies(house, request_id))
+    async with house.owner() as owner:
+        hops = (await owner.call("request_path", {"request_id": str(request_id)}))["hops"]
+        assert [hop["hop"] for hop in hops] == [
+            "queued",
+            "session",
+            "call",
+            "queued",
+            "call",
+        ]
+        assert [hop["tool"] for hop in hops if hop["hop"] == "call"] == ["write", "notify"]
+        assert hops[1]["outcome"] in ("ok", None)
+        nothing = await owner.call("request_path", {"request_id": str(uuid7())})
+        assert nothing == {"hops": []}
+
+
+async def test_the_owner_is_told_once_of_what_never_left_the_house(house: House) -> None:
+    async def words() -> list[str]:
+        rows = await house.rows(
+            "SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id"
+        )
+        return [json.loads(row["payload"])["message"] for row in rows]
+
+    async def bury(message: str) -> None:
+        async with house.butler.database.transaction() as connection:
+            await connection.execute(
+                "UPDATE queue_items SET state = 'dead', error = 'nobody for a day', told = false"
+                " WHERE queue = 'notify' AND payload ->> 'message' = $1",
+                message,
+            )
+            await queue.notify(connection, queue.DEAD)
+
+    async with house.butler.database.transaction() as connection:
+        await queue_reply(connection, "tester", request_context(), "your train leaves at nine")
+    await bury("your train leaves at nine")
+
+    async def told() -> str | None:
+        return next((text for text in await words() if "handed on" in text), None)
+
+    message = await until("the owner to be told", told)
+    assert "reply to console:owner on console, from tester: nobody for a day" in message
+    await bury(message)
+    async with house.butler.database.transaction() as connection:
+        await connection.execute("UPDATE queue_items SET told = false WHERE queue = 'notify'")
+        await queue.notify(connection, queue.DEAD)
+
+    async def all_seen() -> bool | None:
+        return (
+            not await house.rows("SELECT 1 FROM queue_items WHERE state = 'dead' AND NOT told")
+            or None
+        )
+
+    await until("both to be looked at", all_seen)
+    assert len(await words()) == 2, "the same is told once, and the word of it is not told of"
+
+
+async def test_a_report_that_never_left_the_house_is_no_message_to_tell_of(house: House) -> None:
+    """Whoever waits for it tells of the part that waits; here it is a dead letter like any other."""
+    request = request_context()
+    async with house.butler.database.transaction() as connection:
+        await queue_end(connection, request, well=True)
+        await connection.execute(
+            "UPDATE queue_items SET state = 'dead', error = 'nobody for a day' WHERE queue = 'notify'"
+        )
+        await queue.notify(connection, queue.DEAD)
+
+    async def seen() -> list[dict[str, Any]]:
+        return await house.rows("SELECT payload FROM queue_items WHERE state = 'dead' AND told")
+
+    (row,) = await until("it to be looked at", seen)
+    assert json.loads(row["payload"])["ended"]["request_id"] == str(request.request_id)
+    assert len(await house.rows("SELECT 1 FROM queue_items")) == 1, "and nothing was told"
+    assert [letter["queue"] for letter in await dead(house)] == ["notify"]

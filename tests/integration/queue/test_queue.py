@@ -1,0 +1,527 @@
+"""The leased queue by example, on a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+import pytest
+
+from butlers.db.database import Database, Login, connect
+from butlers.domain.errors import LeaseLost
+from butlers.queue import leased_queue as queue
+from support import queue_history as witness
+
+ME = 1
+LATER = timedelta(hours=1)
+
+
+@pytest.fixture
+async def desk(login: Login) -> AsyncIterator[asyncpg.Connection]:
+    connection = await connect(login, "tests:desk")
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def other(login: Login) -> AsyncIterator[asyncpg.Connection]:
+    connection = await connect(login, "tests:other")
+    yield connection
+    await connection.close()
+
+
+async def row(connection: asyncpg.Connection, key: str) -> asyncpg.Record:
+    return await connection.fetchrow("SELECT * FROM queue_items WHERE key = $1", key)
+
+
+async def take(connection: asyncpg.Connection, name: str = "q", holder: int = ME) -> queue.Lease:
+    [lease] = await queue.claim(connection, name, holder)
+    return lease
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+async def test_the_most_urgent_first_and_within_that_the_oldest(desk: asyncpg.Connection) -> None:
+    for key, priority in (("c1", 2), ("b1", 1), ("a1", 0), ("b2", 1), ("a2", 0), ("c2", 2)):
+        await queue.enqueue(desk, "q", key, {}, priority=priority)
+    taken = [(await take(desk)).key for _ in range(6)]
+    assert taken == ["a1", "a2", "b1", "b2", "c1", "c2"]
+
+
+async def test_a_batch_comes_in_the_same_order(desk: asyncpg.Connection) -> None:
+    for key, priority in (("c", 2), ("b", 1), ("a", 0)):
+        await queue.enqueue(desk, "q", key, {}, priority=priority)
+    assert [lease.key for lease in await queue.claim(desk, "q", ME, limit=9)] == ["a", "b", "c"]
+
+
+async def test_items_of_one_transaction_keep_their_order(desk: asyncpg.Connection) -> None:
+    keys = [f"{number:02}" for number in range(30)]
+    async with desk.transaction():
+        for key in keys:
+            await queue.enqueue(desk, "q", key, {})
+    assert [(await take(desk)).key for _ in keys] == keys
+
+
+async def test_queues_do_not_mix(desk: asyncpg.Connection) -> None:
+    assert await queue.enqueue(desk, "one", "k", {"n": 1})
+    assert await queue.enqueue(desk, "two", "k", {"n": 2})
+    assert (await take(desk, "two")).payload == {"n": 2}
+    assert await queue.claim(desk, "two", ME) == []
+    assert (await take(desk, "one")).payload == {"n": 1}
+
+
+async def test_a_key_is_taken_once_whatever_became_of_the_item(desk: asyncpg.Connection) -> None:
+    assert await queue.enqueue(desk, "q", "k", {"n": 1})
+    assert not await queue.enqueue(desk, "q", "k", {"n": 2})
+    lease = await take(desk)
+    assert lease.payload == {"n": 1}
+    assert not await queue.enqueue(desk, "q", "k", {"n": 3})
+    await queue.complete(desk, lease, {"ok": True})
+    assert not await queue.enqueue(desk, "q", "k", {"n": 4})
+    assert await queue.claim(desk, "q", ME) == []
+    assert (await row(desk, "k"))["result"] == {"ok": True}
+
+
+# -- lanes -----------------------------------------------------------------------------------------
+
+
+async def keys(connection: asyncpg.Connection, limit: int = 9) -> list[str]:
+    return [lease.key for lease in await queue.claim(connection, "q", ME, limit=limit)]
+
+
+async def test_of_one_lane_one_at_a_time_and_in_order(desk: asyncpg.Connection) -> None:
+    for key, lane in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("free", None), ("a3", "a")):
+        await queue.enqueue(desk, "q", key, {}, lane=lane)
+    first, *others = await queue.claim(desk, "q", ME, limit=9)
+    assert [first.key, *(lease.key for lease in others)] == ["a1", "b1", "free"]
+    assert await keys(desk) == []
+    await queue.complete(desk, first)
+    assert await keys(desk) == ["a2"]
+
+
+async def test_urgency_does_not_overtake_in_a_lane(desk: asyncpg.Connection) -> None:
+    await queue.enqueue(desk, "q", "first", {}, priority=2, lane="a")
+    await queue.enqueue(desk, "q", "urgent", {}, priority=0, lane="a")
+    assert await keys(desk) == ["first"]
+
+
+async def test_one_that_waits_for_somebody_keeps_its_place(desk: asyncpg.Connection) -> None:
+    for key in ("first", "second"):
+        await queue.enqueue(desk, "q", key, {}, lane="a")
+    await queue.wait(desk, await take(desk), "they are away")
+    assert await keys(desk) == []
+    await queue.hurry(desk, "q")
+    assert await keys(desk) == ["first"]
+
+
+async def test_one_that_waits_takes_its_lane_along_and_nobody_else(
+    desk: asyncpg.Connection,
+) -> None:
+    for key, lane in (("first", "a"), ("second", "a"), ("other", "b"), ("free", None)):
+        await queue.enqueue(desk, "q", key, {}, lane=lane)
+    await queue.wait(desk, await take(desk), "they are away", LATER, LATER)
+    due = "SELECT key FROM queue_items WHERE run_after <= now() ORDER BY id"
+    assert [found["key"] for found in await desk.fetch(due)] == ["other", "free"]
+    assert (await row(desk, "second"))["error"] == "an earlier one waits"
+    await queue.hurry(desk, "q")
+    assert sorted(await keys(desk)) == ["first", "free", "other"]
+    await desk.execute("UPDATE queue_items SET state = 'done' WHERE state = 'leased'")
+    assert await keys(desk) == ["second"]
+
+
+async def test_one_that_failed_holds_up_nobody_until_it_is_due_again(
+    desk: asyncpg.Connection,
+) -> None:
+    for key in ("poison", "second", "third"):
+        await queue.enqueue(desk, "q", key, {}, lane="a")
+    await queue.retry(desk, await take(desk), "it crashed", LATER)
+    second = await take(desk)
+    assert second.key == "second"
+    await desk.execute("UPDATE queue_items SET run_after = now() WHERE key = 'poison'")
+    await queue.complete(desk, second)
+    assert await keys(desk) == ["poison"]
+
+
+async def test_one_that_is_postponed_steps_aside_and_takes_its_place_again(
+    desk: asyncpg.Connection,
+) -> None:
+    for key in ("first", "second", "third"):
+        await queue.enqueue(desk, "q", key, {}, lane="a")
+    await queue.postpone(desk, await take(desk), "no budget", datetime.now(UTC) + LATER)
+    second = await take(desk)
+    assert second.key == "second"
+    await queue.complete(desk, second)
+    await queue.hurry(desk, "q")
+    assert await keys(desk) == ["first"]
+
+
+async def test_after_a_crash_the_first_is_still_the_first(desk: asyncpg.Connection) -> None:
+    for key in ("first", "second"):
+        await queue.enqueue(desk, "q", key, {}, lane="a")
+    assert (await take(desk)).key == "first"
+    assert await queue.recover(desk) == 1  # nobody holds a lock on the number of this test
+    assert await keys(desk) == ["first"]
+
+
+async def test_after_a_crash_and_a_wait_it_still_is(desk: asyncpg.Connection) -> None:
+    for key in ("first", "second"):
+        await queue.enqueue(desk, "q", key, {}, lane="a")
+    await take(desk)
+    assert await queue.recover(desk) == 1
+    await queue.wait(desk, await take(desk), "they are away")
+    assert await keys(desk) == [], "the crash was no failure of its own"
+    await queue.hurry(desk, "q")
+    assert await keys(desk) == ["first"]
+
+
+async def test_two_claimers_at_once_do_not_share_a_lane(
+    desk: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    for key in ("first", "second"):
+        await queue.enqueue(desk, "q", key, {}, lane="a")
+    async with desk.transaction():
+        assert await keys(desk) == ["first"]
+        assert await keys(other) == [], "the first is taken, if not committed yet"
+    assert await keys(other) == []
+
+
+async def test_a_changed_lane_says_who_comes_first(desk: asyncpg.Connection) -> None:
+    await queue.enqueue(desk, "q", "first", {}, lane="a")
+    await queue.enqueue(desk, "q", "second", {}, lane="b")
+    first, second = await queue.claim(desk, "q", ME, limit=2)
+    assert not await queue.change_lane(desk, first, "a:x")
+    assert await queue.change_lane(desk, second, "a:x")
+    await queue.complete(desk, first)
+    assert not await queue.change_lane(desk, second, "a:x")
+
+
+async def test_one_that_came_too_early_goes_on_at_once_when_the_way_is_free(
+    desk: asyncpg.Connection,
+) -> None:
+    for key, lane in (("first", "a"), ("second", "b")):
+        await queue.enqueue(desk, "q", key, {}, lane=lane)
+    first, second = await queue.claim(desk, "q", ME, limit=2)
+    await queue.change_lane(desk, first, "a:x")
+    await queue.change_lane(desk, second, "a:x")
+    await queue.release(desk, second, "an earlier one waits")
+    assert await keys(desk) == []
+    assert not await queue.is_full(desk, "q", 1), "it waits for somebody else"
+    await queue.complete(desk, first)
+    again = await take(desk)
+    assert (again.key, again.attempt) == ("second", 1)
+
+
+# -- several at once ---------------------------------------------------------------------------------
+
+
+async def test_two_claimers_never_get_the_same(
+    desk: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    for number in range(4):
+        await queue.enqueue(desk, "q", str(number), {})
+    async with desk.transaction():
+        mine = await queue.claim(desk, "q", 1, limit=2)
+        # Neither waits for the other's transaction, nor sees its items.
+        theirs = await queue.claim(other, "q", 2, limit=4)
+    assert [lease.key for lease in mine] == ["0", "1"]
+    assert [lease.key for lease in theirs] == ["2", "3"]
+
+
+async def test_a_claim_that_is_rolled_back_never_was(
+    desk: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    await queue.enqueue(desk, "q", "k", {})
+    transaction = desk.transaction()
+    await transaction.start()
+    await take(desk)
+    await transaction.rollback()
+    assert (await take(other)).attempt == 1
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+async def test_a_delayed_item_waits(desk: asyncpg.Connection) -> None:
+    await queue.enqueue(desk, "q", "later", {}, delay=LATER)
+    await queue.enqueue(desk, "q", "now", {})
+    assert [lease.key for lease in await queue.claim(desk, "q", ME, limit=9)] == ["now"]
+    await desk.execute("UPDATE queue_items SET run_after = now() WHERE key = 'later'")
+    assert (await take(desk)).key == "later"
+
+
+async def test_a_retry_comes_back_when_it_is_due_and_says_what_was_wrong(
+    desk: asyncpg.Connection,
+) -> None:
+    await queue.enqueue(desk, "q", "k", {})
+    await queue.retry(desk, await take(desk), "no answer", LATER)
+    assert await queue.claim(desk, "q", ME) == []
+    found = await row(desk, "k")
+    assert (found["state"], found["attempts"], found["error"]) == ("ready", 1, "no answer")
+    await desk.execute("UPDATE queue_items SET run_after = now()")
+    again = await take(desk)
+    assert (again.attempt, again.fence) == (2, 2)
+    await queue.complete(desk, again)
+    assert (await row(desk, "k"))["error"] is None
+
+
+async def test_the_last_attempt_is_not_retried(desk: asyncpg.Connection) -> None:
+    await queue.enqueue(desk, "q", "k", {}, max_attempts=2)
+    await queue.retry(desk, await take(desk), "once", timedelta(0))
+    await queue.retry(desk, await take(desk), "twice", timedelta(0))
+    found = await row(desk, "k")
+    assert (found["state"], found["attempts"], found["error"]) == ("dead", 2, "twice")
+    assert found["finished_at"] is not None
+
+
+async def test_a_planned_restart_is_not_an_attempt_and_loses_no_place(
+    desk: asyncpg.Connection,
+) -> None:
+    await queue.enqueue(desk, "q", "first", {}, max_attempts=1)
+    await queue.enqueue(desk, "q", "second", {})
+    for _ in range(5):
+        lease = await take(desk)
+        assert (lease.key, lease.attempt) == ("first", 1)
+        await queue.release(desk, lease)
+    assert (await row(desk, "first"))["attempts"] == 0
+
+
+# -- who is late -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["complete", "retry", "bury", "release"])
+async def test_who_was_overtaken_is_refused_and_rolled_back(witnessed: Database, how: str) -> None:
+    async with witnessed.transaction() as connection:
+        await queue.enqueue(connection, "q", "k", {})
+        zombie = await take(connection)
+        await connection.execute("UPDATE queue_items SET lease_until = now() - interval '1 s'")
+        assert await queue.recover(connection) == 1
+        current = await take(connection, holder=2)
+    settle = {
+        "complete": lambda c: queue.complete(c, zombie),
+        "retry": lambda c: queue.retry(c, zombie, "late", LATER),
+        "bury": lambda c: queue.bury(c, zombie, "late"),
+        "release": lambda c: queue.release(c, zombie),
+    }[how]
+
+    async def act_late() -> None:
+        async with witnessed.transaction() as connection:
+            await connection.execute("INSERT INTO effects VALUES ('k', 'zombie')")
+            await settle(connection)
+
+    with pytest.raises(LeaseLost):
+        await act_late()
+    async with witnessed.transaction() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM effects") == 0
+        assert await queue.extend(connection, [zombie]) == set()
+        assert await queue.extend(connection, [zombie, current]) == {current.item_id}
+        await queue.complete(connection, current)
+    with pytest.raises(LeaseLost):
+        async with witnessed.transaction() as connection:
+            await queue.complete(connection, current)
+
+
+# -- recovery ----------------------------------------------------------------------------------------
+
+
+async def test_a_dead_holders_items_come_back_without_waiting_for_the_lease(
+    desk: asyncpg.Connection, login: Login
+) -> None:
+    holder = secrets.randbits(62)
+    life = await connect(login, "tests:life")
+    await witness.vouch(life, holder)
+    await queue.enqueue(desk, "q", "k", {})
+    [lease] = await queue.claim(desk, "q", holder, lease=LATER)
+    assert await queue.recover(desk) == 0, "the holder lives"
+    await life.close()
+
+    async def recovered() -> bool:
+        return await queue.recover(desk) == 1
+
+    await witness.eventually("the server to notice the death", recovered)
+    found = await row(desk, "k")
+    assert (found["state"], found["attempts"], found["holder"]) == ("ready", 1, None)
+    assert found["error"] == "the worker died or lost its lease"
+    with pytest.raises(LeaseLost):
+        await queue.complete(desk, lease)
+
+
+async def test_recovery_waits_for_nobody_who_is_frozen_in_a_transaction(
+    desk: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    for key in ("half done", "lost"):
+        await queue.enqueue(desk, "q", key, {})
+    half_done, _lost = await queue.claim(desk, "q", ME, limit=2)
+    async with other.transaction():
+        await queue.complete(other, half_done)
+        assert await asyncio.wait_for(queue.recover(desk), 30) == 1
+    assert (await row(desk, "half done"))["state"] == "done"
+    assert (await row(desk, "lost"))["state"] == "ready"
+
+
+async def test_a_lock_of_another_database_vouches_for_nobody(
+    desk: asyncpg.Connection, admin: Login
+) -> None:
+    holder = secrets.randbits(62)
+    elsewhere = await connect(admin, "tests:elsewhere")
+    try:
+        await witness.vouch(elsewhere, holder)
+        await queue.enqueue(desk, "q", "k", {})
+        await take(desk, holder=holder)
+        assert await queue.recover(desk) == 1
+    finally:
+        await elsewhere.close()
+
+
+async def test_a_frozen_holders_item_comes_back_when_its_lease_ends(
+    desk: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    await witness.vouch(other, ME)  # it lives
+    await queue.enqueue(desk, "q", "k", {})
+    await take(desk)
+    assert await queue.recover(desk) == 0
+    await desk.execute("UPDATE queue_items SET lease_until = now() - interval '1 s'")
+    assert await queue.recover(desk) == 1
+    assert (await take(desk, holder=2)).attempt == 2
+
+
+async def test_what_has_killed_its_workers_too_often_goes_to_the_dead_letter(
+    desk: asyncpg.Connection,
+) -> None:
+    await queue.enqueue(desk, "q", "poison", {}, max_attempts=3)
+    await queue.enqueue(desk, "q", "behind", {})
+    for attempt in (1, 2, 3):
+        leases = await queue.claim(desk, "q", ME, limit=2)
+        assert {lease.key: lease.attempt for lease in leases}["poison"] == attempt
+        for lease in leases:
+            if lease.key == "behind":
+                await queue.complete(desk, lease)
+        assert await queue.recover(desk) == 1
+    found = await row(desk, "poison")
+    assert (found["state"], found["attempts"]) == ("dead", 3)
+    assert found["error"] == "the worker died or lost its lease"
+    assert found["finished_at"] is not None
+    assert (await row(desk, "behind"))["state"] == "done"
+    assert await queue.claim(desk, "q", ME) == []
+
+
+async def test_the_day_of_those_behind_one_that_waits_begins_with_its_own(
+    desk: asyncpg.Connection,
+) -> None:
+    for key in ("first", "second", "third"):
+        await queue.enqueue(desk, "q", key, {}, lane="conversation")
+    await queue.wait(desk, await take(desk), "they are away")
+    assert (await row(desk, "third"))["waits_since"] is not None
+
+    await desk.execute("UPDATE queue_items SET waits_since = waits_since - interval '25 hours'")
+    for key in ("first", "second", "third"):
+        await desk.execute("UPDATE queue_items SET run_after = now() WHERE state = 'ready'")
+        lease = await take(desk)
+        assert lease.key == key
+        await queue.wait(desk, lease, "they are away")
+        assert (await row(desk, key))["state"] == "dead"
+
+
+async def test_a_time_in_which_nobody_was_there_is_no_waiting(desk: asyncpg.Connection) -> None:
+    keys = ("first", "second", "third")
+    for key in keys:
+        await queue.enqueue(desk, "q", key, {}, lane="conversation")
+    await queue.wait(desk, await take(desk), "they are away")
+    await desk.execute(
+        "UPDATE queue_items SET waits_since = waits_since - interval '60 hours',"
+        " run_after = run_after - interval '60 hours'"
+    )  # the machine was off over the weekend
+    await queue.wait(desk, await take(desk), "they are not up yet")
+    for key in keys:
+        await desk.execute("UPDATE queue_items SET run_after = now() WHERE state = 'ready'")
+        lease = await take(desk)
+        assert lease.key == key
+        await queue.wait(desk, lease, "they are not up yet")
+        found = await row(desk, key)
+        assert found["state"] == "ready"
+        assert datetime.now(UTC) - found["waits_since"] < timedelta(hours=1)
+        await queue.bury(desk, await retake(desk), "out of the way of the next")
+
+
+async def retake(desk: asyncpg.Connection) -> queue.Lease:
+    await desk.execute("UPDATE queue_items SET run_after = now() WHERE state = 'ready'")
+    return await take(desk)
+
+
+async def test_who_is_behind_one_that_waits_for_a_certain_time_waits_for_nobody(
+    desk: asyncpg.Connection,
+) -> None:
+    for key in ("first", "second"):
+        await queue.enqueue(desk, "q", key, {}, lane="recipient")
+    when = datetime.now(UTC) + LATER
+    await queue.postpone(desk, await take(desk), "the line is shut", when, aside=False)
+    found = await row(desk, "second")
+    assert (found["run_after"], found["waits_since"]) == (when, None)
+
+
+# -- waking ------------------------------------------------------------------------------------------
+
+
+async def test_workers_wake_when_the_item_is_committed_and_not_before(
+    desk: asyncpg.Connection, other: asyncpg.Connection, login: Login
+) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    channel = f"butlers:{login.schema}"
+    await other.add_listener(channel, lambda *said: heard.put_nowait(said[3]))
+    try:
+        async with desk.transaction():
+            await queue.enqueue(desk, "q", "k", {})
+            await other.execute("SELECT 1")  # what was sent before this would have arrived
+            assert heard.empty()
+        assert await asyncio.wait_for(heard.get(), witness.PATIENCE_S) == "q"
+        # A duplicate, and an item that is rolled back, wake nobody.
+        await queue.enqueue(desk, "q", "k", {})
+        transaction = desk.transaction()
+        await transaction.start()
+        await queue.enqueue(desk, "q", "never", {})
+        await transaction.rollback()
+        await queue.release(desk, await take(desk))
+        await queue.notify(desk, "end")
+        assert await asyncio.wait_for(heard.get(), witness.PATIENCE_S) == "q", "the release"
+        assert await asyncio.wait_for(heard.get(), witness.PATIENCE_S) == "end"
+    finally:
+        await other.reset()
+
+
+async def test_recovery_wakes_the_queues_it_found_something_for(
+    desk: asyncpg.Connection, other: asyncpg.Connection, login: Login
+) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    for name in ("one", "two"):
+        await queue.enqueue(desk, name, "k", {})
+        await take(desk, name)
+    await queue.enqueue(desk, "untouched", "k", {})
+    await other.add_listener(f"butlers:{login.schema}", lambda *said: heard.put_nowait(said[3]))
+    try:
+        assert await queue.recover(desk) == 2
+        await queue.notify(desk, "end")
+        said = [await asyncio.wait_for(heard.get(), witness.PATIENCE_S) for _ in range(3)]
+        assert sorted(said[:2]) == ["one", "two"]
+        assert said[2] == "end"
+    finally:
+        await other.reset()
+
+
+# -- counting ----------------------------------------------------------------------------------------
+
+
+async def test_depths_count_what_is_not_done(desk: asyncpg.Connection) -> None:
+    assert await queue.depths(desk) == {}
+    for key in ("a", "b", "c", "d"):
+        await queue.enqueue(desk, "one", key, {})
+    await queue.enqueue(desk, "two", "later", {}, delay=LATER)
+    await queue.complete(desk, await take(desk, "one"))
+    await queue.bury(desk, await take(desk, "one"), "never")
+    await take(desk, "one")
+    assert await queue.depths(desk) == {
+        "one": {"dead": 1, "leased": 1, "ready": 1},
+        "two": {"ready": 1},
+    }

@@ -1,0 +1,688 @@
+"""The worker: what becomes of an item when its handler answers, fails, hangs or is overtaken."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from structlog.testing import capture_logs
+
+from butlers.db.database import Connection, Database, Login
+from butlers.db.embedded import EmbeddedPostgres
+from butlers.db.migrations import butler_chains, migrate, shipped_versions
+from butlers.db.provision import Place, Provisioner
+from butlers.domain.errors import (
+    ButlersError,
+    DatabaseUnavailable,
+    PeerUnavailable,
+    Postponed,
+    RateLimited,
+)
+from butlers.queue import leased_queue as queue
+from butlers.queue import worker
+from butlers.queue.leased_queue import Lease
+from butlers.queue.listener import Listener
+from butlers.queue.worker import Finish, Handler, QueueWorker
+from butlers.wire.tokens import FleetKey
+from support import queue_history as witness
+from support.queue_history import eventually
+
+QUEUE = "work"
+Staff = Callable[..., Awaitable[QueueWorker]]
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delays as short as they can be without changing what they do."""
+    monkeypatch.setattr(worker, "BACKOFF_BASE_S", 0.01)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with capture_logs():  # to print an exception nicely takes longer than the test
+        yield
+
+
+@pytest.fixture
+async def listener(witnessed: Database) -> AsyncIterator[Listener]:
+    heard = Listener(witnessed.login, "tests:listener", recover_every_s=0.05)
+    task = asyncio.create_task(heard.run(await heard.open()))
+    yield heard
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+async def staff(witnessed: Database, listener: Listener) -> AsyncIterator[Staff]:
+    hired: list[QueueWorker] = []
+
+    async def hire(handler: Handler, **options: Any) -> QueueWorker:
+        made = QueueWorker(witnessed, listener, QUEUE, handler, **options)
+        made.start()
+        hired.append(made)
+        return made
+
+    yield hire
+    for made in hired:
+        await made.stop(0)
+
+
+async def put(database: Database, *keys: str, **options: Any) -> None:
+    async with database.transaction() as connection:
+        for key in keys:
+            await queue.enqueue(connection, QUEUE, key, {"key": key}, **options)
+
+
+async def item(database: Database, key: str) -> asyncpg.Record:
+    async with database.transaction() as connection:
+        return await connection.fetchrow("SELECT * FROM queue_items WHERE key = $1", key)
+
+
+async def ended(database: Database, *keys: str) -> list[asyncpg.Record]:
+    """The items, when all of them have come to an end."""
+
+    async def look() -> list[asyncpg.Record] | None:
+        found = [await item(database, key) for key in keys]
+        return found if all(row["state"] in ("done", "dead") for row in found) else None
+
+    return await eventually(f"{keys} to end", look)
+
+
+async def act_on(database: Database, lease: Lease) -> Any:
+    async with database.transaction() as connection:
+        return await witness.act(connection, lease.key, "worker")
+
+
+# -- answers and failures --------------------------------------------------------------------------
+
+
+async def test_an_answer_is_kept_as_the_result(witnessed: Database, staff: Staff) -> None:
+    async def handler(lease: Lease) -> Any:
+        return {"seen": lease.payload, "attempt": lease.attempt}
+
+    await staff(handler)
+    await put(witnessed, "k")
+    [done] = await ended(witnessed, "k")
+    assert done["state"] == "done"
+    assert done["result"] == {"seen": {"key": "k"}, "attempt": 1}
+
+
+async def test_waiting_for_somebody_who_is_away_is_no_attempt(
+    witnessed: Database, staff: Staff
+) -> None:
+    tried: list[int] = []
+
+    async def handler(lease: Lease) -> str:
+        tried.append(lease.attempt)
+        if len(tried) < 4:
+            found = await item(witnessed, "k")
+            assert found["error"] == (None if len(tried) == 1 else "nobody there")
+            raise PeerUnavailable("nobody there")
+        return "at last"
+
+    await staff(handler)
+    await put(witnessed, "k")
+    [done] = await ended(witnessed, "k")
+    assert tried == [1, 1, 1, 1]
+    assert (done["state"], done["result"], done["error"]) == ("done", "at last", None)
+
+
+async def test_after_a_day_nobody_is_waited_for(witnessed: Database, staff: Staff) -> None:
+    async def handler(_lease: Lease) -> None:
+        raise PeerUnavailable("nobody there")
+
+    await put(witnessed, "k")
+    async with witnessed.transaction() as connection:
+        await connection.execute("UPDATE queue_items SET waits_since = now() - interval '25 hours'")
+    await staff(handler)
+    [done] = await ended(witnessed, "k")
+    assert (done["state"], done["error"]) == ("dead", "nobody there")
+
+
+async def test_a_day_is_counted_from_the_first_wait_and_not_through_a_pause(
+    witnessed: Database, staff: Staff
+) -> None:
+    tried: list[datetime | None] = []
+
+    async def handler(lease: Lease) -> str:
+        tried.append((await item(witnessed, lease.key))["waits_since"])
+        if len(tried) == 2:
+            raise Postponed("paused", datetime.now(UTC))
+        if len(tried) < 4:
+            raise PeerUnavailable("nobody there")
+        return "at last"
+
+    await put(witnessed, "k")
+    async with witnessed.transaction() as connection:
+        await connection.execute("UPDATE queue_items SET created_at = now() - interval '25 hours'")
+    await staff(handler)
+    [done] = await ended(witnessed, "k")
+    assert (done["state"], done["result"]) == ("done", "at last")
+    assert [since is not None for since in tried] == [False, True, False, True]
+
+
+def limited(after_s: float | None) -> RateLimited:
+    error = RateLimited("no more for now")
+    error.after_s = after_s
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "least", "most"),
+    [
+        (PeerUnavailable("away"), 10, 40),
+        (limited(None), 180, 400),
+        (limited(600), 580, 1_100),
+        (limited(1_000_000), 2_600, 4_600),  # nobody waits for days because of a number
+    ],
+    ids=["away", "limited", "limited with a time", "limited for ever"],
+)
+async def test_a_model_that_takes_no_more_is_asked_again_with_long_pauses(
+    witnessed: Database, staff: Staff, error: Exception, least: float, most: float
+) -> None:
+    async def handler(_lease: Lease) -> None:
+        raise error
+
+    await put(witnessed, "k")
+    async with witnessed.transaction() as connection:
+        await connection.execute("UPDATE queue_items SET waits_since = now() - interval '12 hours'")
+    await staff(handler)
+
+    async def waits() -> float | None:
+        async with witnessed.transaction() as connection:
+            return await connection.fetchval(
+                "SELECT extract(epoch FROM run_after - now())::float FROM queue_items"
+                " WHERE error IS NOT NULL AND state = 'ready'"
+            )
+
+    assert least <= await eventually("it to wait", waits) <= most
+
+
+def test_delays_grow_and_do_not_march_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "BACKOFF_BASE_S", 0.5)
+    for attempt, ceiling in ((1, 0.5), (2, 1), (3, 2), (7, 32), (8, 60), (50, 60)):
+        delays = {worker.backoff(attempt).total_seconds() for _ in range(50)}
+        assert ceiling / 2 <= min(delays)
+        assert max(delays) <= ceiling
+        assert len(delays) > 1
+
+
+async def test_a_permanent_error_is_buried_at_once_with_its_text(
+    witnessed: Database, staff: Staff
+) -> None:
+    tried: list[int] = []
+
+    async def handler(lease: Lease) -> None:
+        tried.append(lease.attempt)
+        raise ButlersError("that will never work")
+
+    await staff(handler)
+    await put(witnessed, "k")
+    [dead] = await ended(witnessed, "k")
+    assert tried == [1]
+    assert (dead["state"], dead["error"]) == ("dead", "that will never work")
+    assert dead["finished_at"] is not None
+
+
+async def test_an_unforeseen_error_is_tried_again_and_never_blocks_the_ones_behind(
+    witnessed: Database, staff: Staff
+) -> None:
+    tried: list[str] = []
+
+    async def handler(lease: Lease) -> None:
+        tried.append(lease.key)
+        if lease.key == "poison":
+            raise LookupError("nobody foresaw this")
+
+    await put(witnessed, "poison", max_attempts=3)
+    await put(witnessed, "b", "c")
+    await staff(handler)
+    poison, *others = await ended(witnessed, "poison", "b", "c")
+    assert (poison["state"], poison["attempts"]) == ("dead", 3)
+    assert poison["error"] == "LookupError: nobody foresaw this"
+    assert [row["state"] for row in others] == ["done", "done"]
+    assert sorted(tried) == ["b", "c", "poison", "poison", "poison"]
+
+
+@pytest.mark.parametrize("text", ["a NUL \x00 in it", "half a \ud800 pair", "ü" * 10_000])
+async def test_any_text_of_an_error_can_be_kept(
+    witnessed: Database, staff: Staff, text: str
+) -> None:
+    async def handler(_lease: Lease) -> None:
+        raise ButlersError(text)
+
+    await staff(handler)
+    await put(witnessed, "k")
+    [dead] = await ended(witnessed, "k")
+    assert dead["state"] == "dead"
+    assert dead["error"][:6] == text[:6]
+
+
+@pytest.mark.parametrize("result", [object(), float("nan"), {"text": "a NUL \x00"}, "\ud800"])
+async def test_a_result_that_can_not_be_kept_is_the_items_failure(
+    witnessed: Database, staff: Staff, result: object
+) -> None:
+    async def handler(_lease: Lease) -> object:
+        return result
+
+    await staff(handler)
+    await put(witnessed, "k", max_attempts=2)
+    [dead] = await ended(witnessed, "k")
+    assert (dead["state"], dead["attempts"]) == ("dead", 2)
+    assert dead["error"]
+
+
+async def test_one_that_can_not_be_kept_spoils_none_that_end_with_it(
+    witnessed: Database, staff: Staff
+) -> None:
+    async def handler(lease: Lease) -> object:
+        return object() if lease.key == "odd" else "fine"
+
+    await put(witnessed, "a", "odd", "b", max_attempts=1)
+    await staff(handler, concurrency=3)
+    odd, *others = await ended(witnessed, "odd", "a", "b")
+    assert odd["state"] == "dead"
+    assert [(row["state"], row["result"]) for row in others] == [("done", "fine")] * 2
+    async with witnessed.transaction() as connection:
+        await witness.assert_history_is_sound(connection)
+
+
+async def test_what_is_written_with_the_end_is_there_with_it_and_only_then(
+    witnessed: Database, staff: Staff
+) -> None:
+    async def handler(lease: Lease) -> Finish:
+        async def write(connection: Connection) -> None:
+            await connection.execute("INSERT INTO effects VALUES ($1, 'worker')", lease.key)
+            if lease.attempt == 1:
+                raise LookupError("in the middle of it")
+
+        return Finish(f"attempt {lease.attempt}", write)
+
+    await put(witnessed, "k")
+    await staff(handler)
+    [done] = await ended(witnessed, "k")
+    assert done["result"] == "attempt 2"
+    async with witnessed.transaction() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM effects") == 1
+
+
+async def test_an_outage_of_the_database_costs_an_old_item_no_long_pause(
+    witnessed: Database, staff: Staff
+) -> None:
+    async def handler(lease: Lease) -> None:
+        if (await item(witnessed, lease.key))["error"] is None:
+            raise DatabaseUnavailable
+
+    await put(witnessed, "k")
+    async with witnessed.transaction() as connection:
+        await connection.execute("UPDATE queue_items SET waits_since = now() - interval '20 hours'")
+    await staff(handler)
+    [done] = await ended(witnessed, "k")
+    async with witnessed.transaction() as connection:
+        claimed = await connection.fetchval("SELECT count(*) FROM history WHERE became = 'leased'")
+    assert (done["state"], claimed) == ("done", 2)
+    assert done["run_after"] - done["waits_since"] < timedelta(hours=20, seconds=10)
+
+
+async def test_a_handler_whose_own_helper_was_cancelled_is_tried_again(
+    witnessed: Database, staff: Staff
+) -> None:
+    async def handler(lease: Lease) -> str:
+        if lease.attempt == 1:
+            helper = asyncio.create_task(asyncio.Event().wait())
+            asyncio.get_running_loop().call_soon(helper.cancel)
+            await helper
+        return "second"
+
+    await staff(handler)
+    await put(witnessed, "k")
+    [done] = await ended(witnessed, "k")
+    assert (done["result"], done["attempts"]) == ("second", 2)
+
+
+async def test_no_more_at_once_than_wanted(witnessed: Database, staff: Staff) -> None:
+    running, most = 0, 0
+
+    async def handler(_lease: Lease) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    keys = [str(number) for number in range(20)]
+    await put(witnessed, *keys)
+    await staff(handler, concurrency=3)
+    await ended(witnessed, *keys)
+    assert most == 3
+
+
+# -- stopping --------------------------------------------------------------------------------------
+
+
+async def test_stopping_lets_a_running_item_end(witnessed: Database, staff: Staff) -> None:
+    started, go = asyncio.Event(), asyncio.Event()
+
+    async def handler(_lease: Lease) -> str:
+        started.set()
+        await go.wait()
+        return "ended"
+
+    await put(witnessed, "running", "behind")
+    working = await staff(handler)
+    await started.wait()
+    stopping = asyncio.create_task(working.stop(witness.PATIENCE_S))
+    await asyncio.sleep(0)
+    go.set()
+    await stopping
+    assert (await item(witnessed, "running"))["result"] == "ended"
+    behind = await item(witnessed, "behind")
+    assert (behind["state"], behind["attempts"]) == ("ready", 0)
+
+
+async def test_stopping_gives_a_slow_item_back_and_counts_no_attempt(
+    witnessed: Database, staff: Staff
+) -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def slow(lease: Lease) -> str:
+        if lease.fence > 1:
+            return "by the next one"
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return "never"
+
+    await put(witnessed, "k", max_attempts=1)
+    working = await staff(slow)
+    await started.wait()
+    await working.stop(0.01)
+    assert cancelled.is_set()
+    given_back = await item(witnessed, "k")
+    assert (given_back["state"], given_back["attempts"]) == ("ready", 0)
+    assert given_back["holder"] is None
+    await staff(slow)
+    [done] = await ended(witnessed, "k")
+    assert (done["state"], done["result"], done["attempts"]) == ("done", "by the next one", 1)
+
+
+async def test_stopping_in_the_middle_of_a_claim_counts_no_attempt(
+    witnessed: Database, listener: Listener
+) -> None:
+    """Whatever the claim got is given back, even if the stop came between its commit and its return."""
+
+    async def handler(_lease: Lease) -> None:
+        await asyncio.Event().wait()
+
+    await put(witnessed, *(str(number) for number in range(40)), max_attempts=1)
+    for turn in range(40):
+        working = QueueWorker(witnessed, listener, QUEUE, handler)
+        working.start()
+        await asyncio.sleep(turn * 0.0003)  # another point of the claim each time
+        await working.stop(0)
+        async with witnessed.transaction() as connection:
+            assert await queue.depths(connection) == {QUEUE: {"ready": 40}}
+            assert await connection.fetchval("SELECT max(attempts) FROM queue_items") == 0
+
+
+# -- leases ----------------------------------------------------------------------------------------
+
+
+async def test_a_long_item_keeps_its_lease(witnessed: Database, staff: Staff) -> None:
+    extended, seen = asyncio.Event(), []
+
+    async def handler(lease: Lease) -> str:
+        await extended.wait()
+        return str(lease.attempt)
+
+    await put(witnessed, "k")
+    await staff(handler, lease=timedelta(seconds=1))
+
+    async def extensions() -> bool:
+        seen.append((await item(witnessed, "k"))["lease_until"])
+        return len({until for until in seen if until}) >= 5
+
+    await eventually("the lease to be extended past its first end", extensions)
+    extended.set()
+    [done] = await ended(witnessed, "k")
+    assert (done["result"], done["attempts"]) == ("1", 1)
+
+
+async def test_a_lost_lease_ends_the_work(witnessed: Database, staff: Staff) -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def handler(lease: Lease) -> str:
+        if lease.attempt == 2:
+            return "the second"
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return "never"
+
+    await put(witnessed, "k")
+    await staff(handler, lease=timedelta(seconds=0.3), concurrency=2)
+    await started.wait()
+    async with witnessed.transaction() as connection:
+        await connection.execute("UPDATE queue_items SET lease_until = now() - interval '1 s'")
+        await queue.recover(connection)
+    await asyncio.wait_for(cancelled.wait(), witness.PATIENCE_S)
+    [done] = await ended(witnessed, "k")
+    assert (done["result"], done["attempts"]) == ("the second", 2)
+
+
+async def test_late_work_is_refused(witnessed: Database, staff: Staff) -> None:
+    started, go = asyncio.Event(), asyncio.Event()
+
+    async def frozen(lease: Lease) -> str:
+        started.set()
+        await go.wait()
+        return f"attempt {lease.attempt}"
+
+    await put(witnessed, "k")
+    await staff(frozen)
+    await started.wait()
+    async with witnessed.transaction() as connection:
+        await connection.execute("UPDATE queue_items SET lease_until = now() - interval '1 s'")
+        await queue.recover(connection)
+        [taken_over] = await queue.claim(connection, QUEUE, holder=0, lease=timedelta(hours=1))
+        await queue.complete(connection, taken_over, "by the other")
+    with capture_logs() as logs:
+        go.set()
+
+        async def refused() -> bool:
+            return any(entry["event"] == "late work refused" for entry in logs)
+
+        await eventually("the late work to be refused", refused)
+    assert (await item(witnessed, "k"))["result"] == "by the other"
+
+
+# -- without the database ----------------------------------------------------------------------------
+
+
+async def test_a_lost_listener_comes_back_and_vouches_again(
+    witnessed: Database, listener: Listener, staff: Staff
+) -> None:
+    async def handler(_lease: Lease) -> None:
+        return None
+
+    await staff(handler)
+
+    async def vouched() -> bool:
+        async with witnessed.transaction() as connection:
+            return listener.vouches and await witness.is_locked(connection, listener.holder)
+
+    await eventually("the lock", vouched)
+    async with witnessed.transaction() as connection:
+        [pid] = await connection.fetch(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'tests:listener' AND datname = current_database()"
+        )
+    assert pid[0]
+    await put(witnessed, "k")
+    [done] = await ended(witnessed, "k")
+    assert done["state"] == "done"
+    await eventually("the lock again", vouched)
+
+
+@pytest.fixture
+async def own_server() -> AsyncIterator[EmbeddedPostgres]:
+    with tempfile.TemporaryDirectory(prefix="bh-") as home:
+        server = EmbeddedPostgres(Path(home))  # durable: it will be killed
+        await asyncio.to_thread(server.acquire)
+        yield server
+        await asyncio.to_thread(server.release)
+
+
+async def test_when_the_database_was_gone_everything_goes_on_and_nothing_twice(
+    own_server: EmbeddedPostgres, key: FleetKey
+) -> None:
+    admin = Login(own_server.dsn(), "postgres", None, "postgres")
+    login = await Provisioner(admin, key).provision(Place("tester", "butler_tester", None))
+    await migrate(login, butler_chains("tester", shipped_versions()))
+    database = await Database.open(login, "tests")
+    listener = Listener(login, "tests:listener", recover_every_s=0.2)
+    listening = asyncio.create_task(listener.run(await listener.open()))
+    acted, wait = asyncio.Event(), asyncio.Event()
+
+    async def handler(lease: Lease) -> Any:
+        answer = await act_on(database, lease)
+        if lease.key == "in the middle":  # its effect is there, its end is not
+            acted.set()
+            await wait.wait()
+        return answer
+
+    working = QueueWorker(database, listener, QUEUE, handler, concurrency=2)
+    working.start()
+    try:
+        async with database.transaction() as connection:
+            await witness.prepare(connection)
+        await put(database, "before")
+        await ended(database, "before")
+        await put(database, "in the middle")
+        await acted.wait()
+
+        pid = own_server.pid
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+
+        async def refused() -> bool:
+            try:
+                await item(database, "before")
+            except DatabaseUnavailable:
+                return True
+            return False
+
+        await eventually("the database to be gone", refused)
+        wait.set()  # its end can not be written down now
+        await asyncio.sleep(0.1)
+        assert await asyncio.to_thread(own_server.ensure_running)
+
+        [done] = await ended(database, "in the middle")
+        assert (done["state"], done["attempts"]) == ("done", 1), "the same run wrote its end down"
+        await put(database, "after")
+        await ended(database, "after")
+        async with database.transaction() as connection:
+            await witness.assert_each_ended_once(connection)
+            assert await connection.fetchval("SELECT count(*) FROM effects") == 3
+    finally:
+        await working.stop(0)
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+        await database.close()
+
+
+# -- whose turn it is --------------------------------------------------------------------------------
+
+
+async def test_what_is_less_urgent_has_its_turn_after_a_streak(
+    witnessed: Database, staff: Staff
+) -> None:
+    seen: list[str] = []
+
+    async def handler(lease: Lease) -> Any:
+        seen.append(lease.key)
+
+    await put(witnessed, *(f"low-{n}" for n in range(3)), priority=2)
+    await put(witnessed, *(f"high-{n}" for n in range(9)), priority=0)
+    await staff(handler, streak=4)
+    await ended(witnessed, *(f"low-{n}" for n in range(3)), *(f"high-{n}" for n in range(9)))
+    kinds = "".join(key[0] for key in seen)
+    assert kinds == "hhhhlhhhhlhl"
+
+
+async def test_the_least_urgent_is_not_forgotten_behind_the_two_others(
+    witnessed: Database, staff: Staff
+) -> None:
+    seen: list[str] = []
+
+    async def handler(lease: Lease) -> Any:
+        seen.append(lease.key)
+
+    every = [
+        f"{name}-{n}" for name, items in (("l", 2), ("m", 12), ("h", 12)) for n in range(items)
+    ]
+    for name, priority in (("l", 2), ("m", 1), ("h", 0)):
+        await put(witnessed, *(key for key in every if key[0] == name), priority=priority)
+    await staff(handler, streak=4)
+    await ended(witnessed, *every)
+    kinds = "".join(key[0] for key in seen)
+    assert kinds.index("m") <= 4, "after a streak of the most urgent"
+    assert kinds.index("l") <= 9, "after a streak of all that is more urgent"
+    assert kinds.count("l") == 2
+
+
+async def test_a_batch_is_the_most_that_is_claimed_at_once(
+    witnessed: Database, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    claim = queue.claim
+
+    async def watched(*arguments: Any, limit: int, **options: Any) -> list[Lease]:
+        asked.append(limit)
+        return await claim(*arguments, limit=limit, **options)
+
+    async def handler(lease: Lease) -> Any:
+        return None
+
+    monkeypatch.setattr(queue, "claim", watched)
+    await put(witnessed, *(str(n) for n in range(7)))
+    working = QueueWorker(witnessed, listener, QUEUE, handler, concurrency=20, batch=3)
+    working.start()
+    await ended(witnessed, *(str(n) for n in range(7)))
+    await working.stop(0)
+    assert max(asked) == 3
+
+
+async def test_a_late_holder_has_its_grace(witnessed: Database) -> None:
+    await put(witnessed, "k")
+    async with witnessed.transaction() as connection:
+        await connection.execute("SELECT pg_advisory_lock_shared(77)")
+        try:
+            await queue.claim(connection, QUEUE, 77, lease=timedelta(seconds=-5))
+            assert await queue.recover(connection, timedelta(seconds=60)) == 0
+            assert await queue.recover(connection, timedelta(seconds=1)) == 1
+        finally:
+            await connection.execute("SELECT pg_advisory_unlock_shared(77)")
+
+
+async def test_full_is_what_is_due_and_nothing_else(witnessed: Database) -> None:
+    await put(witnessed, "a", "b")
+    async with witnessed.transaction() as connection:
+        assert await queue.is_full(connection, QUEUE, 2)
+        assert not await queue.is_full(connection, QUEUE, 3)
+        await connection.execute("UPDATE queue_items SET run_after = now() + interval '1 hour'")
+        assert not await queue.is_full(connection, QUEUE, 1)

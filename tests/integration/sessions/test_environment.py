@@ -1,0 +1,116 @@
+"""What a session's process really has in its environment, told by the process itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from butlers.config.settings import Settings
+from butlers.domain.ids import uuid7
+from butlers.domain.redaction import SecretText
+from butlers.domain.session import SessionRequest
+from butlers.runtimes.claude_code.command import CONFINED_SWITCHES, SWITCHES
+from butlers.secrets.master_key import MasterKey
+from butlers.secrets.sealed import NewSecret
+from butlers.secrets.vault import Vault
+from support.in_process import House, MakeHouse, request_context
+
+PLANTED = {f"HOST_SECRET_{number}": "planted" for number in range(50)}
+HOST = {
+    **PLANTED,
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/home/somebody",
+    "LD_LIBRARY_PATH": "/planted",
+    "DATABASE_URL": "postgresql://planted",
+    "BUTLERS_MASTER_KEY": "planted",
+    "ANTHROPIC_API_KEY": "key-a",
+    "OPENAI_API_KEY": "key-o",
+    "GEMINI_API_KEY": "key-g",
+    "DECLARED": "yes",
+    "ANTHROPIC_BASE_URL": "http://127.0.0.1:9",
+}
+ALWAYS = {"PATH", "MCP_SERVERS", "TRACEPARENT", "HOME", "TMPDIR", *SWITCHES, *CONFINED_SWITCHES}
+OF_THE_SYSTEM = {
+    "PWD",
+    "SHLVL",
+    "_",
+    "LC_CTYPE",
+    "__CF_USER_TEXT_ENCODING",
+}  # a shell's or Python's own
+
+
+@pytest.fixture
+async def house(make_house: MakeHouse, tmp_path: Path) -> House:
+    """Its CLI is a program that writes down what it was given, and leaves."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program = programs / "claude"
+    program.write_text(
+        f"#!{sys.executable} -IS\nimport json, os\n"
+        f"json.dump([dict(os.environ), os.getcwd()], open({str(tmp_path / 'seen')!r}, 'w'))\n"
+    )
+    program.chmod(0o755)
+    made = make_house(
+        extra='[runtime]\ntype = "claude-code"\n[butler.env]\nrequired = ["DECLARED"]\n'
+        'optional = ["ANTHROPIC_BASE_URL", "ABSENT"]\n'
+    )
+    environ = {**HOST, "PATH": f"{programs}:{HOST['PATH']}"}
+    butler = made.make(settings=Settings(made.home, environ=MappingProxyType(environ)))
+    await butler.start()
+    return made
+
+
+async def seen(house: House, session: SessionRequest, tmp_path: Path) -> dict[str, str]:
+    await house.butler.spawner.run(session)
+    variables, cwd = json.loads((tmp_path / "seen").read_text())
+    assert cwd == str(house.directory)
+    found: dict[str, str] = variables
+    assert not set(found) & set(PLANTED)
+    assert "planted" not in json.dumps(found)
+    assert found["HOME"].startswith(str(house.home / "sessions"))
+    assert found["TMPDIR"].startswith(str(house.home / "sessions"))
+    (server,) = json.loads(found["MCP_SERVERS"])["mcpServers"].values()
+    assert server["url"] == f"{house.butler.url}?runtime_session_id={session.session_id}"
+    return {name: value for name, value in found.items() if name not in OF_THE_SYSTEM}
+
+
+@pytest.mark.scenario("S001-30")
+@pytest.mark.scenario("S001-55")
+async def test_a_persons_own_session_has_what_is_declared_and_the_core_keys(
+    house: House, tmp_path: Path
+) -> None:
+    found = await seen(house, SessionRequest(uuid7(), "look", "trigger"), tmp_path)
+    assert set(found) == ALWAYS | {
+        "CLAUDE_ENV_FILE",  # of the CLI, where it has a shell
+        "DECLARED",
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_API_KEY",
+        "OPENAI_API_KEY",
+    }
+    assert (found["DECLARED"], found["OPENAI_API_KEY"]) == ("yes", "key-o")
+
+
+async def test_a_message_from_outside_has_only_what_its_cli_needs(
+    house: House, tmp_path: Path
+) -> None:
+    request = request_context()
+    session = SessionRequest(uuid7(), "look", "route", request, request.request_id)
+    found = await seen(house, session, tmp_path)
+    assert set(found) == ALWAYS | {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"}
+
+
+async def test_a_secret_that_is_kept_comes_before_the_variable(
+    house: House, tmp_path: Path
+) -> None:
+    vault = Vault(
+        house.provisioner,
+        MasterKey.load(house.butler.settings),
+        {"tester": house.butler.config.db.name},
+    )
+    await vault.put([NewSecret("tester", "DECLARED", SecretText("from the store"), None, None)])
+    found = await seen(house, SessionRequest(uuid7(), "look", "trigger"), tmp_path)
+    assert found["DECLARED"] == "from the store"

@@ -1,0 +1,165 @@
+"""The whole fleet's budget: butlers in processes of their own do not overrun it together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from butlers.config.fleet import FleetConfig
+from butlers.domain.errors import OverBudget
+from butlers.domain.ids import uuid7
+from butlers.domain.session import Outcome, SessionRequest, Usage
+from butlers.sessions.budget import RESERVED
+from butlers.sessions.fleet_budget import FleetBudget
+from butlers.sessions.limit import TOKENS_OF_A_DOLLAR, Claim
+from butlers.wire.client import McpClient
+from support.fake_runtime import Thinker, for_ever
+from support.in_process import House, MakeHouse, until
+
+EACH = (RESERVED.input_tokens or 0) + (RESERVED.output_tokens or 0)
+UNKNOWN = '[butler.runtime]\nmodel = "nobody-knows-it"\n'
+
+Start = Callable[..., Awaitable[House]]
+
+
+def asked() -> SessionRequest:
+    return SessionRequest(uuid7(), "think", "trigger")
+
+
+@pytest.fixture
+def start(make_house: MakeHouse) -> Start:
+    """A butler that reads the fleet's ledger itself, as one in a process of its own does."""
+
+    async def started(name: str | None, fleet: FleetConfig, extra: str = "") -> House:
+        house = make_house(name) if name else make_house(extra=extra)
+        butler = house.make(fleet_budget=FleetBudget.of(fleet, house.home))
+        await butler.start()
+        butler.spawner._slots = asyncio.Semaphore(5)
+        butler.spawner.model = Thinker()
+        return house
+
+    return started
+
+
+async def test_two_butlers_do_not_overrun_it_together(start: Start) -> None:
+    fleet = FleetConfig(daily_tokens=2 * EACH)
+    houses = [await start(None, fleet), await start("general", fleet)]
+    gate = asyncio.Event()
+
+    async def think(butler: McpClient) -> str:
+        await butler.list_tools()
+        await gate.wait()
+        return "done"
+
+    for house in houses:
+        house.butler.spawner.model = Thinker(think, usage=Usage(900, 100, 0))
+    running = [
+        asyncio.create_task(house.butler.spawner.run(asked())) for house in houses for _ in range(4)
+    ]
+    await until("six refusals", lambda: sum(task.done() for task in running) == 6 or None)
+    gate.set()
+    ended = await asyncio.gather(*running, return_exceptions=True)
+    refused = [result for result in ended if isinstance(result, OverBudget)]
+    assert len(refused) == 6
+    assert "the fleet's budget for today" in str(refused[0])
+    assert "fleet.toml" in (refused[0].hint or "")
+    assert refused[0].until is not None
+    # What the two really used counts from here on, and so one more fits.
+    assert (await houses[1].butler.spawner.run(asked())).ok
+
+
+async def test_a_session_that_was_cut_short_counts_at_least_as_reserved(start: Start) -> None:
+    house = await start(None, FleetConfig(daily_tokens=EACH + 10))
+    house.butler.spawner.model = Thinker(for_ever)
+    session = asked()
+    running = asyncio.create_task(house.butler.spawner.run(session))
+    await until("it to run", lambda: house.butler.guard.count == 1)
+    house.butler.spawner.stop(session.session_id)
+    assert (await running).outcome is Outcome.CANCELLED
+    with pytest.raises(OverBudget):
+        await house.butler.spawner.run(asked())
+
+
+async def test_a_ledger_that_can_not_be_written_loses_no_session(start: Start) -> None:
+    """What it used is in its butler's own log; in the fleet's ledger it stays as reserved."""
+    house = await start(None, FleetConfig(daily_tokens=10 * EACH))
+
+    async def think(butler: McpClient) -> str:
+        await butler.list_tools()
+        (ledger,) = (house.home / "budget").glob("*.jsonl")
+        ledger.unlink()
+        ledger.mkdir()
+        return "done"
+
+    house.butler.spawner.model = Thinker(think, usage=Usage(900, 100, 0))
+    session = asked()
+    with capture_logs() as logs:
+        assert (await house.butler.spawner.run(session)).text == "done"
+    (row,) = await house.rows("SELECT outcome, input_tokens, completed_at FROM sessions")
+    assert (row["outcome"], row["input_tokens"]) == ("ok", 900)
+    assert row["completed_at"] is not None
+    (said,) = [line for line in logs if line["event"] == "the fleet's ledger was not settled"]
+    assert said["session"] == str(session.session_id)
+    assert "directory" in said["error"]
+
+
+async def test_one_that_could_not_be_written_down_gives_back_what_it_took(start: Start) -> None:
+    house = await start(None, FleetConfig(daily_tokens=EACH))
+    house.butler.spawner.model = Thinker(usage=Usage(0, 0, 0))
+    twice = asked()
+    await house.butler.spawner.run(twice)
+    with pytest.raises(Exception, match="duplicate key"):
+        await house.butler.spawner.run(twice)
+    assert (await house.butler.spawner.run(asked())).ok
+
+
+async def test_without_a_price_tokens_bind_in_place_of_dollars_and_it_is_said_once(
+    start: Start,
+) -> None:
+    house = await start(None, FleetConfig(), f"[butler.budget]\ndaily_usd = 1\n{UNKNOWN}")
+    thinker = Thinker(model="nobody-knows-it", usage=Usage(TOKENS_OF_A_DOLLAR - EACH, 0, 0))
+    house.butler.spawner.model = thinker
+    with capture_logs() as logs:
+        assert (await house.butler.spawner.run(asked())).ok
+        thinker.usage = Usage(1, 0, 0)
+        assert (await house.butler.spawner.run(asked())).ok
+        with pytest.raises(OverBudget, match="50,000 tokens"):
+            await house.butler.spawner.run(asked())
+    said = [line for line in logs if "price of the model is unknown" in line["event"]]
+    assert [line["model"] for line in said] == ["nobody-knows-it"]
+    assert said[0]["daily_tokens"] == [50_000]
+
+
+async def test_without_a_price_a_token_budget_of_the_owner_binds(start: Start) -> None:
+    fleet = FleetConfig(daily_usd=Decimal(100), daily_tokens=EACH + 1)
+    house = await start(None, fleet, UNKNOWN)
+    await house.butler.spawner.run(asked())  # what it used nobody knows: it counts as reserved
+    with pytest.raises(OverBudget, match=f"{EACH + 1:,} tokens"):
+        await house.butler.spawner.run(asked())
+
+
+def test_what_has_no_price_takes_of_the_dollars_by_its_tokens(tmp_path: Path) -> None:
+    budget, now = FleetBudget.of(FleetConfig(daily_usd=Decimal(1)), tmp_path), datetime.now(UTC)
+    session = uuid7()
+    budget.reserve(session, Claim(EACH, Decimal("0.45")), now)
+    budget.settle(session, Claim(20_000, None))
+    budget.reserve(uuid7(), Claim(1, Decimal("0.60")), now)
+    with pytest.raises(OverBudget, match="20,000 tokens of unknown price"):
+        budget.reserve(uuid7(), Claim(1, None), now)
+
+
+def test_a_line_that_a_kill_tore_is_passed_over(tmp_path: Path) -> None:
+    fleet, now = FleetConfig(daily_tokens=100), datetime.now(UTC)
+    FleetBudget.of(fleet, tmp_path).reserve(uuid7(), Claim(60, None), now)
+    (file,) = (tmp_path / "budget").iterdir()
+    with file.open("a") as torn:
+        torn.write('["0\n')
+    with pytest.raises(OverBudget):
+        FleetBudget.of(fleet, tmp_path).reserve(uuid7(), Claim(60, None), now)
+    assert file.stat().st_mode & 0o777 == 0o600

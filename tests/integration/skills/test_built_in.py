@@ -1,0 +1,186 @@
+"""mail-tools and cron-tools: their scripts work on what the butler keeps, with the session's own rights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from butlers.domain.errors import NotAllowed, SkillNotFound
+from butlers.domain.ids import uuid7
+from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.domain.session import SessionRequest
+from butlers.queue.pause import begin_pause
+from butlers.sessions.routes import accept_route
+from butlers.skills.registry.built_in import register_built_in
+from butlers.wire.client import McpClient
+from support.in_process import MakeHouse, envelope, request_context
+from support.pack_butler import Bureau, MakeBureau
+
+MAIL = ["scripts/list-inbox.py", "scripts/search-history.py", "scripts/mail-stats.py"]
+CRON = [f"scripts/{verb}-cron-job{'s' if verb == 'list' else ''}.py" for verb in (
+    "list", "create", "update", "delete", "toggle"
+)]  # fmt: skip
+
+
+async def started(make_bureau: MakeBureau, *packs: str) -> Bureau:
+    bureau = make_bureau(*packs)
+    list(register_built_in(bureau.registry))
+    await bureau.start()
+    return bureau
+
+
+async def run(client: McpClient, skill: str, script: str, **arguments: Any) -> Any:
+    asked = {"skill": skill, "script": script, "arguments": arguments}
+    answer = await client.call("skill_run", asked, timeout_s=60)
+    return answer["result"] if answer["success"] else answer["error"]
+
+
+async def test_none_is_there_unless_the_configuration_names_it(make_bureau: MakeBureau) -> None:
+    bureau = await started(make_bureau)
+    bureau.own("any")
+    async with bureau.house.owner() as owner:
+        names = {tool["name"] for tool in await owner.list_tools()}
+    assert not {name for name in names if name.startswith("mail_")}
+
+
+@pytest.mark.scenario("S003-33")
+async def test_mail_tools_list_search_and_count(make_bureau: MakeBureau) -> None:
+    bureau = await started(make_bureau, "mail-tools@1.0.0")
+    skill = bureau.butler.skills.shelf.find("mail-tools").skill
+    assert (list(skill.scripts), skill.owner) == (MAIL, "built-in")
+    spawner = bureau.butler.spawner
+    for text in ("keep the spare key", "keep 100% of it"):
+        await spawner.run(SessionRequest(uuid7(), text, "route"))
+    async with bureau.butler.database.transaction() as connection:
+        await begin_pause(connection, None)
+        request = replace(request_context(), request_id=uuid7())
+        decision = RouteDecision("tester", "fallback", "nobody else")
+        route = RouteRequest(request, "tester", "milk, please", decision)
+        await accept_route(connection, route)
+    async with bureau.session() as session:
+        listed = (await run(session, "mail-tools", "list-inbox"))["messages"]
+        assert [(one["text"], one["sender"]) for one in listed] == [("milk, please", "owner")]
+        found = (await run(session, "mail-tools", "search-history", query="KEY spare"))["found"]
+        assert [one["prompt"] for one in found] == ["keep the spare key"]
+        assert "Kept: the spare key" in found[0]["output"]
+        for query, number in (("100%", 1), ("_", 0), ("keep", 2), ("nothing like it", 0)):
+            answer = await run(session, "mail-tools", "search-history", query=query)
+            assert len(answer["found"]) == number, query
+        assert "query must be" in await run(session, "mail-tools", "search-history")
+        stats = await run(session, "mail-tools", "mail-stats", days=1)
+    assert sum(stats["waiting"].values()) == 1
+    assert stats["dealt_with"] == {"ok": 2}
+
+
+async def test_the_mail_of_the_switchboard_is_everybodys(
+    make_house: MakeHouse, tmp_path: Path
+) -> None:
+    house = make_house("switchboard")
+    with (house.directory / "butler.toml").open("a") as config:
+        config.write('\n[skills]\npacks = ["mail-tools@1.0.0"]\n')
+    bureau = Bureau(house, tmp_path / "sources")
+    list(register_built_in(bureau.registry))
+    await bureau.start()
+    async with house.owner() as owner, bureau.session() as session:
+        await owner.call("ingest", envelope("a word about periwinkles"))
+        found = (await run(session, "mail-tools", "search-history", query="Periwinkles"))["found"]
+        assert [(one["text"], one["channel"]) for one in found] == [
+            ("a word about periwinkles", "console")
+        ]
+        assert (await run(session, "mail-tools", "search-history", query="none"))["found"] == []
+        listed = (await run(session, "mail-tools", "list-inbox"))["messages"]
+        assert {one["text"] for one in listed} <= {"a word about periwinkles"}
+        stats = await run(session, "mail-tools", "mail-stats")
+        assert set(stats) == {"days", "waiting", "oldest_waiting", "dealt_with"}
+
+
+@pytest.mark.scenario("S003-34")
+async def test_cron_tools_list_create_update_delete_and_toggle(make_bureau: MakeBureau) -> None:
+    bureau = await started(make_bureau, "cron-tools@1.0.0")
+    skill = bureau.butler.skills.shelf.find("cron-tools").skill
+    assert (list(skill.scripts), skill.owner) == (CRON, "built-in")
+    async with bureau.session() as session:
+
+        async def cron(script: str, **arguments: Any) -> Any:
+            return await run(session, "cron-tools", script, **arguments)
+
+        made = await cron("create-cron-job", name="tea", cron="0 17 * * *", prompt="make tea")
+        assert made["next_run_local"].endswith("17:00")
+        again = await cron("create-cron-job", name="tea", cron="0 17 * * *", prompt="make tea")
+        assert isinstance(again, str), "a second of that name is refused"
+        changed = await cron("update-cron-job", job="tea", cron="30 16 * * *")
+        assert (changed["id"], changed["next_run_local"][-5:]) == (made["id"], "16:30")
+        assert (await cron("toggle-cron-job", job=made["id"]))["enabled"] is False
+        (listed,) = (await cron("list-cron-jobs"))["schedules"]
+        assert (listed["name"], listed["enabled"]) == ("tea", False)
+        assert listed["created_by"] == "session:tester"
+        assert (await cron("toggle-cron-job", job="tea"))["enabled"] is True
+        assert (await cron("delete-cron-job", job="tea"))["status"] == "deleted"
+        assert "there is no cron job 'tea'" in await cron("delete-cron-job", job="tea")
+        assert (await cron("list-cron-jobs"))["schedules"] == []
+
+
+async def test_a_scripts_token_opens_its_packs_tools_alone_and_only_while_it_runs(
+    make_bureau: MakeBureau,
+) -> None:
+    bureau = await started(make_bureau, "mail-tools@1.0.0", "cron-tools@1.0.0")
+    async with bureau.session() as session:
+        names = {tool["name"] for tool in await session.list_tools()}
+        assert not {name for name in names if name.startswith("mail_")}, "sessions run the scripts"
+        with pytest.raises(NotAllowed):
+            await session.call("mail_inbox")
+    guard = bureau.butler.guard
+    asked = SessionRequest(uuid7(), "x", "test")
+    with guard.admit(asked) as token:
+        live = guard.find(token)
+        assert live is not None
+        with guard.lend(live.caller, None, frozenset({"mail_inbox"}), 60) as lent:
+            async with bureau.house.client(lent) as script:
+                assert {tool["name"] for tool in await script.list_tools()} == {"mail_inbox"}
+                with pytest.raises(NotAllowed):
+                    await script.call("mail_search", {"query": "x"})
+        assert guard.find(lent) is None
+
+
+async def test_a_run_repeated_after_a_crash_makes_one_cron_job(make_bureau: MakeBureau) -> None:
+    bureau = await started(make_bureau, "cron-tools@1.0.0")
+    request = request_context()
+    made = []
+    for _run in range(2):
+        async with bureau.house.session(request=request) as session:
+            made.append(
+                await run(
+                    session,
+                    "cron-tools",
+                    "create-cron-job",
+                    name="tea",
+                    cron="0 17 * * *",
+                    prompt="make tea",
+                )
+            )
+    assert made[0] == made[1], "the journal answers the second"
+    assert await bureau.house.count("scheduled_tasks") == 1
+
+
+async def test_a_pack_of_somebody_else_gets_no_token(make_bureau: MakeBureau) -> None:
+    bureau = make_bureau("mail-tools@1.0.0")
+    code = (
+        "import json, os\nprint(json.dumps([name for name in os.environ if 'BUTLERS' in name]))\n"
+    )
+    bureau.register(
+        "mail-tools", {"scripts/list-inbox.py": code}, scripts=["scripts/list-inbox.py"]
+    )
+    await bureau.start()
+    async with bureau.session() as session:
+        assert await run(session, "mail-tools", "list-inbox") == ["BUTLERS_ACCESS"]
+
+
+async def test_the_owner_runs_them_too_and_others_are_not_found(make_bureau: MakeBureau) -> None:
+    bureau = await started(make_bureau, "mail-tools@1.0.0")
+    async with bureau.house.owner() as owner:
+        assert await run(owner, "mail-tools", "list-inbox") == {"messages": []}
+        with pytest.raises(SkillNotFound):
+            await run(owner, "cron-tools", "list-cron-jobs")

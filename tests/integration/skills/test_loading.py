@@ -1,0 +1,275 @@
+"""What a butler's configuration names is resolved, verified, mounted and told to its sessions."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from butlers.domain.errors import SkillNotFound
+from butlers.skills.lock import LOCK_FILE, write_lock
+from butlers.skills.registry.resolver import resolve
+from butlers.wire.client import McpClient
+from support.in_process import MakeHouse
+from support.pack_butler import ECHO_PY, LOCAL_SERVER, SERVER_PY, MakeBureau
+
+SOUL = "You are the tester. You say AMARANTH."
+POST_TS = "// scripts/post-twitter.ts\n// Post a tweet to Twitter\nconsole.log('{}')\n"
+
+
+@pytest.mark.scenario("S003-06", "S003-24", "S003-25")
+async def test_the_prompt_has_soul_skills_scripts_and_mcp_tools_in_this_order(
+    make_bureau: MakeBureau,
+) -> None:
+    bureau = make_bureau("social-media@1.0.0", "basic@1.0.0")
+    bureau.register(
+        "social-media",
+        {
+            "context/zz-instructions.md": "# First\nHow to post.\n",
+            "context/aa-examples.md": "# Second\nAn example.\n",
+            "scripts/post-twitter.ts": POST_TS,
+            "mcp/server.py": SERVER_PY,
+        },
+        name="Social Media APIs",
+        context=["context/zz-instructions.md", "context/aa-examples.md"],
+        scripts=["scripts/post-twitter.ts"],
+        mcpServers=[LOCAL_SERVER],
+    )
+    bureau.register(
+        "basic",
+        {"context/instructions.md": "How to read.", "scripts/echo.py": ECHO_PY},
+        name="Basic Tools",
+        context=["context/instructions.md"],
+        scripts=["scripts/echo.py"],
+    )
+    await bureau.start()
+    (bureau.house.directory / "CLAUDE.md").write_text(SOUL)
+    asked, _result = await bureau.think()
+    assert asked.system_prompt == (
+        f"# Soul\n\n{SOUL}\n\n---\n\n# Available Skills\n\n"
+        "## Social Media APIs (v1.0.0)\n\n# First\nHow to post.\n\n# Second\nAn example.\n\n"
+        "## Basic Tools (v1.0.0)\n\nHow to read.\n\n---\n\n# Available Tools\n\n"
+        "- post-twitter.ts: Post a tweet to Twitter (`skill_run`, skill social-media)\n"
+        "- echo.py: Say it back. (`skill_run`, skill basic)\n\n# MCP Tools\n\n"
+        "- social-mcp: social_media_post_tweet"
+    )
+
+
+async def test_without_packs_the_prompt_is_the_soul_to_the_byte(make_bureau: MakeBureau) -> None:
+    bureau = make_bureau()
+    bureau.own("morning-briefing")
+    await bureau.start()
+    (bureau.house.directory / "CLAUDE.md").write_text(SOUL)
+    asked, _result = await bureau.think()
+    assert asked.system_prompt == SOUL
+
+
+async def test_what_modules_remember_follows_the_packs(
+    make_bureau: MakeBureau, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bureau = make_bureau("basic@1.0.0")
+    bureau.register("basic", {"context/a.md": "How."}, context=["context/a.md"])
+    await bureau.start()
+    (module,) = bureau.butler.modules
+
+    async def remember(_session: object) -> str:
+        return "# Memory"
+
+    monkeypatch.setattr(module, "session_context", remember)
+    asked, _result = await bureau.think()
+    assert asked.system_prompt.endswith("## Basic (v1.0.0)\n\nHow.\n\n# Memory")
+
+
+async def test_with_summaries_a_pack_is_only_announced(make_bureau: MakeBureau) -> None:
+    bureau = make_bureau("basic@1.0.0", skills='disclosure = "summary"')
+    bureau.register(
+        "basic", {"context/a.md": "PERIWINKLE"}, context=["context/a.md"], description="Reads."
+    )
+    await bureau.start()
+    asked, _result = await bureau.think()
+    assert "PERIWINKLE" not in asked.system_prompt
+    assert (
+        "## Basic (v1.0.0)\n\nReads.\n\n---\n"
+        '[This skill is summarized. Call `skill_open` with key "skills.basic"\n'
+        "to view full workflow.]" in asked.system_prompt
+    )
+    async with bureau.house.owner() as owner:
+        opened = await owner.call("skill_open", {"skill": "skills.basic"})
+    assert "PERIWINKLE" in opened["instructions"]
+
+
+async def test_soul_md_is_the_soul_where_it_says_anything(make_bureau: MakeBureau) -> None:
+    bureau = make_bureau()
+    await bureau.start()
+    (bureau.house.directory / "CLAUDE.md").write_text("of the file")
+    (bureau.house.directory / "soul.md").write_text("of the soul")
+    first, _ = await bureau.think()
+    (bureau.house.directory / "soul.md").write_text("<!-- nothing -->")
+    second, _ = await bureau.think()
+    assert (first.system_prompt, second.system_prompt) == ("of the soul", "of the file")
+
+
+@pytest.mark.scenario("S003-21")
+async def test_skills_are_mounted_where_the_clis_look(make_bureau: MakeBureau) -> None:
+    bureau = make_bureau("social-media@^1")
+    bureau.register("social-media", {"scripts/echo.py": ECHO_PY}, scripts=["scripts/echo.py"])
+    own = bureau.own("morning-briefing")
+    (own / "run.py").write_text("print('hello')")
+    await bureau.start()
+    seen: dict[str, bool] = {}
+
+    async def look(butler: McpClient) -> str:
+        await butler.list_tools()
+        home = bureau.butler.spawner.model.asked[0].terms.workspace.home  # type: ignore[union-attr]
+        for folder in (".claude/skills", ".agents/skills"):
+            script = home / folder / "social-media" / "scripts" / "echo.py"
+            seen[f"{folder} pack"] = (
+                script.read_text() == ECHO_PY and script.stat().st_mode & 0o111 > 0
+            )
+            seen[f"{folder} own"] = (home / folder / "morning-briefing" / "run.py").is_file()
+        return "looked"
+
+    asked, result = await bureau.think(look)
+    assert result.text == "looked"
+    assert list(seen.values()) == [True] * 4
+    assert asked.terms.workspace.home / ".claude/skills" in asked.terms.grants.readable
+    assert not asked.terms.workspace.private.exists(), "gone with its session"
+
+
+@pytest.mark.scenario("S001-19")
+async def test_skills_of_a_butlers_folder_are_its_own_sessions_alone(
+    make_bureau: MakeBureau, make_house: MakeHouse
+) -> None:
+    bureau = make_bureau()
+    folder = bureau.own("morning-briefing")
+    (folder / "run.py").write_text("print('briefed')")
+    general = make_house("general")
+    await bureau.start()
+    await general.start()
+    assert (bureau.house.directory / "skills" / "morning-briefing" / "SKILL.md").is_file()
+    listed = {}
+    for house in (bureau.house, general):
+        async with house.session() as session:
+            found = (await session.call("skill_list"))["skills"]
+            listed[house.directory.name] = {skill["name"]: skill["scripts"] for skill in found}
+    assert listed == {"tester": {"morning-briefing": {"run.py": ""}}, "general": {"notes": {}}}
+    run = {"skill": "morning-briefing", "script": "run"}
+    async with bureau.session() as session:
+        assert (await session.call("skill_run", run))["result"] == "briefed"
+    async with general.session() as session:
+        with pytest.raises(SkillNotFound):
+            await session.call("skill_run", run)
+
+
+async def test_a_sealed_session_has_no_files_of_skills(make_bureau: MakeBureau) -> None:
+    bureau = make_bureau("social-media")
+    bureau.register("social-media")
+    await bureau.start()
+    mounted: list[bool] = []
+
+    async def look(butler: McpClient) -> str:
+        await butler.list_tools()
+        home = bureau.butler.spawner.model.asked[0].terms.workspace.home  # type: ignore[union-attr]
+        mounted.append((home / ".claude").exists())
+        return "looked"
+
+    await bureau.think(look, source="route")
+    assert mounted == [False]
+
+
+@pytest.mark.scenario("S003-41")
+async def test_a_new_version_is_used_after_the_configuration_names_it_and_a_restart(
+    make_bureau: MakeBureau,
+) -> None:
+    bureau = make_bureau("report@1.0.0")
+    bureau.register("report", {"context/a.md": "The first."}, context=["context/a.md"])
+    await bureau.start()
+    new = {"context/a.md": "The second."}
+    bureau.register("report", new, context=["context/a.md"], version="1.1.0")
+    before, _ = await bureau.think()
+    await bureau.butler.stop()
+    file = bureau.house.directory / "butler.toml"
+    file.write_text(file.read_text().replace("report@1.0.0", "report@1.1.0"))
+    await bureau.start()
+    after, _ = await bureau.think()
+    assert "## Report (v1.0.0)\n\nThe first." in before.system_prompt
+    assert "## Report (v1.1.0)\n\nThe second." in after.system_prompt
+
+
+async def test_a_lock_keeps_the_version_and_none_takes_the_latest_with_a_warning(
+    make_bureau: MakeBureau,
+) -> None:
+    bureau = make_bureau("report")
+    bureau.register("report")
+    locked = resolve(bureau.registry.catalogue(), "tester", ["report"])
+    write_lock(bureau.house.directory / LOCK_FILE, locked)
+    bureau.register("report", version="1.1.0")
+    with capture_logs() as log:
+        await bureau.start()
+    states = (await bureau.status())["skills"]
+    assert [state["skill"] for state in states] == ["report@1.0.0"]
+    assert any("has no version" in str(line.get("warning")) for line in log)
+
+
+async def test_a_pack_that_fails_is_told_and_the_others_work(make_bureau: MakeBureau) -> None:
+    bureau = make_bureau("good@1.0.0", "gone@2.0.0", "changed@1.0.0", "needs-it@1.0.0")
+    for name in ("good", "changed"):
+        bureau.register(name, {"context/a.md": f"Of {name}."}, context=["context/a.md"])
+    bureau.register("needs-it", dependencies=["changed@1.0.0"])
+    bureau.tamper("changed", "context/a.md")
+    with capture_logs() as log:
+        await bureau.start()
+    status = await bureau.status()
+    states = {state["skill"]: state.get("error_code", state["state"]) for state in status["skills"]}
+    assert states == {
+        "good@1.0.0": "loaded",
+        "gone@2.0.0": "skill_not_found",
+        "changed@1.0.0": "skill_changed",
+        "needs-it@1.0.0": "skill_unresolved",
+    }
+    assert status["health"] == "degraded"
+    assert {line["skill"] for line in log if line["event"] == "skill failed"} == {
+        "gone@2.0.0",
+        "changed@1.0.0",
+        "needs-it@1.0.0",
+    }
+    asked, _result = await bureau.think()
+    assert "Of good." in asked.system_prompt
+    assert "Of changed." not in asked.system_prompt
+
+
+async def test_a_broken_registry_fails_the_packs_and_not_the_butler(
+    make_bureau: MakeBureau,
+) -> None:
+    bureau = make_bureau("good@1.0.0")
+    bureau.registry.file.parent.mkdir()
+    bureau.registry.file.write_text("{")
+    await bureau.start()
+    (state,) = (await bureau.status())["skills"]
+    assert (state["skill"], state["error_code"]) == ("good@1.0.0", "skill_registry_broken")
+
+
+async def test_a_pack_does_not_hide_a_skill_of_the_butlers_own(make_bureau: MakeBureau) -> None:
+    bureau = make_bureau("briefing@1.0.0")
+    bureau.register("briefing")
+    bureau.own("briefing", description="Of the folder.")
+    await bureau.start()
+    (state,) = (await bureau.status())["skills"]
+    assert state["error_code"] == "skill_taken"
+    async with bureau.session() as session:
+        listed = (await session.call("skill_list"))["skills"]
+    assert [skill["description"] for skill in listed] == ["Of the folder."]
+
+
+async def test_a_pack_changed_while_the_butler_runs_leaves_the_prompt(
+    make_bureau: MakeBureau,
+) -> None:
+    bureau = make_bureau("basic@1.0.0")
+    bureau.register("basic", {"context/a.md": "PERIWINKLE"}, context=["context/a.md"])
+    await bureau.start()
+    before, _ = await bureau.think()
+    bureau.tamper("basic", "context/a.md")
+    after, _ = await bureau.think()
+    assert "PERIWINKLE" in before.system_prompt
+    assert "PERIWINKLE" not in after.system_prompt
+    (state,) = (await bureau.status())["skills"]
+    assert (state["state"], state["error_code"]) == ("failed", "skill_changed")

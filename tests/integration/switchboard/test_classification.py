@@ -1,0 +1,131 @@
+"""Whose message is it? A session is asked only when nothing cheaper knows, and only its tool decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from butlers.domain.errors import ButlersError, NotFound
+from butlers.wire.client import McpClient
+from support.fake_runtime import Thinker, unreached
+from support.in_process import House, envelope, request_context, until
+
+BUTLERS: dict[str, dict[str, Any]] = {
+    "health": {"description": "Keeps measurements.", "reflexes": ["(?i)weight .*"]},
+    "travel": {"description": "Knows trips."},
+    "general": {"description": "Everything else."},
+    "messenger": {"description": "The way out.", "infrastructure": True},
+}
+
+
+@pytest.fixture
+async def desk(switchboard: House) -> House:
+    for name, more in BUTLERS.items():
+        known = {"name": name, "url": "http://127.0.0.1:9/mcp", **more}
+        async with switchboard.peer(name) as peer:
+            await peer.call("register", {"registration": known})
+    return switchboard
+
+
+async def decided(house: House, text: str) -> tuple[str, str, str]:
+    async with house.owner() as owner:
+        request_id = UUID((await owner.call("ingest", envelope(text)))["request_id"])
+
+    async def look() -> list[dict[str, Any]]:
+        return await house.rows(
+            "SELECT target, rule, reason FROM route_decisions JOIN message_inbox USING (request_id)"
+            " WHERE request_id = $1 AND message_inbox.decided_at IS NOT NULL",
+            request_id,
+        )
+
+    (row,) = await until("a decision", look)
+    return row["target"], row["rule"], row["reason"]
+
+
+async def test_a_session_says_whose_it_is(desk: House) -> None:
+    async def think(butler: McpClient) -> str:
+        assert {tool["name"] for tool in await butler.list_tools()} == {"assign"}
+        await butler.call("assign", {"butler": "travel", "reason": "it speaks of a flight"})
+        return ""
+
+    desk.butler.spawner.model = model = Thinker(think)
+    found = await decided(desk, "when is my flight to Lisbon?")
+    assert found == ("travel", "classified", "it speaks of a flight")
+    (asked,) = model.asked
+    assert "- travel: Knows trips." in asked.prompt
+    assert "messenger" not in asked.prompt
+    assert "when is my flight to Lisbon?" in asked.prompt
+    assert "notify" not in asked.prompt, "it is not to be answered here"
+    assert asked.terms.grants.access == "sealed"
+
+
+async def test_what_a_reflex_knows_costs_no_session(desk: House) -> None:
+    desk.butler.spawner.model = model = Thinker()
+    target, rule, _ = await decided(desk, "weight 80 kg")
+    assert (target, rule, model.asked) == ("health", "reflex", [])
+
+
+async def test_without_a_model_it_goes_to_the_general_one(desk: House) -> None:
+    assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
+    assert await desk.count("sessions") == 0
+
+
+@pytest.mark.parametrize("name", ["nobody", "messenger", "switchboard"])
+async def test_only_a_butler_for_people_can_be_chosen(desk: House, name: str) -> None:
+    async def think(butler: McpClient) -> str:
+        with pytest.raises(NotFound, match=name) as refused:
+            await butler.call("assign", {"butler": name, "reason": "why not"})
+        assert "travel" in (refused.value.hint or "")
+        return ""
+
+    desk.butler.spawner.model = Thinker(think)
+    assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
+
+
+async def test_a_session_that_fails_or_says_nothing_changes_nothing(desk: House) -> None:
+    async def fail(_butler: McpClient) -> str:
+        raise ButlersError("no model today")
+
+    for think in (unreached, fail):
+        desk.butler.spawner.model = Thinker(think)
+        assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
+
+
+async def test_a_session_that_broke_off_after_one_part_decides_nothing(desk: House) -> None:
+    """Half of a split would lose the other half."""
+
+    async def think(butler: McpClient) -> str:
+        await butler.call("assign", {"butler": "travel", "reason": "one of two", "part": "half"})
+        raise ButlersError("cut off")
+
+    desk.butler.spawner.model = Thinker(think)
+    assert (await decided(desk, "two things"))[:2] == ("general", "fallback")
+
+
+async def test_what_is_decided_stays_decided(desk: House) -> None:
+    """A second run of a message, or a model that is late, finds the decision made."""
+
+    async def think(butler: McpClient) -> str:
+        await butler.call("assign", {"butler": "travel", "reason": "first"})
+        return ""
+
+    desk.butler.spawner.model = Thinker(think)
+    assert await decided(desk, "hello?") == ("travel", "classified", "first")
+    (row,) = await desk.rows("SELECT request_id FROM message_inbox")
+    late = replace(request_context(), request_id=row["request_id"])
+    async with desk.session(request=late) as session:
+        answer = await session.call("assign", {"butler": "health", "reason": "late"})
+    assert not answer["added"]
+    assert [one["target"] for one in await desk.rows("SELECT target FROM route_decisions")] == [
+        "travel"
+    ]
+
+
+async def test_nobody_else_assigns(desk: House) -> None:
+    async with desk.owner() as owner, desk.peer("health") as peer:
+        for client in (owner, peer):
+            with pytest.raises(ButlersError, match="may not call assign"):
+                await client.call("assign", {"butler": "health", "reason": "mine"})

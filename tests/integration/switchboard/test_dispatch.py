@@ -1,0 +1,362 @@
+"""A message on its way to its butlers: what was said before travels along, and parts keep their order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from butlers.domain.errors import NotFound
+from butlers.domain.ids import uuid7
+from butlers.domain.request import joined
+from butlers.wire.client import McpClient
+from support.fake_runtime import Thinker
+from support.in_process import House, MakeHouse, envelope, until
+
+
+@pytest.fixture
+async def desk(switchboard: House, make_house: MakeHouse) -> House:
+    """A Switchboard that knows two butlers that are really there, and one that is not."""
+    for name in (None, "health"):
+        house = make_house(name)
+        await house.start()
+        await known(switchboard, house.butler.config.name, house.butler.url)
+    await known(switchboard, "gone", "http://127.0.0.1:9/mcp")
+    await known(switchboard, "general", "http://127.0.0.1:9/mcp")
+    return switchboard
+
+
+async def known(desk: House, name: str, url: str) -> None:
+    async with desk.peer(name) as peer:
+        registration = {"name": name, "url": url, "description": name, "triggers": [f"@{name}"]}
+        await peer.call("register", {"registration": registration})
+
+
+async def ingest(house: House, text: str, **changes: Any) -> UUID:
+    async with house.owner() as owner:
+        return UUID((await owner.call("ingest", envelope(text, **changes)))["request_id"])
+
+
+async def routed(house: House, request_id: UUID, target: str) -> dict[str, Any]:
+    """The route as the target keeps it, read from its own tables."""
+
+    async def look() -> list[dict[str, Any]]:
+        schema = "health" if target == "health" else "public"
+        return await house.rows(
+            f'SELECT payload FROM "{schema}".queue_items WHERE queue = $1 AND key = $2',
+            "routes",
+            str(request_id),
+        )
+
+    (row,) = await until(f"{target} to have it", look)
+    payload: dict[str, Any] = json.loads(row["payload"])
+    return payload
+
+
+async def state_of(house: House, request_id: UUID, part: str | None = None) -> dict[str, Any]:
+    """Of the message, or of one butler's part of it."""
+    key = f"{request_id}:{part}" if part else str(request_id)
+
+    async def look() -> list[dict[str, Any]]:
+        return await house.rows(
+            "SELECT state, error, fence FROM queue_items WHERE queue = 'inbox' AND key = $1", key
+        )
+
+    (row,) = await until(f"{key} to be there", look)
+    return row
+
+
+def parts(*assigned: dict[str, Any]) -> Thinker:
+    async def think(butler: McpClient) -> str:
+        for one in assigned:
+            await butler.call("assign", {"reason": "test", **one})
+        return ""
+
+    return Thinker(think)
+
+
+# -- what was said before ----------------------------------------------------------------------------
+
+
+async def test_the_recent_conversation_travels_with_the_route(desk: House) -> None:
+    first = await ingest(desk, "@health weight 80")
+    await routed(desk, first, "health")
+    async with desk.peer("health") as health:
+        answer = {
+            "delivery_id": str(uuid7()),
+            "origin": "health",
+            "intent": "reply",
+            "channel": "console",
+            "target": "console:owner",
+            "message": "Logged: 80.",
+            "request_id": str(first),
+        }
+        await health.call("deliver", {"delivery": answer})
+    second = await ingest(desk, "@health make it 81")
+    elsewhere = await ingest(desk, "@health hello", event={"external_thread_id": "other"})
+    turns = (await routed(desk, second, "health"))["conversation"]
+    assert [(turn["speaker"], turn["text"]) for turn in turns] == [
+        ("person", "@health weight 80"),
+        ("assistant", "Logged: 80."),
+    ]
+    assert (await routed(desk, elsewhere, "health"))["conversation"] == []
+
+
+@pytest.mark.parametrize(
+    ("asks", "pointed", "marked"),
+    [
+        ("owner", "anna@example.com", True),
+        ("ben@example.com", "anna@example.com", True),
+        ("anna@example.com", "anna@example.com", False),  # it is her own
+        ("owner", "owner", False),
+        ("anna@example.com", "owner", False),
+    ],
+)
+async def test_an_answer_is_marked_that_leads_where_somebody_else_in_the_thread_pointed(
+    desk: House, asks: str, pointed: str, marked: bool
+) -> None:
+    async with desk.owner() as owner:
+        for name in ("anna", "ben"):
+            who = {"channel": "email", "identity": f"{name}@example.com"}
+            await owner.call("contacts_allow", who)
+        me = {"channel": "email", "identity": "owner", "role": "owner"}
+        await owner.call("contacts_allow", me)
+
+    async def write(sender: str, text: str) -> UUID:
+        source = {"channel": "email", "provider": "imap", "endpoint_identity": "me@example.com"}
+        thread = {"external_event_id": str(uuid7()), "external_thread_id": "t-1"}
+        return await ingest(desk, text, source=source, sender={"identity": sender}, event=thread)
+
+    await write(pointed, "@health look at https://evil.example/offer")
+    asked = await write(asks, "@health and what do you say?")
+    link = "https://evil.example/?secret=4711"
+    answer = {
+        "delivery_id": str(uuid7()),
+        "origin": "health",
+        "intent": "reply",
+        "channel": "email",
+        "target": "me@example.com",
+        "message": f"See {link}",
+        "request_id": str(asked),
+    }
+    async with desk.peer("health") as health:
+        await health.call("deliver", {"delivery": answer})
+    rows = await desk.rows("SELECT payload FROM queue_items WHERE queue = 'deliveries'")
+    (handed_on,) = (json.loads(row["payload"]) for row in rows)
+    assert handed_on["outside_links"] == ([link] if marked else [])
+
+
+async def test_only_so_much_of_it_and_only_so_old(desk: House) -> None:
+    for number in range(33):
+        last = await ingest(desk, f"@health {number}")
+    turns = (await routed(desk, last, "health"))["conversation"]
+    assert [turn["text"] for turn in turns] == [f"@health {number}" for number in range(2, 32)]
+    await desk.rows("UPDATE message_inbox SET received_at = received_at - interval '16 minutes'")
+    later = await ingest(desk, "@health later")
+    assert (await routed(desk, later, "health"))["conversation"] == []
+
+
+# -- order -------------------------------------------------------------------------------------------
+
+
+async def test_a_butler_that_is_away_holds_up_nobody_elses_messages(desk: House) -> None:
+    waiting = await ingest(desk, "@gone first")
+    behind = await ingest(desk, "@gone second")
+    passing = await ingest(desk, "@health third")
+    await routed(desk, passing, "health")
+    assert (await state_of(desk, waiting))["state"] != "done"
+    assert (await state_of(desk, behind))["state"] != "done"
+
+
+async def test_what_waited_for_a_butler_arrives_in_order(desk: House) -> None:
+    sent = [await ingest(desk, f"@gone {number}") for number in range(5)]
+
+    async def all_tried() -> bool | None:
+        rows = await desk.rows("SELECT error FROM queue_items WHERE queue = 'inbox'")
+        return all(row["error"] for row in rows) or None
+
+    await until("each to have been tried", all_tried)
+    (tester,) = await desk.rows("SELECT url FROM butler_registry WHERE name = 'tester'")
+    # It is back under another address, where somebody lives who takes nothing that is not for them.
+    await known(desk, "gone", tester["url"])
+
+    async def all_over() -> list[dict[str, Any]] | None:
+        rows = await desk.rows(
+            "SELECT key, finished_at FROM queue_items WHERE queue = 'inbox' AND state = 'dead'"
+            " ORDER BY finished_at"
+        )
+        return rows if len(rows) == len(sent) else None
+
+    rows = await until("each to have been taken there", all_over)
+    assert [UUID(row["key"]) for row in rows] == sent
+
+
+# -- several butlers -----------------------------------------------------------------------------------
+
+
+async def test_parts_go_to_their_butlers_at_once(desk: House) -> None:
+    desk.butler.spawner.model = parts(
+        {"butler": "tester", "part": "keep this"}, {"butler": "health", "part": "weight 80 kg"}
+    )
+    request_id = await ingest(desk, "keep this, and my weight is 80 kg")
+    first, second = (
+        await routed(desk, request_id, "tester"),
+        await routed(desk, request_id, "health"),
+    )
+    assert (first["text"], second["text"]) == ("keep this", "weight 80 kg")
+    assert first["report"]
+    assert second["report"]
+
+
+async def test_a_part_that_depends_on_another_waits_for_its_end(desk: House) -> None:
+    desk.butler.spawner.model = parts(
+        {"butler": "tester", "part": "first"},
+        {"butler": "health", "part": "second", "after_previous": True},
+    )
+    request_id = await ingest(desk, "first this, then that")
+    await routed(desk, request_id, "tester")
+
+    async def waits() -> bool | None:
+        found = await state_of(desk, request_id, "health")
+        return "still busy" in (found["error"] or "") or None
+
+    await until("the second part to wait", waits)
+    assert await desk.rows('SELECT 1 FROM "health".queue_items') == []
+    async with desk.peer("tester") as tester:
+        await tester.call("route_ended", {"request_id": str(request_id), "well": True})
+    assert (await routed(desk, request_id, "health"))["text"] == "second"
+    await until("all of it is handed over", lambda: _is(desk, request_id, "health", "done"))
+
+
+async def test_a_part_whose_predecessor_failed_goes_nowhere_and_the_sender_is_told(
+    desk: House,
+) -> None:
+    desk.butler.spawner.model = parts(
+        {"butler": "tester", "part": "first"},
+        {"butler": "health", "part": "second", "after_previous": True},
+    )
+    request_id = await ingest(desk, "first this, then that")
+    await routed(desk, request_id, "tester")
+    async with desk.peer("tester") as tester:
+        await tester.call("route_ended", {"request_id": str(request_id), "well": False})
+    await until("it is a dead letter", lambda: _is(desk, request_id, "health", "dead"))
+    assert await desk.rows('SELECT 1 FROM "health".queue_items') == []
+
+    async def told() -> list[str]:
+        rows = await desk.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+        return [json.loads(row["payload"])["message"] for row in rows]
+
+    (message,) = await until("the sender to be told", told)
+    assert "tester failed with the part before it" in message
+
+
+async def test_a_split_message_goes_once_to_each_even_if_one_is_away(desk: House) -> None:
+    desk.butler.spawner.model = parts({"butler": "gone"}, {"butler": "health"})
+    request_id = await ingest(desk, "both of you")
+    await routed(desk, request_id, "health")
+
+    async def tried_again() -> bool | None:
+        return (await state_of(desk, request_id, "gone"))["fence"] > 1 or None
+
+    await until("another attempt", tried_again)
+    rows = await desk.rows('SELECT 1 FROM "health".tool_calls WHERE tool = $1', "route.execute")
+    assert len(rows) == 1
+
+
+async def test_a_part_for_one_who_is_away_holds_up_nobody_but_what_follows_it_there(
+    desk: House,
+) -> None:
+    desk.butler.spawner.model = parts({"butler": "gone"}, {"butler": "health"})
+    first = await ingest(desk, "@gone first")
+    split = await ingest(desk, "both of you")
+    last = await ingest(desk, "@gone last")
+    passing = await ingest(desk, "@health passing")
+    await routed(desk, split, "health")
+    await routed(desk, passing, "health")
+    lane = f"{(await desk.rows('SELECT conversation FROM message_inbox'))[0]['conversation']}"
+
+    async def in_line() -> list[str] | None:
+        rows = await desk.rows(
+            "SELECT key FROM queue_items WHERE lane = $1 ORDER BY id", joined(lane, "gone")
+        )
+        return [row["key"] for row in rows] if len(rows) == 3 else None
+
+    assert await until("all for it in one line", in_line) == [
+        str(first),
+        f"{split}:gone",
+        str(last),
+    ]
+
+
+async def test_what_waits_for_a_butler_that_is_forgotten_is_decided_again(desk: House) -> None:
+    request_id = await ingest(desk, "@gone and @health")
+
+    async def waits() -> bool | None:
+        return "does not listen" in ((await state_of(desk, request_id))["error"] or "") or None
+
+    await until("it to wait", waits)
+    async with desk.owner() as owner:
+        done = await owner.call("registry_forget", {"name": "gone"})
+        assert done == {"butler": "gone", "reopened": 1}
+        await routed(desk, request_id, "health")
+        with pytest.raises(NotFound, match="no butler 'gone'") as refused:
+            await owner.call("registry_forget", {"name": "gone"})
+    assert "health" in (refused.value.hint or "")
+
+
+async def test_a_rule_that_names_a_forgotten_butler_leads_nowhere_and_the_owner_is_told_once(
+    desk: House,
+) -> None:
+    rule = {"kind": "pattern", "value": "ship", "action": "route", "target": "gone"}
+    async with desk.owner() as owner:
+        await owner.call("rules_add", rule)
+        before = await ingest(desk, "the first ship for @health")
+        await owner.call("registry_forget", {"name": "gone"})
+        after = [await ingest(desk, f"ship {number} for @health") for number in (2, 3)]
+        for request_id in (before, *after):
+            await routed(desk, request_id, "health")
+        hops = (await owner.call("request_path", {"request_id": str(after[0])}))["hops"]
+        explained = await owner.call("triage_explain", {"request_id": str(after[0])})
+    (received,) = (hop for hop in hops if hop["hop"] == "received")
+    assert "whom nobody knows any more" in received["state_reason"]
+    (decided,) = (hop for hop in hops if hop["hop"] == "decided")
+    assert (decided["target"], decided["rule"]) == ("health", "trigger")
+    assert "nobody knows gone" in explained["now"][0]["found"]
+    rows = await desk.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+    (told,) = (json.loads(row["payload"])["message"] for row in rows)
+    assert "leads nowhere" in told
+    assert "butlers rules remove" in told
+
+
+async def _is(house: House, request_id: UUID, part: str, state: str) -> bool | None:
+    return (await state_of(house, request_id, part))["state"] == state or None
+
+
+async def test_one_that_is_found_at_another_address_finds_what_waited_for_it(desk: House) -> None:
+    """Also when it does not say that it is back: somebody else had taken its name meanwhile."""
+    request_id = await ingest(desk, "@gone later")
+
+    async def waits() -> bool | None:
+        return bool((await state_of(desk, request_id))["error"]) or None
+
+    async def still_here(url: str) -> None:
+        registration = {"name": "gone", "url": url, "description": "gone", "triggers": ["@gone"]}
+        async with desk.peer("gone") as peer:
+            await peer.call("register", {"registration": registration, "back": False})
+
+    async def fence() -> int:
+        return int((await state_of(desk, request_id))["fence"])
+
+    await until("it to wait", waits)
+    await desk.rows("UPDATE queue_items SET run_after = now() + interval '1 hour'")
+    before = await fence()
+    await still_here("http://127.0.0.1:9/mcp")
+    assert await fence() == before
+    await still_here("http://127.0.0.1:10/mcp")
+
+    async def tried() -> bool | None:
+        return await fence() > before or None
+
+    await until("another attempt", tried)

@@ -1,0 +1,247 @@
+"""Messages over plain HTTP: the same door, the same promises, for programs that do not speak MCP."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+
+from butlers.channels.webhook.sender import sign
+from butlers.config.settings import Settings
+from butlers.domain.caller import CallerKind
+from butlers.domain.ids import uuid7
+from support.in_process import House, MakeHouse, envelope, until
+
+SECRET = "a secret of twenty-five"
+WEBHOOKS = """
+[connectors.webhook.shop]
+secret = "SHOP_SECRET"
+
+[connectors.webhook.phone]
+secret = "SHOP_SECRET"
+owner = true
+"""
+
+
+@pytest.fixture
+async def door(make_house: MakeHouse) -> House:
+    house = make_house("switchboard")
+    file = house.directory / "butler.toml"
+    file.write_text(file.read_text() + WEBHOOKS)
+    butler = house.make(settings=Settings(house.home, environ={"SHOP_SECRET": SECRET}))
+    await butler.start()
+
+    async def phone_is_known() -> list[dict[str, Any]]:
+        return await house.rows("SELECT 1 FROM connectors WHERE endpoint = 'phone'")
+
+    await until("the webhooks to be known", phone_is_known)
+    return house
+
+
+async def post(
+    house: House, path: str, body: Any, headers: dict[str, Any] | None = None
+) -> httpx.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    url = house.butler.url.removesuffix("/mcp") + path
+    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
+        return await http.post(url, content=content, headers=headers or {})
+
+
+async def ingest(house: House, body: Any, token: str | None = None) -> httpx.Response:
+    return await post(
+        house, "/ingest", body, {"Authorization": f"Bearer {token or house.owner_token}"}
+    )
+
+
+async def hook(
+    house: House, name: str, body: Any, *, secret: str = SECRET, age_s: int = 0
+) -> httpx.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    timestamp = str(int(house.butler.clock.now().timestamp()) - age_s)
+    headers = {
+        "Butlers-Timestamp": timestamp,
+        "Butlers-Signature": sign(secret, timestamp, content),
+    }
+    return await post(house, f"/webhook/{name}", content, headers)
+
+
+async def test_an_envelope_is_committed_when_its_answer_is_there(door: House) -> None:
+    message = envelope("weight 80")
+    answer = await ingest(door, message)
+    assert answer.status_code == 202
+    told = answer.json()
+    assert UUID(told["request_id"]).version == 7
+    assert (told["status"], told["duplicate"]) == ("accepted", False)
+    assert await door.count("message_inbox") == 1
+    again = await ingest(door, message)
+    assert again.json() == {**told, "duplicate": True}
+
+
+async def test_the_two_doors_know_of_each_other(door: House) -> None:
+    message = envelope("weight 80")
+    async with door.owner() as owner:
+        first = await owner.call("ingest", message)
+    again = (await ingest(door, message)).json()
+    assert (again["request_id"], again["duplicate"]) == (first["request_id"], True)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, "invalid_message"),
+        ([], 400, "invalid_arguments"),
+        ({**envelope(), "extra": 1}, 400, "invalid_arguments"),
+        ({**envelope(), "schema_version": "ingest.v2"}, 400, "invalid_arguments"),
+        (envelope(""), 400, "invalid_message"),
+        (envelope("x" * 1_000_001), 413, "message_too_large"),
+        (envelope(source={"channel": "pigeon"}), 400, "unknown_channel"),
+    ],
+)
+async def test_what_is_no_envelope_is_refused_and_leaves_nothing(
+    door: House, body: Any, status: int, code: str
+) -> None:
+    answer = await ingest(door, body)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert (error["code"], error["retryable"]) == (code, False)
+    assert await door.count("message_inbox") == 0
+
+
+async def test_only_the_owner_takes_messages_in(door: House) -> None:
+    wrong = {
+        "none": "",
+        "a made-up one": "Bearer nonsense",
+        "of another kind": f"Basic {door.owner_token}",
+        "for another butler": f"Bearer {door.token(CallerKind.OWNER, audience='health')}",
+    }
+    for why, header in wrong.items():
+        answer = await post(door, "/ingest", envelope(), {"Authorization": header})
+        assert answer.status_code == 401, why
+    answer = await ingest(door, envelope(), door.token(CallerKind.PEER, "health"))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "not_allowed")
+    assert await door.count("message_inbox") == 0
+
+
+async def test_a_body_without_an_end_is_refused_in_time(door: House) -> None:
+    answer = await ingest(door, b"x" * (41 * 2**20))
+    assert answer.status_code == 413
+
+
+async def test_a_large_picture_comes_in_here(door: House) -> None:
+    picture = b"\x89PNG\r\n\x1a\n" + bytes(8_000_000)
+    file = {"media_type": "image/png", "content": base64.b64encode(picture).decode()}
+    answer = await ingest(door, envelope("look", payload={"attachments": [file]}))
+    assert answer.status_code == 202
+    too_large = {
+        "media_type": "text/plain",
+        "content": base64.b64encode(bytes(26 * 2**20)).decode(),
+    }
+    refused = await ingest(door, envelope("look", payload={"attachments": [too_large]}))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (413, "message_too_large")
+
+
+async def test_when_there_is_too_much_it_says_when_to_come_again(
+    door: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr("butlers.queue.leased_queue.is_full", full)
+    answer = await ingest(door, envelope())
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
+    assert answer.json()["error"]["retryable"]
+    assert await door.count("message_inbox") == 0
+
+
+# -- webhooks ------------------------------------------------------------------------------------------
+
+
+async def test_a_signed_post_is_a_message_of_the_program(door: House) -> None:
+    body = {"text": "order 7 has shipped", "id": "evt-7", "sender": "orders", "thread": "o-7"}
+    answer = await hook(door, "shop", body)
+    assert (answer.status_code, answer.json()["status"]) == (202, "held"), answer.text
+    (row,) = await door.rows("SELECT * FROM message_inbox")
+    assert (row["channel"], row["endpoint"], row["sender"], row["thread"], row["event_id"]) == (
+        "webhook",
+        "shop:orders",
+        "shop:orders",
+        "o-7",
+        "evt-7",
+    )
+    assert (await hook(door, "shop", body)).json()["duplicate"]
+    async with door.owner() as owner:
+        await owner.call("contacts_allow", {"channel": "webhook", "identity": "shop:orders"})
+    later = await hook(door, "shop", {**body, "id": "evt-8"})
+    assert later.json()["status"] == "accepted"
+
+
+async def test_what_comes_by_the_owners_webhook_is_the_owners_word(door: House) -> None:
+    answer = await hook(door, "phone", {"text": "weight 80", "sender": "mallory"})
+    assert answer.json()["status"] == "accepted"
+    (row,) = await door.rows("SELECT sender, sender_roles FROM message_inbox")
+    assert row == {"sender": "phone:owner", "sender_roles": ["owner"]}
+
+
+async def test_what_is_not_signed_is_refused_without_a_word_why(door: House) -> None:
+    body = {"text": "hello"}
+    attempts = {
+        "another secret": hook(door, "shop", body, secret="guess"),
+        "an old copy": hook(door, "shop", body, age_s=600),
+        "from the future": hook(door, "shop", body, age_s=-600),
+        "no such webhook": hook(door, "nobody", body),
+        "no signature": post(door, "/webhook/shop", body),
+        "no time": post(
+            door, "/webhook/shop", body, {"Butlers-Signature": sign(SECRET, "", b"{}")}
+        ),
+    }
+    answers = await asyncio.gather(*attempts.values())
+    assert [answer.status_code for answer in answers] == [401] * len(attempts)
+    assert await door.count("message_inbox") == 0
+
+
+async def test_who_has_the_secret_of_another_webhook_is_not_the_owner(door: House) -> None:
+    refused = await hook(door, "shop", {"text": "/stop", "sender": "owner"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_message")
+    assert await door.count("message_inbox") == 0
+
+
+async def test_a_time_that_is_no_time_is_refused_like_a_wrong_signature(door: House) -> None:
+    for timestamp in ("9" * 5_000, "-1", "now", "１２３"):
+        headers = {
+            "Butlers-Timestamp": timestamp.encode(),
+            "Butlers-Signature": b"v1=",
+        }
+        assert (await post(door, "/webhook/shop", {"text": "x"}, headers)).status_code == 401
+
+
+async def test_a_changed_body_is_refused(door: House) -> None:
+    timestamp = str(int(door.butler.clock.now().timestamp()))
+    headers = {
+        "Butlers-Timestamp": timestamp,
+        "Butlers-Signature": sign(SECRET, timestamp, b'{"text": "pay 10"}'),
+    }
+    answer = await post(door, "/webhook/shop", b'{"text": "pay 99"}', headers)
+    assert answer.status_code == 401
+
+
+async def test_a_webhook_whose_every_post_is_refused_is_seen(door: House) -> None:
+    for body in (b"{", {"no": "text"}):
+        assert (await hook(door, "shop", body)).status_code == 400
+    async with door.owner() as owner:
+        found = {
+            one["endpoint"]: one for one in (await owner.call("connectors_list"))["connectors"]
+        }
+    assert found["shop"]["health"] == "rejected"
+    assert found["phone"]["health"] == "healthy"
+
+
+async def test_while_it_shuts_down_it_sends_messages_elsewhere(door: House) -> None:
+    door.butler.in_flight.refuse_outsiders()
+    answer = await ingest(door, envelope(event={"external_event_id": str(uuid7())}))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")
+    assert answer.json()["error"]["retryable"]

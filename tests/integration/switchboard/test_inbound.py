@@ -1,0 +1,713 @@
+"""Who is let in, what the owner's rules do, where threads and answers go: settled before anybody thinks."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from butlers.domain.errors import (
+    ButlersError,
+    InvalidArguments,
+    InvalidMessage,
+    NotFound,
+    QueueFull,
+    TooManyStrangers,
+)
+from butlers.domain.ids import uuid7
+from butlers.domain.request import joined
+from butlers.wire.client import McpClient
+from support.fake_runtime import Thinker
+from support.in_process import House, envelope, until
+
+BUTLERS: dict[str, dict[str, Any]] = {
+    "health": {"reflexes": ["(?i)weight .*"]},
+    "travel": {"triggers": ["flight"]},
+    "general": {},
+    "messenger": {"infrastructure": True},
+}
+PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
+
+
+@pytest.fixture
+async def desk(switchboard: House) -> House:
+    for name, more in BUTLERS.items():
+        known = {"name": name, "url": "http://127.0.0.1:9/mcp", "description": name, **more}
+        async with switchboard.peer(name) as peer:
+            await peer.call("register", {"registration": known})
+    return switchboard
+
+
+def mail(text: str = "hello", sender: str = "anna@example.com", **changes: Any) -> dict[str, Any]:
+    source = {"channel": "email", "provider": "imap", "endpoint_identity": "me@example.com"}
+    return envelope(text, source=source, sender={"identity": sender}, **changes)
+
+
+async def ingest(house: House, message: dict[str, Any]) -> dict[str, Any]:
+    async with house.owner() as owner:
+        answer: dict[str, Any] = await owner.call("ingest", message)
+        return answer
+
+
+async def call(house: House, tool: str, **arguments: Any) -> Any:
+    async with house.owner() as owner:
+        return await owner.call(tool, arguments)
+
+
+async def decisions(house: House, request_id: str) -> list[dict[str, Any]]:
+    async def look() -> list[dict[str, Any]]:
+        return await house.rows(
+            "SELECT decision.* FROM route_decisions AS decision"
+            " JOIN message_inbox AS message USING (request_id)"
+            " WHERE request_id = $1 AND message.decided_at IS NOT NULL ORDER BY position",
+            UUID(request_id),
+        )
+
+    return await until("a decision", look)
+
+
+async def decided(house: House, message: dict[str, Any]) -> tuple[str, str]:
+    (found,) = await decisions(house, (await ingest(house, message))["request_id"])
+    return found["target"], found["rule"]
+
+
+async def message_row(house: House, request_id: str) -> dict[str, Any]:
+    (row,) = await house.rows("SELECT * FROM message_inbox WHERE request_id = $1", UUID(request_id))
+    return row
+
+
+async def questions(house: House) -> list[str]:
+    rows = await house.rows("SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id")
+    return [json.loads(row["payload"])["message"] for row in rows]
+
+
+# -- who is let in -----------------------------------------------------------------------------------
+
+
+async def test_a_strangers_messages_are_held_and_the_owner_is_asked_once(desk: House) -> None:
+    first = await ingest(desk, mail("one"))
+    await ingest(desk, mail("two"))
+    other = await ingest(desk, mail("three", sender="ben@example.com"))
+    assert first["status"] == other["status"] == "held"
+    assert await desk.rows("SELECT 1 FROM queue_items WHERE queue = 'inbox'") == []
+    asked = await questions(desk)
+    assert len(asked) == 2
+    assert "'anna@example.com'" in asked[0]
+    assert "butlers contacts allow email" in asked[0]
+    waiting = (await call(desk, "contacts_waiting"))["waiting"]
+    assert [(who["sender"], who["messages"], who["latest"]) for who in waiting] == [
+        ("anna@example.com", 2, "two"),
+        ("ben@example.com", 1, "three"),
+    ]
+
+
+async def test_whoever_is_let_in_is_answered_in_the_order_they_wrote(desk: House) -> None:
+    held = [await ingest(desk, mail(text)) for text in ("weight 1", "weight 2", "weight 3")]
+    answer = await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
+    assert answer["released"] == 3
+    rows = await desk.rows("SELECT key, lane FROM queue_items WHERE queue = 'inbox' ORDER BY id")
+    assert [row["key"] for row in rows] == [one["request_id"] for one in held]
+    lane = rows[-1]["lane"]  # the first may already be on its way to its butler
+    assert {row["lane"] for row in rows} <= {lane, joined(lane, "health")}
+    again = await ingest(desk, mail("weight 4"))
+    assert again["status"] == "accepted"
+    assert (await message_row(desk, again["request_id"]))["sender_roles"] == ["contact"]
+    assert (await call(desk, "contacts_waiting"))["waiting"] == []
+
+
+async def test_one_person_is_not_two_because_of_how_their_address_is_written(desk: House) -> None:
+    assert (await ingest(desk, mail("weight 1", sender="Anna@Example.com ")))["status"] == "held"
+    answer = await call(desk, "contacts_allow", channel="email", identity="ANNA@example.com")
+    assert answer["released"] == 1
+    assert (await ingest(desk, mail("weight 2", sender="anna@EXAMPLE.com")))["status"] == "accepted"
+
+
+async def test_a_rule_made_meanwhile_holds_for_what_is_let_in(desk: House) -> None:
+    skipped = await ingest(desk, mail("buy now"))
+    noted = await ingest(desk, mail("a secret"))
+    kept = await ingest(desk, mail("weight 80"))
+    await call(desk, "rules_add", kind="pattern", value="buy", action="skip")
+    await call(desk, "rules_add", kind="pattern", value="secret", action="metadata_only")
+    await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
+    rows = [await message_row(desk, one["request_id"]) for one in (skipped, noted, kept)]
+    assert [(row["state"], row["text"]) for row in rows] == [
+        ("skipped", "buy now"),
+        ("noted", ""),
+        ("accepted", "weight 80"),
+    ]
+    queued = await desk.rows("SELECT key FROM queue_items WHERE queue = 'inbox'")
+    assert [row["key"] for row in queued] == [kept["request_id"]]
+
+
+async def test_a_command_of_an_address_that_turns_out_to_be_the_owners_is_carried_out(
+    desk: House,
+) -> None:
+    held = await ingest(desk, mail("/status"))
+    assert held["status"] == "held"
+    await call(desk, "contacts_allow", channel="email", identity="anna@example.com", role="owner")
+    (row,) = await desk.rows("SELECT queue FROM queue_items WHERE key = $1", held["request_id"])
+    assert row["queue"] == "commands"
+
+
+async def test_what_is_no_message_at_all_counts_as_refused(desk: House) -> None:
+    beat = {
+        "kind": "imap",  # not what its channel is called
+        "endpoint_identity": "me@example.com",
+        "instance_id": str(uuid7()),
+        "sent_at": datetime.now(UTC).isoformat(),
+    }
+    await call(desk, "connector_heartbeat", heartbeat=beat)
+    for wrong in (mail() | {"payload": {"words": "?"}}, mail() | {"schema_version": "ingest.v9"}):
+        with pytest.raises(InvalidArguments):
+            await ingest(desk, wrong)
+    (found,) = (await call(desk, "connectors_list"))["connectors"]
+    assert found["health"] == "rejected"
+    assert found["last_minute"]["refused"] == 2
+    assert "payload" in found["why"] or "schema_version" in found["why"]
+
+
+async def test_whoever_is_blocked_is_kept_and_goes_no_further(desk: House) -> None:
+    held = await ingest(desk, mail("buy!"))
+    await call(desk, "contacts_block", channel="email", identity="anna@example.com")
+    later = await ingest(desk, mail("buy more!"))
+    assert later["status"] == "skipped"
+    for one in (held, later):
+        row = await message_row(desk, one["request_id"])
+        assert (row["state"], row["text"][:3]) == ("skipped", "buy")
+    assert await desk.rows("SELECT 1 FROM queue_items WHERE queue = 'inbox'") == []
+    assert len(await questions(desk)) == 1
+
+
+async def test_nothing_of_somebody_known_stays_held(desk: House) -> None:
+    """Let in while their messages come in: each is either released, or never held."""
+    allow = call(desk, "contacts_allow", channel="email", identity="anna@example.com")
+    await asyncio.gather(*(ingest(desk, mail(f"{n}")) for n in range(12)), allow)
+    assert (await call(desk, "contacts_waiting"))["waiting"] == []
+    assert len(await desk.rows("SELECT 1 FROM queue_items WHERE queue = 'inbox'")) == 12
+
+
+async def flood(house: House, messages: list[dict[str, Any]]) -> tuple[int, int]:
+    """How many were held, and how many were sent away to come again; there is no third."""
+
+    async def one(message: dict[str, Any]) -> bool:
+        try:
+            return bool((await ingest(house, message))["status"] == "held")
+        except TooManyStrangers:
+            return False
+
+    held = await asyncio.gather(*(one(message) for message in messages))
+    return held.count(True), held.count(False)
+
+
+async def told_it_is_full(house: House) -> list[str]:
+    return [words for words in await questions(house) if "no room" in words]
+
+
+async def test_of_a_flood_of_strangers_nothing_is_lost_and_the_owner_is_told_once(
+    desk: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 5)
+    flooding = [mail(f"{n}", sender=f"{n % 2}@example.com") for n in range(12)]
+    assert await flood(desk, flooding) == (5, 7)
+    rows = await desk.rows("SELECT text, state FROM message_inbox")
+    assert {row["state"] for row in rows} == {"held"}
+    assert all(row["text"] for row in rows)
+    assert len(await told_it_is_full(desk)) == 1
+    # Whoever comes again finds what is kept, and room when the owner has decided.
+    await call(desk, "contacts_block", channel="email", identity="0@example.com")
+    await call(desk, "contacts_allow", channel="email", identity="1@example.com")
+    for message in flooding:
+        await ingest(desk, message)
+    kept = await desk.rows("SELECT text FROM message_inbox WHERE text <> ''")
+    assert sorted(row["text"] for row in kept) == sorted(f"{n}" for n in range(12))
+    assert len(await told_it_is_full(desk)) == 1
+
+
+async def test_a_repeat_of_what_is_held_is_known_though_there_is_no_room(
+    desk: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
+    message = mail("one")
+    first = await ingest(desk, message)
+    again = await ingest(desk, message)
+    assert (again["request_id"], again["duplicate"]) == (first["request_id"], True)
+    with pytest.raises(TooManyStrangers) as refused:
+        await ingest(desk, mail("two"))
+    assert refused.value.retryable
+    assert refused.value.hint
+
+
+async def test_strangers_files_take_room_too(desk: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("butlers.switchboard.senders.LARGEST_HELD", 2_000)
+    file = {"media_type": "text/plain", "content": base64.b64encode(b"x" * 3_000).decode()}
+    await ingest(desk, mail("small"))
+    assert await told_it_is_full(desk) == []
+    await ingest(desk, mail("large", payload={"attachments": [file]}))
+    assert len(await told_it_is_full(desk)) == 1
+    with pytest.raises(TooManyStrangers):
+        await ingest(desk, mail("small too"))
+    assert (await ingest(desk, envelope("hello")))["status"] == "accepted"
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["of a stranger", "of somebody known"])
+async def test_what_is_sent_away_leaves_no_file_behind(
+    desk: House, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    if known:
+        await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
+
+    def with_file(text: str) -> dict[str, Any]:
+        content = base64.b64encode(f"the file of {text}".encode()).decode()
+        return mail(
+            text, payload={"attachments": [{"media_type": "text/plain", "content": content}]}
+        )
+
+    def files() -> list[Path]:
+        return [one for one in desk.butler.config.storage.blob_dir.rglob("*") if one.is_file()]
+
+    first = with_file("one")
+    taken = await ingest(desk, first)
+    (kept,) = files()
+    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.queue.leased_queue.is_full", _always)
+    with pytest.raises(QueueFull):
+        await ingest(desk, with_file("two"))
+    again = await ingest(desk, first)
+    assert (again["request_id"], again["duplicate"]) == (taken["request_id"], True)
+    assert files() == [kept]
+
+
+async def _always(*_: object) -> bool:
+    return True
+
+
+async def test_an_address_of_the_owners_speaks_for_the_owner(desk: House) -> None:
+    await call(desk, "contacts_allow", channel="email", identity="me@home", role="owner")
+    found = await ingest(desk, mail("weight 80", sender="me@home"))
+    assert (await message_row(desk, found["request_id"]))["sender_roles"] == ["owner"]
+
+
+@pytest.mark.parametrize("tool", ["contacts_allow", "contacts_block"])
+async def test_nobody_locks_the_owner_out(desk: House, tool: str) -> None:
+    with pytest.raises(InvalidArguments, match="is you"):
+        await call(desk, tool, channel="console", identity="owner")
+    assert (await ingest(desk, envelope("hello")))["status"] == "accepted"
+
+
+async def test_only_the_owner_says_who_is_who(desk: House) -> None:
+    async with desk.peer("health") as peer, desk.session() as session:
+        for client in (peer, session):
+            for tool in ("contacts_allow", "contacts_block", "rules_add", "rules_remove"):
+                with pytest.raises(ButlersError, match="may not call"):
+                    await client.call(tool, {})
+
+
+async def test_other_butlers_read_contacts_and_write_none(desk: House) -> None:
+    (row,) = await desk.rows(
+        "SELECT has_table_privilege(r.rolname, 'shared.contacts', 'INSERT') AS writes"
+        " FROM pg_roles r WHERE r.rolname LIKE '%switchboard'"
+        " AND r.rolname = (SELECT tableowner FROM pg_tables WHERE tablename = 'message_inbox'"
+        " AND schemaname = current_schema())"
+    )
+    assert row["writes"]
+
+
+# -- the owner's rules -------------------------------------------------------------------------------
+
+
+async def test_a_rule_routes_before_anybody_is_asked(desk: House) -> None:
+    desk.butler.spawner.model = model = Thinker()
+    await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
+    await call(
+        desk, "rules_add", kind="domain", value="example.com", action="route", target="travel"
+    )
+    answer = await ingest(desk, mail("weight 80"))
+    assert answer["triage_target"] == "travel"
+    (found,) = await decisions(desk, answer["request_id"])
+    assert (found["target"], found["rule"]) == ("travel", "rule")
+    assert found["reason"] == "domain example.com → route travel"
+    assert model.asked == []
+    (rule,) = (await call(desk, "rules_list"))["rules"]
+    assert rule["hits"] == 1
+    assert rule["last_hit_at"]
+
+
+async def test_what_a_rule_skips_is_kept_and_what_it_notes_is_not(desk: House) -> None:
+    await call(desk, "rules_add", kind="header", header="List-Id", action="skip")
+    await call(desk, "rules_add", kind="pattern", value="invoice", action="metadata_only")
+    news = mail("news", payload={"raw": {"headers": {"List-Id": "<offers>"}}})
+    skipped = await ingest(desk, news)
+    noted = await ingest(desk, mail("the INVOICE of May", payload={"raw": {"body": "secret"}}))
+    assert (skipped["status"], noted["status"]) == ("skipped", "noted")
+    row = await message_row(desk, skipped["request_id"])
+    assert (row["text"], row["state_reason"]) == ("news", "header List-Id → skip")
+    row = await message_row(desk, noted["request_id"])
+    assert (row["text"], row["raw"]) == ("", None)
+    assert await desk.rows("SELECT 1 FROM queue_items") == []
+
+
+async def test_a_rule_puts_a_message_behind_all_others(desk: House) -> None:
+    await call(desk, "rules_add", kind="sender", value="owner", action="low_priority")
+    await ingest(desk, envelope("weight 80", control={"policy_tier": "high_priority"}))
+    (item,) = await desk.rows("SELECT priority FROM queue_items WHERE queue = 'inbox'")
+    assert item["priority"] == 2
+
+
+async def test_no_rule_keeps_the_owner_from_stopping_it_all(desk: House) -> None:
+    await call(desk, "rules_add", kind="sender", value="owner", action="skip")
+    assert (await ingest(desk, envelope("/stop")))["status"] == "accepted"
+    assert (await ingest(desk, envelope("hello")))["status"] == "skipped"
+
+
+async def test_the_first_rule_by_position_decides_and_one_can_be_taken_back(desk: House) -> None:
+    last = await call(desk, "rules_add", kind="sender", value="owner", action="skip", position=9)
+    await call(
+        desk, "rules_add", kind="sender", value="owner", action="route", target="travel", position=1
+    )
+    assert (await ingest(desk, envelope("hi")))["triage_target"] == "travel"
+    removed = await call(desk, "rules_remove", id=last["id"])
+    assert removed["rule"] == "sender owner → skip"
+    with pytest.raises(NotFound):
+        await call(desk, "rules_remove", id=last["id"])
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ({"kind": "sender", "value": "a", "action": "route", "target": "nobody"}, "no butler"),
+        ({"kind": "sender", "value": "a", "action": "route", "target": "messenger"}, "no butler"),
+        ({"kind": "pattern", "value": "(", "action": "skip"}, "bad pattern"),
+        ({"kind": "sender", "value": "", "action": "skip"}, "empty"),
+    ],
+)
+async def test_a_rule_that_can_not_work_is_refused(
+    desk: House, rule: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ButlersError, match=why) as refused:
+        await call(desk, "rules_add", **rule)
+    assert refused.value.hint
+    assert (await call(desk, "rules_list"))["rules"] == []
+
+
+async def test_rules_are_suggested_from_repeated_decisions_and_never_applied_unasked(
+    desk: House,
+) -> None:
+    async def think(butler: McpClient) -> str:
+        await butler.call("assign", {"butler": "travel", "reason": "a booking"})
+        return ""
+
+    desk.butler.spawner.model = Thinker(think)
+    await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
+    for number in range(3):
+        await decided(desk, mail(f"booking {number}"))
+    assert (await call(desk, "rules_suggest", at_least=4))["suggestions"] == []
+    (found,) = (await call(desk, "rules_suggest", at_least=3))["suggestions"]
+    assert found == {
+        "kind": "sender",
+        "value": "anna@example.com",
+        "channel": "email",
+        "action": "route",
+        "target": "travel",
+        "messages": 3,
+    }
+    assert (await call(desk, "rules_list"))["rules"] == []
+    rule = {key: found[key] for key in ("kind", "value", "channel", "action", "target")}
+    await call(desk, "rules_add", **rule)
+    assert (await call(desk, "rules_suggest", at_least=3))["suggestions"] == []
+
+
+# -- threads, answers, replays -----------------------------------------------------------------------
+
+
+async def test_a_mail_thread_stays_with_its_butler_and_a_chat_does_not(desk: House) -> None:
+    await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
+    thread = {"external_thread_id": "t-1"}
+    assert await decided(desk, mail("my flight", event=_named("m-1", **thread))) == (
+        "travel",
+        "trigger",
+    )
+    assert await decided(desk, mail("and the seat?", event=_named("m-2", **thread))) == (
+        "travel",
+        "affinity",
+    )
+    assert (await decided(desk, mail("hi", event=_named("m-3", external_thread_id="t-2"))))[1] == (
+        "fallback"
+    )
+    chat = {"external_thread_id": "chat"}
+    await decided(desk, envelope("my flight", event=_named("c-1", **chat)))
+    assert (await decided(desk, envelope("hello", event=_named("c-2", **chat))))[1] == "fallback"
+
+
+async def test_a_thread_of_long_ago_says_nothing(desk: House) -> None:
+    await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
+    thread = {"external_thread_id": "t-1"}
+    await decided(desk, mail("my flight", event=_named("m-1", **thread)))
+    await desk.rows("UPDATE message_inbox SET received_at = received_at - interval '31 days'")
+    assert (await decided(desk, mail("hi", event=_named("m-2", **thread))))[1] == "fallback"
+
+
+async def test_an_explicit_reply_goes_where_the_answered_message_went(desk: House) -> None:
+    await decided(desk, envelope("my flight", event=_named("e-1")))
+    reply = envelope("the other one", event=_named("e-2", external_reply_to="e-1"))
+    assert await decided(desk, reply) == ("travel", "affinity")
+
+
+async def test_a_decision_is_explained_and_replayed_with_todays_rules(desk: House) -> None:
+    answer = await ingest(desk, envelope("my flight"))
+    await decisions(desk, answer["request_id"])
+    told = await call(desk, "triage_explain", request_id=answer["request_id"])
+    assert told["then"] == [{"target": "travel", "rule": "trigger", "reason": "contains 'flight'"}]
+    assert [(step["step"], step["target"]) for step in told["now"]] == [
+        ("rules", None),
+        ("reflexes", None),
+        ("affinity", None),
+        ("triggers", "travel"),
+    ]
+    await call(desk, "rules_add", kind="pattern", value="flight", action="route", target="health")
+    again = await call(desk, "triage_explain", request_id=answer["request_id"])
+    assert again["then"] == told["then"]
+    assert [(step["step"], step["target"]) for step in again["now"]] == [("rules", "health")]
+    (kept,) = await decisions(desk, answer["request_id"])
+    assert kept["target"] == "travel", "a replay changes nothing"
+    with pytest.raises(NotFound):
+        await call(desk, "triage_explain", request_id=str(uuid7()))
+
+
+# -- repeats -------------------------------------------------------------------------------------------
+
+
+async def test_a_source_without_ids_is_known_by_its_words_for_some_minutes(desk: House) -> None:
+    nameless = {"event": {"external_event_id": ""}}
+    first = await ingest(desk, envelope("took my ibuprofen", **nameless))
+    again = await ingest(desk, envelope("took my ibuprofen", **nameless))
+    assert (again["request_id"], again["duplicate"]) == (first["request_id"], True)
+    other = await ingest(desk, envelope("took my aspirin", **nameless))
+    assert not other["duplicate"]
+    await desk.rows("UPDATE message_inbox SET received_at = received_at - interval '5 minutes'")
+    later = await ingest(desk, envelope("took my ibuprofen", **nameless))
+    assert not later["duplicate"], "a second genuine one counts"
+
+
+async def test_a_source_with_ids_may_say_the_same_twice(desk: House) -> None:
+    first, second = [await ingest(desk, envelope("took my ibuprofen")) for _ in range(2)]
+    assert first["request_id"] != second["request_id"]
+    assert not second["duplicate"]
+
+
+async def test_the_same_words_in_two_threads_are_two_messages(desk: House) -> None:
+    first, second = [
+        await ingest(desk, envelope("yes", event=_named("", external_thread_id=thread)))
+        for thread in ("a", "b")
+    ]
+    assert not second["duplicate"]
+    assert first["request_id"] != second["request_id"]
+
+
+async def test_twenty_nameless_ones_at_once_are_one(desk: House) -> None:
+    message = envelope("weight 80", event={"external_event_id": ""})
+    answers = await asyncio.gather(*(ingest(desk, message) for _ in range(20)))
+    assert len({answer["request_id"] for answer in answers}) == 1
+
+
+# -- attachments ---------------------------------------------------------------------------------------
+
+
+def file(content: bytes, media_type: str, **more: Any) -> dict[str, Any]:
+    return {"media_type": media_type, "content": base64.b64encode(content).decode(), **more}
+
+
+async def test_an_attachment_is_kept_by_its_content_and_can_be_read(desk: House) -> None:
+    message = envelope(
+        "look", payload={"attachments": [file(PNG, "image/jpeg", filename="cat.jpg")]}
+    )
+    answer = await ingest(desk, message)
+    (kept,) = await _attachments(desk, answer["request_id"])
+    assert kept["media_type"] == "image/png", "what it is, not what it says"
+    assert (kept["filename"], kept["size_bytes"], kept["content"]) == ("cat.jpg", len(PNG), None)
+    read = await call(desk, "get_attachment", storage_ref=kept["storage_ref"])
+    assert base64.b64decode(read["content"]) == PNG
+
+
+async def test_a_picture_alone_is_a_message(desk: House) -> None:
+    answer = await ingest(desk, envelope("", payload={"attachments": [file(PNG, "image/png")]}))
+    assert answer["status"] == "accepted"
+
+
+@pytest.mark.parametrize(
+    ("attachments", "why"),
+    [
+        ([file(b"MZ\x90\x00", "image/png")], "is a program"),
+        ([file(b"#!/bin/sh\n", "text/plain")], "is a program"),
+        ([file(b"x", "application/x-msdownload")], "is not taken"),
+        ([{"media_type": "text/plain", "content": "no base64!"}], "not base64"),
+        ([{"media_type": "text/plain"}], "either content or storage_ref"),
+        ([{"media_type": "text/plain", "storage_ref": "sha256:" + "0" * 64}], "no attachment"),
+        ([{"media_type": "text/plain", "storage_ref": "../../etc/passwd"}], "not a storage_ref"),
+        ([file(b"x", "text/plain")] * 11, "at most 10"),
+        ([file(b"x" * (25 * 2**20 + 1), "text/plain")], "too large"),
+    ],
+)
+async def test_what_is_no_attachment_refuses_the_message(
+    desk: House, attachments: list[dict[str, Any]], why: str
+) -> None:
+    with pytest.raises(ButlersError, match=why) as refused:
+        await ingest(desk, envelope("look", payload={"attachments": attachments}))
+    assert not isinstance(refused.value, InvalidMessage) or refused.value.hint
+    assert await desk.count("message_inbox") == 0
+
+
+# -- several butlers -----------------------------------------------------------------------------------
+
+
+async def test_a_message_can_be_for_several(desk: House) -> None:
+    async def think(butler: McpClient) -> str:
+        await butler.call(
+            "assign", {"butler": "travel", "reason": "a trip", "part": "book the train"}
+        )
+        first = await butler.call("assign", {"butler": "travel", "reason": "again"})
+        assert not first["added"], "one butler has one part"
+        await butler.call(
+            "assign",
+            {"butler": "health", "reason": "pills", "part": "pack pills", "after_previous": True},
+        )
+        return ""
+
+    desk.butler.spawner.model = Thinker(think)
+    answer = await ingest(desk, envelope("book the train, then pack pills"))
+    first, second = await decisions(desk, answer["request_id"])
+    assert (first["target"], first["part"], first["after_previous"]) == (
+        "travel",
+        "book the train",
+        False,
+    )
+    assert (second["target"], second["part"], second["after_previous"]) == (
+        "health",
+        "pack pills",
+        True,
+    )
+
+
+async def test_only_who_has_a_part_says_how_it_ended(desk: House) -> None:
+    answer = await ingest(desk, envelope("weight 80"))
+    await decisions(desk, answer["request_id"])
+    said = {"request_id": answer["request_id"], "well": True}
+    async with desk.peer("travel") as peer:
+        with pytest.raises(NotFound, match="travel has no part"):
+            await peer.call("route_ended", said)
+    async with desk.peer("health") as peer:
+        await peer.call("route_ended", said)
+    (row,) = await decisions(desk, answer["request_id"])
+    assert row["ended_well"] is True
+
+
+# -- connectors ----------------------------------------------------------------------------------------
+
+
+def heartbeat(**changes: Any) -> dict[str, Any]:
+    return {
+        "schema_version": "connector.heartbeat.v1",
+        "kind": "email",
+        "endpoint_identity": "me@example.com",
+        "instance_id": str(uuid7()),
+        "sent_at": datetime.now(UTC).isoformat(),
+        **changes,
+    }
+
+
+async def test_a_connector_is_seen_from_its_first_heartbeat_to_its_silence(desk: House) -> None:
+    beat = heartbeat(counters={"messages_ingested": 3}, version="1.2")
+    await call(desk, "connector_heartbeat", heartbeat=beat)
+    (one,) = (await call(desk, "connectors_list"))["connectors"]
+    assert (one["kind"], one["endpoint"], one["health"]) == ("email", "me@example.com", "healthy")
+    assert one["counters"]["messages_ingested"] == 3
+    await desk.rows("UPDATE connectors SET heartbeat_at = now() - interval '1 minute'")
+    (one,) = (await call(desk, "connectors_list"))["connectors"]
+    assert one["health"] == "down"
+    assert "not heard of" in one["why"]
+
+
+async def test_one_whose_every_message_is_refused_is_seen_whatever_it_says(desk: House) -> None:
+    await call(desk, "connector_heartbeat", heartbeat=heartbeat())
+    for _ in range(3):
+        with pytest.raises(ButlersError):
+            await ingest(desk, mail(""))
+    (one,) = (await call(desk, "connectors_list"))["connectors"]
+    assert one["health"] == "rejected"
+    assert "empty" in one["why"]
+    seen = {"new": 0, "noted": 0, "duplicate": 0, "refused": 3, "failed": 0}
+    assert one["last_minute"] == seen
+
+
+async def test_one_that_does_not_say_where_it_is_and_is_always_refused_is_seen(desk: House) -> None:
+    nameless = mail() | {"source": {"channel": "email", "provider": "imap"}}
+    for _ in range(2):
+        with pytest.raises(InvalidArguments):
+            await ingest(desk, nameless)
+    with pytest.raises(InvalidArguments):
+        await ingest(desk, mail() | {"payload": {}})  # it says where, and never that it is there
+    listed = (await call(desk, "connectors_list"))["connectors"]
+    assert [(one["kind"], one["endpoint"], one["health"]) for one in listed] == [
+        ("unknown", "(not said)", "rejected"),
+        ("unknown", "me@example.com", "rejected"),
+    ]
+    assert "all 2 messages" in listed[0]["why"]
+
+
+async def test_one_that_itself_counts_only_failures_is_seen(desk: House) -> None:
+    beat = heartbeat(counters={"messages_failed": 2})
+    await call(desk, "connector_heartbeat", heartbeat=beat)
+    (one,) = (await call(desk, "connectors_list"))["connectors"]
+    assert (one["health"], one["last_minute"]["failed"]) == ("rejected", 2)
+    again = beat | {"counters": {"messages_failed": 5, "messages_ingested": 1}}
+    await call(desk, "connector_heartbeat", heartbeat=again)
+    (one,) = (await call(desk, "connectors_list"))["connectors"]
+    assert one["last_minute"]["failed"] == 5, "each failure once"
+    await ingest(desk, mail("one that comes through"))
+    (one,) = (await call(desk, "connectors_list"))["connectors"]
+    assert one["health"] == "healthy"
+
+
+async def test_one_that_sends_the_same_again_and_again_is_seen(desk: House) -> None:
+    await call(desk, "connector_heartbeat", heartbeat=heartbeat())
+    message = mail("again")
+    async with desk.owner() as owner:
+        for _ in range(22):
+            await owner.call("ingest", message)
+    (one,) = (await call(desk, "connectors_list"))["connectors"]
+    assert one["health"] == "looping"
+
+
+async def test_a_checkpoint_belongs_to_the_instance_at_work(desk: House) -> None:
+    old, new = heartbeat(), heartbeat()
+    where = {"kind": "email", "endpoint": "me@example.com"}
+    await call(desk, "connector_heartbeat", heartbeat=old)
+    assert (await call(desk, "connector_checkpoint", **where))["cursor"] is None
+    await call(
+        desk, "connector_advance", instance_id=old["instance_id"], cursor={"uid": 7}, **where
+    )
+    await call(desk, "connector_heartbeat", heartbeat=new)
+    with pytest.raises(ButlersError, match="another instance"):
+        await call(
+            desk, "connector_advance", instance_id=old["instance_id"], cursor={"uid": 3}, **where
+        )
+    found = await call(desk, "connector_checkpoint", **where)
+    assert found["cursor"] == {"uid": 7}
+    assert datetime.fromisoformat(found["saved_at"]) > datetime.now(UTC) - timedelta(hours=1)
+
+
+def _named(event_id: str, **more: Any) -> dict[str, Any]:
+    return {"external_event_id": event_id, **more}
+
+
+async def _attachments(house: House, request_id: str) -> list[dict[str, Any]]:
+    rows = await house.rows(
+        "SELECT value FROM message_inbox, jsonb_array_elements(attachments) WHERE request_id = $1",
+        UUID(request_id),
+    )
+    return [json.loads(row["value"]) for row in rows]

@@ -1,0 +1,296 @@
+"""What the owner says to the house itself: stop, pause, resume, status. Nobody else, and no model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from butlers.daemon import workers as work
+from butlers.daemon.phases import services_of
+from butlers.domain.caller import Caller, CallerKind
+from butlers.domain.errors import NotAllowed
+from butlers.domain.message import InboxItem, PolicyTier
+from butlers.domain.queues import COMMANDS
+from butlers.domain.registration import Registration
+from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.queue import leased_queue as queue
+from butlers.queue import worker
+from butlers.queue.pause import Pause, obey
+from butlers.switchboard.tools import register
+from butlers.tools.context import CallContext
+from butlers.wire.codec import encode
+from support.fake_runtime import Thinker, for_ever
+from support.in_process import House, MakeHouse, envelope, request_context, until
+
+
+@pytest.fixture
+async def tester(make_house: MakeHouse) -> House:
+    made = make_house()
+    await made.start()
+    return made
+
+
+@pytest.fixture
+async def desk(switchboard: House, tester: House) -> House:
+    """A Switchboard that knows one butler, and another that is gone."""
+    for name, url in (("tester", tester.butler.url), ("gone", "http://127.0.0.1:9/mcp")):
+        known = {"name": name, "url": url, "description": name}
+        async with switchboard.peer(name) as peer:
+            await peer.call("register", {"registration": known})
+    return switchboard
+
+
+async def say(house: House, text: str, **changes: Any) -> str:
+    """What is answered, read from the way out: there is no Messenger here."""
+    async with house.owner() as owner:
+        accepted = await owner.call("ingest", envelope(text, **changes))
+    assert accepted["status"] == "accepted"
+
+    async def answer() -> list[str]:
+        rows = await house.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+        said = [json.loads(row["payload"]) for row in rows]
+        return [one["message"] for one in said if one["request_id"] == accepted["request_id"]]
+
+    (message,) = await until(f"an answer to {text}", answer)
+    return message
+
+
+async def route(house: House, text: str) -> None:
+    token = house.key.mint(CallerKind.PEER, "switchboard", "tester")
+    request = request_context(text)
+    given = RouteRequest(request, "tester", text, RouteDecision("tester", "test", "test"))
+    async with house.client(token) as switchboard:
+        await switchboard.call("route.execute", {"route": encode(given)})
+
+
+async def outcomes(house: House) -> list[str]:
+    rows = await house.rows("SELECT outcome FROM sessions WHERE outcome IS NOT NULL")
+    return [row["outcome"] for row in rows]
+
+
+async def test_stop_ends_every_running_session_and_names_who_did_not_answer(
+    desk: House, tester: House
+) -> None:
+    tester.butler.spawner.model = Thinker(for_ever)
+    desk.butler.spawner.model = Thinker(for_ever)
+    await route(tester, "think about it")
+    async with desk.owner() as owner:
+        await owner.call("ingest", envelope("whose is this?"))
+
+    async def both_run() -> bool:
+        return bool(tester.butler.guard.count and desk.butler.guard.count)
+
+    await until("two sessions to run", both_run)
+    answer = await say(desk, "/stop")
+    assert answer == "Stopped 2. No answer from: gone."
+    await until("they are over", lambda: not tester.butler.guard.count or None)
+    assert await outcomes(tester) == ["cancelled"]
+    assert await say(desk, "/STOP") == "Nothing was running. No answer from: gone."
+
+
+async def test_a_pause_keeps_what_comes_in_until_it_ends(desk: House, tester: House) -> None:
+    assert (await say(desk, "/pause")).startswith("Paused until you say /resume.")
+    await route(tester, "keep this")
+
+    async def postponed() -> list[dict[str, Any]]:
+        return await tester.rows(
+            "SELECT error, attempts, state FROM queue_items WHERE queue = 'routes'"
+            " AND error IS NOT NULL AND state = 'ready'"
+        )
+
+    (item,) = await until("the route to be postponed", postponed)
+    assert item == {"error": "the owner has paused the fleet", "attempts": 0, "state": "ready"}
+    assert await tester.count("sessions") == 0
+    status = await say(desk, "/status")
+    assert status.splitlines()[0] == "Paused."
+    assert (await say(desk, "/resume")).startswith("Going on.")
+    await until("it is done", lambda: _done(tester))
+    assert await tester.rows("SELECT text FROM entries") == [{"text": "this"}]
+    assert (await say(desk, "/resume")).startswith("It was not paused.")
+
+
+async def test_a_pause_has_an_end_if_one_is_named(desk: House, tester: House) -> None:
+    answer = await say(desk, "/pause 2 hours")
+    assert answer.startswith("Paused until ")
+    (row,) = await tester.rows("SELECT until - since AS length FROM pause")
+    assert 7_190 < row["length"].total_seconds() < 7_210
+    assert "how long" in await say(desk, "/pause a bit")
+
+
+async def test_a_pause_that_is_given_an_end_keeps_nothing_beyond_it(
+    desk: House, tester: House
+) -> None:
+    await say(desk, "/pause")
+    await route(tester, "keep this")
+    async with desk.owner() as owner:
+        await owner.call("ingest", envelope("whose is this?"))
+
+    async def kept_until(house: House, name: str) -> datetime | None:
+        rows = await house.rows(
+            "SELECT run_after FROM queue_items WHERE queue = $1 AND state = 'ready'"
+            " AND error = 'the owner has paused the fleet'",
+            name,
+        )
+        return rows[0]["run_after"] if rows else None
+
+    places = ((tester, "routes"), (desk, "inbox"))
+    for house, name in places:
+        found = await until(f"{name} to be kept", partial(kept_until, house, name))
+        assert found > datetime.now(UTC) + timedelta(hours=23)
+    await say(desk, "/pause 10 minutes")
+    for house, name in places:
+        (pause,) = await house.rows("SELECT until FROM pause")
+
+        async def kept_so(
+            house: House = house, name: str = name, end: Any = pause["until"]
+        ) -> bool:
+            return await kept_until(house, name) == end
+
+        await until(f"{name} to be kept until the new end", kept_so)
+
+
+async def test_who_was_away_hears_of_the_pause_when_it_registers(
+    desk: House, tester: House
+) -> None:
+    await say(desk, "/pause")
+    async with desk.peer("late") as late:
+        known = {"name": "late", "url": "http://127.0.0.1:9/mcp", "description": "late"}
+        told = await late.call("register", {"registration": known})
+    assert told["pause"]["until"] is None
+    await say(desk, "/resume")
+    async with desk.peer("late") as late:
+        assert (await late.call("register", {"registration": known}))["pause"] is None
+
+
+async def test_an_answer_that_a_pause_has_overtaken_does_not_end_it(tester: House) -> None:
+    butler = tester.butler
+    asked_at = butler.house.words
+    async with tester.peer("switchboard") as switchboard:
+        await switchboard.call("control_pause")
+    await work.apply_pause_answer(butler, None, asked_at)
+    assert await tester.count("pause") == 1
+    await work.apply_pause_answer(butler, None, butler.house.words)
+    assert await tester.count("pause") == 0
+
+
+async def test_an_answer_waits_for_a_pause_that_is_being_told(tester: House) -> None:
+    butler = tester.butler
+    asked_at = butler.house.words
+    async with butler.database.transaction() as connection:
+        await obey(connection, Pause(datetime.now(UTC)), butler.house)
+        answered = asyncio.create_task(work.apply_pause_answer(butler, None, asked_at))
+        await until("it to wait", lambda: _waiting(tester))
+    await answered
+    assert await tester.count("pause") == 1
+
+
+async def test_who_registers_while_a_pause_begins_is_asked_too(desk: House) -> None:
+    services = services_of(desk.butler)
+    late = Registration("late", "http://127.0.0.1:9/mcp", "late")
+    async with desk.butler.database.transaction() as connection:
+        caller = Caller(CallerKind.PEER, "late")
+        told = await register(CallContext(services, caller, None, None, connection), late)
+        assert told["pause"] is None
+        # Nobody can see it yet, and it has read that there is no pause.
+        pausing = asyncio.create_task(say(desk, "/pause"))
+        await until("the pause to wait, or to be over", lambda: _waiting(desk, pausing))
+    assert "No answer from: gone, late." in await pausing
+
+
+async def _waiting(house: House, task: asyncio.Task[Any] | None = None) -> bool:
+    """Whether somebody waits for a lock there."""
+    rows = await house.rows(
+        "SELECT FROM pg_locks JOIN pg_database ON oid = database"
+        " WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted"
+    )
+    return bool(rows) or (task is not None and task.done())
+
+
+async def test_status_says_how_each_is(desk: House, tester: House) -> None:
+    lines = (await say(desk, "/status")).splitlines()
+    assert [line.split(":")[0] for line in lines] == ["switchboard", "tester", "gone"]
+    assert lines[1] == "tester: healthy"
+    assert lines[2] == "gone: no answer"
+
+
+async def test_a_command_gets_through_when_nothing_else_does(desk: House) -> None:
+    """Every worker busy, the lane of its conversation blocked: it has a way of its own."""
+    desk.butler.spawner.model = Thinker(for_ever)
+    async with desk.owner() as owner:
+        for number in range(6):
+            thread = {"external_event_id": str(number), "external_thread_id": str(number)}
+            await owner.call("ingest", envelope("whose is this?", event=thread))
+        await owner.call("ingest", envelope("and this?"))
+    await until("the workers to be busy", lambda: desk.butler.guard.count >= 4 or None)
+    assert (await say(desk, "/status")).startswith("switchboard: healthy")
+    assert (await say(desk, "/stop")).startswith("Stopped")
+
+
+async def test_a_command_is_on_the_record_of_its_message(desk: House) -> None:
+    async with desk.owner() as owner:
+        request_id = (await owner.call("ingest", envelope("/status")))["request_id"]
+
+        async def carried_out() -> dict[str, Any] | None:
+            hops = (await owner.call("request_path", {"request_id": request_id}))["hops"]
+            found = [hop for hop in hops if hop.get("queue") == "commands"]
+            return found[0] if found and found[0]["state"] == "done" else None
+
+        hop = await until("the command to be carried out", carried_out)
+    assert (hop["command"], hop["attempts"]) == ("status", 1)
+
+
+async def test_whose_command_fails_each_time_is_told(
+    desk: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "backoff", lambda _attempt: timedelta(0))
+    request = request_context()
+    broken = InboxItem(request, "this is no command", PolicyTier.INTERACTIVE)
+    async with desk.butler.database.transaction() as connection:
+        await queue.enqueue(connection, COMMANDS, str(request.request_id), encode(broken))
+
+    async def told() -> list[str]:
+        rows = await desk.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+        said = [json.loads(row["payload"]) for row in rows]
+        return [one["message"] for one in said if one["request_id"] == str(request.request_id)]
+
+    (words,) = await until("the owner to be told", told)
+    assert "could not deal with your message" in words
+
+
+@pytest.mark.parametrize("text", ["/stopped", "stop", "/stop it /pause"[:5] + "ping", "/unknown"])
+async def test_other_words_are_messages(desk: House, text: str) -> None:
+    async with desk.owner() as owner:
+        await owner.call("ingest", envelope(text))
+    rows = await desk.rows("SELECT queue FROM queue_items WHERE queue IN ('inbox', 'commands')")
+    assert rows == [{"queue": "inbox"}]
+
+
+async def test_anybody_elses_command_is_just_a_message(desk: House, tester: House) -> None:
+    async with desk.owner() as owner:
+        await owner.call("contacts_allow", {"channel": "email", "identity": "anna@example.com"})
+        source = {"channel": "email", "provider": "imap", "endpoint_identity": "me"}
+        sender = {"identity": "anna@example.com"}
+        await owner.call("ingest", envelope("/pause", source=source, sender=sender))
+    rows = await desk.rows("SELECT queue FROM queue_items WHERE queue IN ('inbox', 'commands')")
+    assert rows == [{"queue": "inbox"}]
+    assert await tester.count("pause") == 0
+
+
+async def test_only_the_switchboard_controls_a_butler(tester: House) -> None:
+    async with tester.peer("health") as peer, tester.owner() as owner:
+        for tool in ("control_stop", "control_pause", "control_resume"):
+            with pytest.raises(NotAllowed, match="only the Switchboard"):
+                await peer.call(tool)
+            with pytest.raises(NotAllowed, match="may not call"):
+                await owner.call(tool)
+
+
+async def _done(house: House) -> bool | None:
+    rows = await house.rows("SELECT state FROM queue_items WHERE queue = 'routes'")
+    await asyncio.sleep(0)
+    return all(row["state"] == "done" for row in rows) or None

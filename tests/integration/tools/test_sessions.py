@@ -1,0 +1,35 @@
+"""What sessions did, as the session tools tell it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from butlers.domain.errors import NotFound
+from butlers.domain.ids import uuid7
+from support.in_process import House
+
+
+async def test_a_session_is_listed_and_shown_with_its_calls(house: House) -> None:
+    async with house.owner() as owner:
+        done = await owner.call("trigger", {"prompt": "keep the spare key"})
+        assert done["success"] is True
+        listed = (await owner.call("sessions_list", {"limit": 5}))["sessions"]
+        assert [session["id"] for session in listed] == [done["session_id"]]
+        shown = await owner.call("sessions_get", {"session_id": done["session_id"]})
+    assert (shown["prompt"], shown["outcome"], shown["runtime"]) == (
+        "keep the spare key",
+        "ok",
+        "reflex",
+    )
+    assert [(call["tool"], call["arguments"], call["ok"]) for call in shown["tool_calls"]] == [
+        ("write", {"text": "the spare key"}, True)
+    ]
+    assert UUID(shown["id"]) == UUID(done["session_id"])
+
+
+async def test_an_unknown_session_is_not_found(house: House) -> None:
+    async with house.owner() as owner:
+        with pytest.raises(NotFound, match="there is no session"):
+            await owner.call("sessions_get", {"session_id": str(uuid7())})

@@ -1,0 +1,93 @@
+"""The state tools: values by key, versions, compare-and-set, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from butlers.domain.errors import ButlersError, InvalidArguments, StateConflict
+from butlers.domain.ids import uuid7
+from support.in_process import House
+
+
+async def test_a_value_is_kept_read_and_forgotten(house: House) -> None:
+    async with house.owner() as owner:
+        value = {"list": [1, None, "ü"], "deep": {"x": 1.5}}
+        assert await owner.call("state_set", {"key": "a/b", "value": value}) == {"version": 1}
+        found = await owner.call("state_get", {"key": "a/b"})
+        assert (found["value"], found["version"]) == (value, 1)
+        assert await owner.call("state_set", {"key": "a/b", "value": None}) == {"version": 2}
+        assert (await owner.call("state_get", {"key": "a/b"}))["value"] is None
+        assert await owner.call("state_delete", {"key": "a/b"}) == {"deleted": True}
+        assert await owner.call("state_delete", {"key": "a/b"}) == {"deleted": False}
+        assert await owner.call("state_get", {"key": "a/b"}) is None
+
+
+async def test_compare_and_set_lets_one_of_many_through(house: House) -> None:
+    async with house.owner() as owner:
+        await owner.call("state_set", {"key": "n", "value": 0})
+
+        async def add() -> bool:
+            arguments = {"key": "n", "value": 1, "expected_version": 1}
+            try:
+                await owner.call("state_set", arguments)
+            except StateConflict:
+                return False
+            return True
+
+        assert sum(await asyncio.gather(*(add() for _ in range(8)))) == 1
+        assert (await owner.call("state_get", {"key": "n"}))["version"] == 2
+        with pytest.raises(StateConflict, match="is version 2, not version 0"):
+            await owner.call("state_set", {"key": "n", "value": 9, "expected_version": 0})
+        with pytest.raises(StateConflict, match="not there"):
+            await owner.call("state_delete", {"key": "none", "expected_version": 3})
+        made = await owner.call("state_set", {"key": "m", "value": 1, "expected_version": 0})
+        assert made == {"version": 1}
+
+
+async def test_keys_are_listed_in_order_by_prefix_and_page(house: House) -> None:
+    async with house.owner() as owner:
+        for key in ("b", "a%", "a_", "ab", "a"):
+            await owner.call("state_set", {"key": key, "value": key.upper()})
+        assert (await owner.call("state_list"))["keys"] == ["a", "a%", "a_", "ab", "b"]
+        assert (await owner.call("state_list", {"prefix": "a_"}))["keys"] == ["a_"]
+        page = await owner.call("state_list", {"after": "a%", "limit": 2, "keys_only": False})
+        assert [(entry["key"], entry["value"]) for entry in page["entries"]] == [
+            ("a_", "A_"),
+            ("ab", "AB"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"key": "", "value": 1}, "key"),
+        ({"key": "k" * 201, "value": 1}, "key"),
+        ({"key": "a\nb", "value": 1}, "control character at position 1"),
+        ({"key": "module:health:enabled", "value": True}, "the butler's own"),
+        ({"key": "large", "value": "x" * 1_000_001}, "at most 1,000,000"),
+        ({"key": "version", "value": 1, "expected_version": -1}, "expected_version"),
+    ],
+)
+async def test_what_can_not_be_kept_is_refused_with_the_reason(
+    house: House, arguments: dict[str, Any], said: str
+) -> None:
+    async with house.owner() as owner:
+        with pytest.raises(InvalidArguments, match=said):
+            await owner.call("state_set", arguments)
+        assert (await owner.call("state_list"))["keys"] == []
+
+
+async def test_a_session_keeps_state_once_however_often_it_runs(house: House) -> None:
+    request_id = uuid7()
+    for _run in range(2):
+        async with house.session(request_id) as session:
+            assert await session.call("state_set", {"key": "x", "value": 1}) == {"version": 1}
+
+
+async def test_a_peer_has_no_business_here(house: House) -> None:
+    async with house.peer("switchboard") as peer:
+        with pytest.raises(ButlersError, match="may not call"):
+            await peer.call("state_get", {"key": "x"})

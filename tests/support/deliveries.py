@@ -1,0 +1,200 @@
+"""A Messenger's counter on real tables, with a real webhook to send to."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from butlers.channels.console.mailbox import post_mail
+from butlers.channels.console.sender import ConsoleChannel
+from butlers.channels.webhook.sender import Hook, WebhookChannel
+from butlers.db.database import Database
+from butlers.domain.delivery import DeliveryRequest, DeliveryState, Intent
+from butlers.domain.ids import uuid7
+from butlers.domain.queues import DELIVERIES
+from butlers.messenger import approvals, recipients
+from butlers.messenger import delivery_intake as desk
+from butlers.messenger.delivery_notices import Housekeeper
+from butlers.messenger.pending_actions import Decision
+from butlers.messenger.sender import Counter
+from butlers.messenger.terms import Terms
+from butlers.messenger.traffic import Traffic
+from butlers.queue.listener import Listener
+from butlers.queue.worker import QueueWorker
+from support.clocks import LeapClock
+from support.queue_history import eventually
+from support.webhook_server import WebhookServer
+
+SECRET = "a signing secret of the tests"
+
+
+def made_at(moment: datetime) -> UUID:
+    """A delivery id of that time."""
+    now = uuid7()
+    milliseconds = int(moment.timestamp() * 1000)
+    return UUID(int=(milliseconds << 80) | (now.int & ((1 << 80) - 1)))
+
+
+class Office:
+    def __init__(self, database: Database, server: WebhookServer) -> None:
+        self.database = database
+        self.server = server
+        self.clock = LeapClock()
+        self.terms = Terms(channels=frozenset({"console", "webhook"}))
+        self.limits = {"per_minute": 1000, "per_recipient_per_minute": 1000}
+        self.timeout_s = 10.0
+        self._ends: list[Any] = []
+
+    # -- at work -----------------------------------------------------------------------------------
+
+    async def open(self, *, workers: int = 4) -> None:
+        self.listener = Listener(self.database.login, "tests:listener", recover_every_s=0.05)
+        listening = asyncio.create_task(self.listener.run(await self.listener.open()))
+        self.counter = await self.make_counter()
+        self.worker = QueueWorker(
+            self.database, self.listener, DELIVERIES, self.counter.send, concurrency=workers
+        )
+        self.worker.start()
+        self._ends = [listening]
+
+    async def make_counter(self) -> Counter:
+        async def post(delivery: DeliveryRequest) -> int:
+            async with self.database.transaction() as connection:
+                return await post_mail(connection, delivery)
+
+        async def secret(name: str) -> str:
+            assert name == "HOOK_SECRET"
+            return SECRET
+
+        hooks = {
+            "sure": Hook(self.server.url, "HOOK_SECRET", True),
+            "plain": Hook(self.server.url, "HOOK_SECRET", False),
+        }
+        channels = {
+            "console": ConsoleChannel(post, self.clock),
+            "webhook": WebhookChannel(hooks, secret, self.clock, timeout_s=self.timeout_s),
+        }
+        counter = Counter(
+            self.database, channels, self.terms, Traffic(self.clock, **self.limits), self.clock
+        )
+        await counter.open()
+        return counter
+
+    async def close(self, grace_s: float = 5.0) -> None:
+        if not self._ends:
+            return
+        await self.worker.stop(grace_s)
+        (listening,) = self._ends
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        self._ends = []
+
+    def housekeeper(self) -> Housekeeper:
+        return Housekeeper("messenger", self.database, self.listener, self.terms, self.clock)
+
+    # -- deliveries --------------------------------------------------------------------------------
+
+    async def accept(self, delivery: DeliveryRequest, *, known: bool = True) -> UUID:
+        async with self.database.transaction() as connection:
+            if known:
+                await recipients.remember(
+                    connection, delivery.channel, delivery.target, "approved", self.clock.now()
+                )
+            return await desk.accept_delivery(connection, delivery, self.terms, self.clock.now())
+
+    async def resend(self, delivery_id: UUID) -> None:
+        async with self.database.transaction() as connection:
+            await desk.resend(connection, delivery_id, self.terms, self.clock.now())
+
+    async def decide(self, action_id: UUID, decision: Decision) -> list[UUID]:
+        async with self.database.transaction() as connection:
+            return await approvals.decide(
+                connection, action_id, decision, "owner", self.terms, self.clock.now()
+            )
+
+    async def hurry(self) -> None:
+        """Whatever waits for a time is due now; what the clock of the office says stays as it is."""
+        await self.execute("UPDATE queue_items SET run_after = now() WHERE state = 'ready'")
+        self.worker._wake.set()
+
+    # -- what is in the tables ---------------------------------------------------------------------
+
+    async def rows(self, sql: str, *arguments: Any) -> list[dict[str, Any]]:
+        async with self.database.transaction() as connection:
+            return [dict(row) for row in await connection.fetch(sql, *arguments)]
+
+    async def execute(self, sql: str, *arguments: Any) -> None:
+        async with self.database.transaction() as connection:
+            await connection.execute(sql, *arguments)
+
+    async def delivery(self, delivery_id: UUID) -> dict[str, Any]:
+        (row,) = await self.rows("SELECT * FROM deliveries WHERE delivery_id = $1", delivery_id)
+        return row
+
+    async def attempts(self, delivery_id: UUID) -> list[str | None]:
+        rows = await self.rows(
+            "SELECT outcome FROM delivery_attempts WHERE delivery_id = $1 ORDER BY number",
+            delivery_id,
+        )
+        return [row["outcome"] for row in rows]
+
+    async def queued(self) -> list[dict[str, Any]]:
+        return await self.rows("SELECT state, attempts, error FROM queue_items ORDER BY id")
+
+    async def mail(self) -> list[str]:
+        rows = await self.rows("SELECT message FROM console_mailbox ORDER BY position")
+        return [row["message"] for row in rows]
+
+    async def until_state(self, delivery_id: UUID, *states: DeliveryState) -> dict[str, Any]:
+        """The delivery, when it is in one of these and nothing is being worked on."""
+
+        async def look() -> dict[str, Any] | None:
+            row = await self.delivery(delivery_id)
+            busy = await self.rows("SELECT 1 FROM queue_items WHERE state = 'leased'")
+            return row if row["state"] in states and not busy else None
+
+        return await eventually(f"{delivery_id} to be {states}", look)
+
+    async def until_settled(self) -> None:
+        async def look() -> bool:
+            return not await self.rows(
+                """
+                SELECT 1 FROM queue_items AS item
+                WHERE state = 'leased' OR (state = 'ready' AND run_after <= now() AND NOT EXISTS (
+                    SELECT FROM queue_items AS earlier
+                    WHERE earlier.queue = item.queue AND earlier.lane = item.lane
+                      AND earlier.id < item.id AND earlier.state = 'ready'
+                      AND earlier.run_after > now() AND earlier.attempts = 0 AND NOT earlier.aside))
+                """
+            )
+
+        await eventually("all that is due, and has nobody before it, to be settled", look)
+
+    async def until_asked(self) -> None:
+        async def look() -> bool:
+            return bool(self.server.requests)
+
+        await eventually("the server to be asked", look)
+
+    async def until_mail(self) -> list[str]:
+        return await eventually("mail", self.mail)
+
+
+ONE = DeliveryRequest(
+    delivery_id=uuid7(),
+    origin="health",
+    intent=Intent.REPLY,
+    channel="webhook",
+    target="plain:anna",
+    message="Hello.",
+)
+
+
+def delivery(target: str = "plain:anna", **changes: Any) -> DeliveryRequest:
+    """``age``: it was asked for so long ago."""
+    age: timedelta | None = changes.pop("age", None)
+    made = uuid7() if age is None else made_at(datetime.now(UTC) - age)
+    return replace(ONE, target=target, **{"delivery_id": made, **changes})

@@ -1,0 +1,80 @@
+"""The home of one evaluation: gone afterwards, and after a kill at the next start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from butlers.prompt.adapters.home import open_home
+from butlers.skills.install.mount import CLAUDE_FOLDER
+
+KILLED = """
+import os
+from butlers.prompt.adapters.home import open_home
+from butlers.skills.install.mount import CLAUDE_FOLDER
+opened = open_home(CLAUDE_FOLDER, None)
+print(opened.__enter__().workspace.private, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files, of this test alone."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def left_by_a_kill() -> Path:
+    dead = subprocess.run(
+        [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, check=False
+    )
+    private = Path(dead.stdout.strip())
+    assert private.is_dir()
+    return private
+
+
+def test_it_is_private_and_gone_afterwards(around: Path) -> None:
+    with open_home(CLAUDE_FOLDER, None) as home:
+        assert home.workspace.private.parent == around
+        assert home.workspace.private.stat().st_mode & 0o777 == 0o700
+    assert os.listdir(around) == []
+
+
+def test_what_a_killed_process_left_is_cleared_and_its_processes_ended(around: Path) -> None:
+    private = left_by_a_kill()
+    orphan = subprocess.Popen(["sleep", "3600"], env={"HOME": f"{private}/home"})
+    try:
+        with open_home(CLAUDE_FOLDER, None) as home:
+            assert os.listdir(around) == [home.workspace.private.name]
+        assert orphan.wait(60) == -9
+    finally:
+        orphan.kill()
+        orphan.wait()
+
+
+def test_a_home_that_is_in_use_is_left_alone(around: Path) -> None:
+    with (
+        open_home(CLAUDE_FOLDER, None) as first,
+        open_home(CLAUDE_FOLDER, None) as second,
+    ):
+        assert first.workspace.private.is_dir()
+        assert second.workspace.private.is_dir()
+
+
+def test_folders_of_other_programs_are_left_alone(around: Path) -> None:
+    kept = around / "bp-another"
+    kept.mkdir()
+    (kept / "data").write_text("x")
+    private = left_by_a_kill()
+    (around / "bp-link").symlink_to(kept)
+    with open_home(CLAUDE_FOLDER, None):
+        assert (kept / "data").read_text() == "x"
+        assert (around / "bp-link").is_symlink()
+        assert not private.exists()
