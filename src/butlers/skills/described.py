@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from butlers.skills.content import language
+from butlers.skills.check.content import language
 
 LONGEST = 200  # characters of one description
 _READ = 16_384  # bytes of a script in which its description stands

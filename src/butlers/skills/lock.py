@@ -10,7 +10,7 @@ from typing import Any
 from butlers.config.files import replace_file
 from butlers.domain.errors import SkillRegistryBroken
 from butlers.skills.faults import telling
-from butlers.skills.resolver import Resolution, Resolved
+from butlers.skills.registry.resolver import Resolution, Resolved
 
 LOCK_FILE = "skills.lock"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from butlers.skills.catalogue import Catalogue, Registered, Release, State
+from butlers.skills.registry.catalogue import Catalogue, Registered, Release, State
 from butlers.skills.versions import Requirement, parse_requirement
 
 

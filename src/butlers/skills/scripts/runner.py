@@ -27,12 +27,12 @@ from butlers.process import sandbox as walls
 from butlers.process import script_runner as process
 from butlers.process.leftovers import temporary_folder
 from butlers.process.script_runner import Command, End, Ended, Limits
-from butlers.skills import packs
-from butlers.skills.answers import Answer, Mask, answer
-from butlers.skills.builtin import SETTINGS
-from butlers.skills.content import language
+from butlers.skills.registry import packs
+from butlers.skills.scripts.answer import Answer, Mask, answer
+from butlers.skills.registry.built_in import SETTINGS
+from butlers.skills.check.content import language
 from butlers.skills.faults import telling
-from butlers.skills.interpreters import interpreter
+from butlers.skills.scripts.interpreters import interpreter
 from butlers.skills.skill import BUILT_IN, Skill
 from butlers.skills.tree import walk
 

@@ -22,13 +22,21 @@ from butlers.domain.errors import (
     SkillUsersUnknown,
     SkillVersionTaken,
 )
-from butlers.skills import names, packs
-from butlers.skills.catalogue import Catalogue, Registered, Release, State, ordered, parse_catalogue
+from butlers.skills import names
+from butlers.skills.registry import packs
+from butlers.skills.registry.catalogue import (
+    Catalogue,
+    Registered,
+    Release,
+    State,
+    ordered,
+    parse_catalogue,
+)
 from butlers.skills.digest import digest_folder
 from butlers.skills.faults import telling
 from butlers.skills.findings import shown
 from butlers.skills.formats import manifest
-from butlers.skills.rules import check
+from butlers.skills.check.rules import check
 from butlers.skills.skill import Skill
 from butlers.skills.usage import Usage, dependents
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 
 from butlers.domain.errors import SkillInterpreterMissing, SkillScriptError
-from butlers.skills.content import language
+from butlers.skills.check.content import language
 from butlers.skills.skill import Skill
 from butlers.skills.versions import parse_range
 

@@ -15,16 +15,21 @@ from butlers.domain.errors import (
     SkillNotFound,
     SkillOwnerMismatch,
 )
-from butlers.skills import packs
-from butlers.skills.archive import unpack
-from butlers.skills.capabilities import Capabilities, Difference, capabilities_of, difference
-from butlers.skills.catalogue import Registered, Release
+from butlers.skills.registry import packs
+from butlers.skills.install.archive import unpack
+from butlers.skills.install.capabilities import (
+    Capabilities,
+    Difference,
+    capabilities_of,
+    difference,
+)
+from butlers.skills.registry.catalogue import Registered, Release
 from butlers.skills.findings import printable
-from butlers.skills.git import GitSource, fetch
+from butlers.skills.install.git import GitSource, fetch
 from butlers.skills.names import slug
 from butlers.skills.reader import read_skill
-from butlers.skills.registry import NewSkill, SkillRegistry
-from butlers.skills.rules import check
+from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.check.rules import check
 from butlers.skills.skill import BUILT_IN, Skill
 
 _ARCHIVES = (".zip", ".skill", ".tar.gz", ".tgz")

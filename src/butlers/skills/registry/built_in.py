@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from butlers.domain.errors import SkillNotFound
-from butlers.skills.catalogue import Registered
-from butlers.skills.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.catalogue import Registered
+from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from butlers.skills.skill import BUILT_IN, Skill
 
 _SHARED = "_shared"  # what several of them use, linked into each
@@ -25,7 +25,7 @@ def tools_of(skill: Skill) -> frozenset[str]:
 
 def built_in_packs() -> Iterator[Path]:
     """The folder of each of them."""
-    for folder in sorted((Path(__file__).parent / "built_in").iterdir()):
+    for folder in sorted((Path(__file__).parents[1] / "built_in").iterdir()):
         if (folder / "manifest.json").is_file():
             yield folder
 

@@ -10,7 +10,8 @@ from pathlib import Path, PurePosixPath
 from butlers.config.locate import Place
 from butlers.domain.diagnostic import Diagnostic, Severity
 from butlers.domain.errors import SkillError, SkillTooLarge
-from butlers.skills import content, names
+from butlers.skills.check import content
+from butlers.skills import names
 from butlers.skills.findings import MAX_FINDINGS, Findings, printable, shown
 from butlers.skills.formats.base import Reading
 from butlers.skills.reader import read_skill, read_skill_md

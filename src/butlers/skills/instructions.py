@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from butlers.domain.errors import SkillNotFound, SkillPathRefused
-from butlers.skills.content import language
+from butlers.skills.check.content import language
 from butlers.skills.described import describe_script
 from butlers.skills.faults import telling
 from butlers.skills.names import inner_path
-from butlers.skills.scripts import Pack
+from butlers.skills.scripts.runner import Pack
 from butlers.skills.tree import resolve_inside, walk
 
 LONGEST = 100_000  # characters of one file

@@ -16,7 +16,7 @@ from butlers.domain.errors import (
     SkillNotFound,
     SkillUnresolved,
 )
-from butlers.skills.catalogue import Catalogue, Registered, Release, State
+from butlers.skills.registry.catalogue import Catalogue, Registered, Release, State
 from butlers.skills.versions import Requirement, parse_requirement
 
 MAX_PACKS = 200  # of a butler, and that one of them needs

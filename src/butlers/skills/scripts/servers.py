@@ -14,7 +14,7 @@ from butlers.domain.errors import SkillInterpreterMissing
 from butlers.domain.session import Access
 from butlers.process import sandbox as walls
 from butlers.process.handle import by_stdin
-from butlers.skills.scripts import (
+from butlers.skills.scripts.runner import (
     Pack,
     ScriptRunner,
     declared_variables,

@@ -9,7 +9,7 @@ from butlers.domain.errors import InvalidSkill
 from butlers.skills.codes import RULES
 from butlers.skills.faults import telling
 from butlers.skills.formats.skill_md import FORMAT, rewritten
-from butlers.skills.rules import ENV_EXAMPLE, Checked, check
+from butlers.skills.check.rules import ENV_EXAMPLE, Checked, check
 from butlers.skills.skill import Skill
 
 _IN_THE_PACK = ("manifest-script-not-executable", "manifest-env-example")

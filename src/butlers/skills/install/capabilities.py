@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from butlers.skills.content import language
+from butlers.skills.check.content import language
 from butlers.skills.skill import McpServer, ServerKind, Skill
 from butlers.skills.tree import walk
 

@@ -1,0 +1,1 @@
+"""Check a skill's folder: rules, clients that would load it, and automatic fixes."""

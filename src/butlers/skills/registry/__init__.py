@@ -1,0 +1,1 @@
+"""The registry of skills: versions, resolution, and the packs on disk."""

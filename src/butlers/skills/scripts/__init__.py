@@ -1,0 +1,1 @@
+"""Run what a skill brings: its scripts and its MCP servers."""
