@@ -58,7 +58,7 @@ reply = "I will remind you {when}: {what}. {length}"
 examples = ["remind me in 10 minutes to stretch", "remind me tomorrow at 9 to run for 10 min"]
 [reflex.groups]
 when = "datetime"
-length = "convert_duration"
+length = "duration"
 [reflex.arguments]
 at = "{when}"
 text = "{what}"

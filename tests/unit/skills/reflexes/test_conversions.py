@@ -313,7 +313,7 @@ def test_clock_changes(zone, now, text, expected):
     ],
 )
 def test_duration(text, seconds, display):
-    converted = convert(text, GroupRule("convert_duration"), MOMENT)
+    converted = convert(text, GroupRule("duration"), MOMENT)
     assert converted.value == seconds
     assert converted.parts == {"text": display}
     assert converted.display == display
@@ -336,13 +336,13 @@ def test_duration(text, seconds, display):
     ],
 )
 def test_invalid_duration_is_rejected(text):
-    assert value("convert_duration", text) is None
+    assert value("duration", text) is None
 
 
 @pytest.mark.parametrize("kind", CONVERSIONS)
 def test_declared_parts_match_the_converted_parts(kind):
     samples = {"number": "1", "integer": "1", "unit": "kg", "money": "1 EUR", "date": "today"}
-    samples |= {"time": "8am", "datetime": "now", "convert_duration": "1h", "text": "x"}
+    samples |= {"time": "8am", "datetime": "now", "duration": "1h", "text": "x"}
     assert tuple(convert(samples[kind], GroupRule(kind), MOMENT).parts) == CONVERSIONS[kind].parts
 
 
