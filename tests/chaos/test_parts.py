@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.queue.dead_letter_notices import GIVEN_UP
+from butlers.queue.dead_letters import GIVEN_UP
 from butlers.runtimes.reflex import NO_MODEL
 from support import npm
 from support.fake_model import ModelThread, Say, Use, in_prompt

@@ -15,13 +15,13 @@ from butlers.config.sections import SHARED_DATABASE
 from butlers.db.database import Connection, Login, connect
 from butlers.db.migrations import current_revision, migrate, shared_chain
 from butlers.domain.errors import ProvisioningError
-from butlers.secrets import sealed as secrets
+from butlers.domain.queues import SWITCHBOARD
 from butlers.wire.tokens import FleetKey
 
 log = structlog.get_logger()
 
 SHARED = "shared"
-SWITCHBOARD = "switchboard"  # says who is who
+SHARED_SCOPE = "shared"  # of secrets for every butler; any other scope is a butler's name
 PROVISION_LOCK = "butlers:provision"
 
 
@@ -178,7 +178,7 @@ class Provisioner:
             async with connection.transaction():
                 # First the lock, then the reading: else an older state could overwrite a newer one.
                 await _lock(connection)
-                await secrets.mirror(original, connection)
+                await _copy_shared_secrets(original, connection)
         except asyncpg.UndefinedTableError:
             return  # it is only just being made
         finally:
@@ -212,13 +212,43 @@ class Provisioner:
         )
         if exists:
             return
-        scopes = f"'{secrets.SHARED_SCOPE}', '{secrets.check_scope(butler)}'"
-        await connection.execute(
-            f'CREATE POLICY "{role}" ON "{SHARED}".secrets FOR SELECT TO "{role}"'
-            f" USING (scope IN ({scopes}))"
+        statement = await connection.fetchval(
+            f"SELECT format('CREATE POLICY %1$I ON {SHARED}.secrets FOR SELECT TO %1$I"
+            " USING (scope IN (%2$L, %3$L))', $1::text, $2::text, $3::text)",
+            role,
+            SHARED_SCOPE,
+            butler,
         )
+        await connection.execute(statement)
 
 
 async def _lock(connection: Connection) -> None:
     """Catalogue rows can not be upserted: two at once fail with 'tuple concurrently updated'."""
     await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", PROVISION_LOCK)
+
+
+async def _copy_shared_secrets(source: Connection, target: Connection) -> None:
+    """Make the target's secrets of the shared scope equal to the source's. The rows stay encrypted."""
+    rows = await source.fetch(
+        """
+        SELECT scope, name, nonce, ciphertext, key_id, category, description, created_at, updated_at
+        FROM shared.secrets WHERE scope = $1 ORDER BY name
+        """,
+        SHARED_SCOPE,
+    )
+    await target.execute(
+        "DELETE FROM shared.secrets WHERE scope = $1 AND NOT name = ANY($2::text[])",
+        SHARED_SCOPE,
+        [row["name"] for row in rows],
+    )
+    await target.executemany(
+        """
+        INSERT INTO shared.secrets AS kept VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        ON CONFLICT (scope, name) DO UPDATE
+        SET nonce = EXCLUDED.nonce, ciphertext = EXCLUDED.ciphertext, key_id = EXCLUDED.key_id,
+            category = EXCLUDED.category, description = EXCLUDED.description,
+            updated_at = EXCLUDED.updated_at
+        WHERE kept.nonce IS DISTINCT FROM EXCLUDED.nonce
+        """,
+        [tuple(row) for row in rows],
+    )

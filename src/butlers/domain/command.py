@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-QUEUE = "commands"
 _SAID = re.compile(r"/(?P<word>[a-z]+)(?:@\S+)?(?:\s+(?P<rest>.*))?", re.IGNORECASE | re.DOTALL)
 
 

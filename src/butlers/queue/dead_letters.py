@@ -1,13 +1,46 @@
-"""Dead letters: queue items that were refused for good or used up their attempts. Kept, shown, replayed."""
+"""Dead letters: queue items that failed for good. They are kept, listed, replayed, and their senders told.
+
+It makes no difference how an item died (refused, attempts used up, its recipient away for a day, its worker
+killed): the notices find it in the table, and tell its sender in the transaction that records the notice.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
-from butlers.db.database import Connection
+import structlog
+
+from butlers.db.database import Connection, Database
+from butlers.domain.delivery import DeliveryRequest
+from butlers.domain.faults import kill_point
+from butlers.domain.message import Channel, InboxItem
+from butlers.domain.queues import COMMANDS, DELIVERIES, INBOX, MESSENGER, NOTIFY, ROUTES
+from butlers.domain.request import RequestContext
+from butlers.domain.route import RouteRequest
 from butlers.queue import leased_queue as queue
+from butlers.queue.leased_queue import DEAD
+from butlers.queue.listener import Listener
+from butlers.queue.loops import repeat
+from butlers.queue.outbox import ended_part, queue_delivery, queue_end, queue_reply
+from butlers.wire.codec import decode
+
+log = structlog.get_logger()
+
+SCAN_S = 30.0  # between two looks without a wake-up: a killed process wakes nobody
+LONGEST_ERROR = 300  # characters of an error in a notice
+
+# Payload types of the queues whose items have a sender that waits for an answer.
+PAYLOADS: Mapping[str, Any] = {INBOX: InboxItem, COMMANDS: InboxItem, ROUTES: RouteRequest}
+# Queues of outgoing messages. The Messenger reports its own failures (messenger.delivery_notices).
+OUTGOING = (NOTIFY, DELIVERIES)
+LOST = "A message could not be handed on to the Messenger"
+GIVEN_UP = "I could not deal with your message. It is kept, and looked at."
+HOW_TO_RETRY = " It is kept; `butlers dead list` shows it, and it can be tried again."
+_NOTICE_IDS = UUID("0d4b8a6e-7d0e-4b55-9a55-0c2a5f1d7c11")  # namespace of the notices' delivery ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +49,11 @@ class DeadLetter:
     queue: str
     payload: Any
     error: str
-    fence: int  # another each time it dies
+    fence: int  # another one each time the item dies
 
 
-async def take_untold(connection: Connection) -> list[DeadLetter]:
-    """Those of whom nobody has been told, each handed out once per commit."""
+async def take_unreported(connection: Connection) -> list[DeadLetter]:
+    """Mark up to 100 dead letters as reported and return them."""
     rows = await connection.fetch(
         """
         WITH untold AS (
@@ -57,7 +90,7 @@ async def get_dead(connection: Connection, item_id: UUID) -> dict[str, Any] | No
 
 
 async def replay(connection: Connection, item_id: UUID) -> bool:
-    """Put it back in its queue with all its attempts; False when it is not there."""
+    """Put a dead letter back in its queue with all its attempts. Return False if it does not exist."""
     name = await connection.fetchval(
         """
         UPDATE queue_items
@@ -73,7 +106,7 @@ async def replay(connection: Connection, item_id: UUID) -> bool:
 
 
 async def discard(connection: Connection, item_id: UUID) -> bool:
-    """Forget it for good."""
+    """Delete a dead letter. Return False if it does not exist."""
     found = await connection.fetchval(
         "DELETE FROM queue_items WHERE id = $1 AND state = 'dead' RETURNING true", item_id
     )
@@ -81,7 +114,7 @@ async def discard(connection: Connection, item_id: UUID) -> bool:
 
 
 async def discard_deliveries(connection: Connection, delivery_id: UUID) -> int:
-    """Forget the dead letters of one delivery, which goes on in another item."""
+    """Delete the dead letters of a delivery that another item continues. Return their number."""
     rows = await connection.fetch(
         """
         DELETE FROM queue_items WHERE state = 'dead' AND queue = 'deliveries'
@@ -90,3 +123,91 @@ async def discard_deliveries(connection: Connection, delivery_id: UUID) -> int:
         str(delivery_id),
     )
     return len(rows)
+
+
+class DeadLetterNotices:
+    """Tells the sender of each dead letter that the message was not handled, or the owner if none waits."""
+
+    def __init__(self, butler: str, database: Database, listener: Listener) -> None:
+        self._butler = butler
+        self._database = database
+        self._listener = listener
+
+    async def run(self) -> None:
+        died = asyncio.Event()
+        with self._listener.wakes(DEAD, died):
+            await repeat(self._send_all, "dead letter notices", every_s=SCAN_S, wake=died)
+
+    async def _send_all(self) -> None:
+        while await self.send():
+            pass
+
+    async def send(self) -> int:
+        """Send the notices of one batch and return its size."""
+        async with self._database.transaction() as connection:
+            letters = await take_unreported(connection)
+            for letter in letters:
+                log.warning(
+                    "dead letter",
+                    queue=letter.queue,
+                    item=str(letter.item_id),
+                    error=letter.error,
+                )
+                await self._notify(connection, letter)
+            if letters:
+                kill_point("dead.before_commit")
+        if letters:
+            kill_point("dead.committed")
+        return len(letters)
+
+    async def _notify(self, connection: Connection, letter: DeadLetter) -> None:
+        if letter.queue in OUTGOING and self._butler != MESSENGER:
+            await self._tell_owner(connection, letter)
+        elif letter.queue in PAYLOADS:
+            item: InboxItem | RouteRequest | None = _read(PAYLOADS[letter.queue], letter)
+            if item is None:
+                return
+            # The fence: an item that is replayed and dies again gets another notice.
+            text = _reply_text(letter, item.request)
+            await queue_reply(connection, self._butler, item.request, text, letter.fence)
+            if isinstance(item, RouteRequest) and item.report:
+                await queue_end(connection, item.request, well=False)
+
+    async def _tell_owner(self, connection: Connection, letter: DeadLetter) -> None:
+        """Tell the owner that a notification never left this butler, unless it was such a notice itself.
+
+        A lost report about a part of a message is left to the Switchboard, which gives up waiting for it.
+        """
+        if ended_part(letter.payload):
+            return
+        lost: DeliveryRequest | None = _read(DeliveryRequest, letter)
+        if lost is None or lost.message.startswith(LOST):
+            return
+        error = _one_line(letter.error)
+        message = (
+            f"{LOST}: {lost.intent} to {lost.target} on {lost.channel}, from {self._butler}: {error}."
+            + HOW_TO_RETRY
+        )
+        notice_id = uuid5(_NOTICE_IDS, f"{letter.item_id}:{letter.fence}")
+        notice = DeliveryRequest.to_owner(notice_id, self._butler, message)
+        await queue_delivery(connection, notice)
+
+
+def _read(kind: Any, letter: DeadLetter) -> Any:
+    """Decode a dead letter's payload, or return None: the payload may be what it died of."""
+    try:
+        return decode(kind, letter.payload)
+    except Exception:
+        log.exception("a dead letter cannot be read", item=str(letter.item_id))
+        return None
+
+
+def _reply_text(letter: DeadLetter, request: RequestContext) -> str:
+    if request.source_channel != Channel.CONSOLE:  # only the owner is shown the reason
+        return GIVEN_UP
+    error = _one_line(letter.error) or "it failed each time"
+    return f"I could not deal with your message: {error}.{HOW_TO_RETRY}"
+
+
+def _one_line(error: str) -> str:
+    return " ".join(error.split())[:LONGEST_ERROR]

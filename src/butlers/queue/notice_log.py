@@ -1,4 +1,4 @@
-"""What somebody has been told already and need not hear again that day."""
+"""Notices that were sent, so that nobody is sent the same one twice in a day."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ AWAY = "away"
 RULE_LEADS_NOWHERE = "rule leads nowhere"
 
 
-async def is_first(connection: Connection, what: str, whom: str, day: date) -> bool:
-    """Whether nobody said so yet; from then on it counts as said, with the caller's transaction."""
-    return whom in await first_ones(connection, what, [whom], day)
+async def record_notice(connection: Connection, what: str, whom: str, day: date) -> bool:
+    """Record a notice in the caller's transaction. Return False if it was already sent that day."""
+    return whom in await record_notices(connection, what, [whom], day)
 
 
-async def first_ones(
+async def record_notices(
     connection: Connection, what: str, whom: Sequence[str], day: date
 ) -> frozenset[str]:
-    """Those of them to whom nobody said so yet, as in ``is_first``."""
+    """Record a notice to several recipients, and return those who had not been sent it that day."""
     await connection.execute("DELETE FROM told WHERE day < $1::date - 7", day)
     rows = await connection.fetch(
         """
@@ -36,11 +36,13 @@ async def first_ones(
     return frozenset(row["whom"] for row in rows)
 
 
-async def untold_behind(
+async def unnotified_behind(
     connection: Connection, lease: Lease, what: str, day: date, older_than: timedelta, limit: int
 ) -> list[Any]:
-    """What the first of those carry that stand behind an item in its lane, have waited for so long, and whose
-    request nobody told so yet, in order."""
+    """Return payloads of ready items behind this one in its lane, oldest first.
+
+    Only items older than ``older_than`` whose request has not been sent the notice that day.
+    """
     rows = await connection.fetch(
         """
         SELECT item.payload FROM queue_items AS item JOIN queue_items AS head USING (queue, lane)

@@ -15,6 +15,7 @@ from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, Intent, lan
 from butlers.domain.faults import kill_point
 from butlers.domain.ids import uuid7
 from butlers.domain.message import Channel
+from butlers.domain.queues import NOTIFY, SWITCHBOARD
 from butlers.domain.request import RequestContext, joined
 from butlers.domain.trace import current_trace
 from butlers.queue import leased_queue as queue
@@ -22,8 +23,6 @@ from butlers.queue.leased_queue import Lease
 from butlers.wire.codec import decode, encode
 from butlers.wire.peers import Peers
 
-NOTIFY = "notify"
-SWITCHBOARD = "switchboard"
 _ENDED = "ended"  # marks a report among the notifications
 
 

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from butlers.db.database import Connection, Database
+from butlers.db.provision import SHARED_SCOPE
 from butlers.domain.errors import ButlersError, NotAllowed
 from butlers.domain.redaction import SecretText, redactor
 from butlers.secrets import sealed as secrets
 from butlers.secrets.master_key import MasterKey
-from butlers.secrets.sealed import SHARED_SCOPE, NewSecret, SecretEntry
+from butlers.secrets.sealed import NewSecret, SecretEntry
 
 
 class CredentialMissing(ButlersError):

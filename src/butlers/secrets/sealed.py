@@ -11,18 +11,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 import asyncpg
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from butlers.db.database import Connection
+from butlers.db.provision import SHARED_SCOPE
 from butlers.domain.errors import ButlersError
 from butlers.domain.redaction import SecretText, redactor
 from butlers.secrets.master_key import MasterKey
 
-SHARED_SCOPE = "shared"  # for every butler; any other scope is a butler's name
 LARGEST_VALUE = 64 * 1024
 NONCE_BYTES = 12
 
@@ -203,30 +202,3 @@ async def entries(connection: Connection, key: MasterKey) -> list[SecretEntry]:
         key.key_id,
     )
     return [SecretEntry(**dict(row)) for row in rows]
-
-
-async def mirror(source: Connection, target: Connection) -> None:
-    """Make the shared scope of one database what it is in another. Sealed rows need no key to travel."""
-    rows: list[Any] = await source.fetch(
-        """
-        SELECT scope, name, nonce, ciphertext, key_id, category, description, created_at, updated_at
-        FROM shared.secrets WHERE scope = $1 ORDER BY name
-        """,
-        SHARED_SCOPE,
-    )
-    await target.execute(
-        "DELETE FROM shared.secrets WHERE scope = $1 AND NOT name = ANY($2::text[])",
-        SHARED_SCOPE,
-        [row["name"] for row in rows],
-    )
-    await target.executemany(
-        """
-        INSERT INTO shared.secrets AS kept VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-        ON CONFLICT (scope, name) DO UPDATE
-        SET nonce = EXCLUDED.nonce, ciphertext = EXCLUDED.ciphertext, key_id = EXCLUDED.key_id,
-            category = EXCLUDED.category, description = EXCLUDED.description,
-            updated_at = EXCLUDED.updated_at
-        WHERE kept.nonce IS DISTINCT FROM EXCLUDED.nonce
-        """,
-        [tuple(row) for row in rows],
-    )

@@ -11,11 +11,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from butlers.db.database import Connection, connect
-from butlers.db.provision import Provisioner
+from butlers.db.provision import SHARED_SCOPE, Provisioner
 from butlers.domain.errors import NotFound
 from butlers.secrets import sealed as secrets
 from butlers.secrets.master_key import MasterKey
-from butlers.secrets.sealed import SHARED_SCOPE, NewSecret, SecretEntry
+from butlers.secrets.sealed import NewSecret, SecretEntry
 
 
 @dataclass(frozen=True, slots=True)
