@@ -6,10 +6,10 @@ from pathlib import Path
 
 from butlers.config.files import replace_file
 from butlers.domain.errors import InvalidSkill
-from butlers.skills.codes import RULES
-from butlers.skills.faults import telling
-from butlers.skills.formats.skill_md import FORMAT, rewritten
 from butlers.skills.check.rules import ENV_EXAMPLE, Checked, check
+from butlers.skills.faults import telling
+from butlers.skills.findings import RULES
+from butlers.skills.formats.skill_md import FORMAT, with_valid_front_matter
 from butlers.skills.skill import Skill
 
 _IN_THE_PACK = ("manifest-script-not-executable", "manifest-env-example")
@@ -49,7 +49,11 @@ def _rewrite(folder: Path) -> None:
     if written.is_symlink():
         raise InvalidSkill(f"{written} is a link", hint="check the folder that it points into")
     proper = folder / FORMAT.file_names[0]
-    replace_file(proper, rewritten(written, written.read_bytes()), written.stat().st_mode & 0o777)
+    replace_file(
+        proper,
+        with_valid_front_matter(written, written.read_bytes()),
+        written.stat().st_mode & 0o777,
+    )
     if written != proper:
         written.unlink()
 

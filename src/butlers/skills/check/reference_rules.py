@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from butlers.skills import names
-from butlers.skills.formats.yaml_nodes import Document, Node, NotYaml, Scalar, Table, parse
+from butlers.skills.formats.yaml_nodes import InvalidYaml, Node, Scalar, Table, YamlDocument, parse
 
 _FIELDS = {"name", "description", "license", "allowed-tools", "metadata", "compatibility"}
 _REFUSED = {
@@ -52,7 +52,7 @@ def _text_problems(text: str, folder: Path) -> Iterator[Problem]:
         return
     try:
         document = parse(parts[1])
-    except NotYaml as error:
+    except InvalidYaml as error:
         yield Problem(f"the front matter is not YAML: {error.message}")
         return
     refused = [Problem(_REFUSED[trait]) for trait in sorted(document.traits) if trait in _REFUSED]
@@ -64,7 +64,7 @@ def _text_problems(text: str, folder: Path) -> Iterator[Problem]:
         yield Problem("it ends the front matter at the first --- it meets, even in a value", True)
 
 
-def _field_problems(document: Document, folder: Path) -> Iterator[Problem]:
+def _field_problems(document: YamlDocument, folder: Path) -> Iterator[Problem]:
     if not isinstance(document.root, Table):
         yield Problem("the front matter is not a list of fields")
         return

@@ -1,1 +1,1 @@
-"""The written forms of a skill. Each reads leniently, reports every repair, and writes strictly."""
+"""Skill formats: each reads leniently, reports every repair, and writes strictly."""

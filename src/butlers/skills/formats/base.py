@@ -1,28 +1,74 @@
-"""What every written form of a skill can do."""
+"""Interface of a skill format, and text helpers that all formats use."""
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from butlers.config.locate import Place
+from butlers.config.locate import Place, place_of
 from butlers.domain.diagnostic import Diagnostic
-from butlers.skills.formats.text import whole
+from butlers.skills.findings import Findings
 from butlers.skills.skill import Skill
+
+# An unpaired surrogate, which a JSON or YAML escape can produce, cannot be encoded as UTF-8.
+SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE_MESSAGE = "an escape sequence is half of a character; it was replaced"
+
+
+def replace_surrogates(text: str) -> str:
+    return SURROGATE.sub("\ufffd", text)
+
+
+def decode(content: bytes, findings: Findings) -> str:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        findings.add(
+            "skill-encoding", "the file is UTF-16", at=Place(1, 1), hint="save it as UTF-8"
+        )
+        return content.decode("utf-16", "replace").removeprefix("\ufeff")
+    if content.startswith(codecs.BOM_UTF8):
+        findings.add("skill-bom", "the file begins with a byte order mark", at=Place(1, 1))
+        content = content[len(codecs.BOM_UTF8) :]
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8", "replace")
+        findings.add(
+            "skill-encoding",
+            f"byte {content[error.start]:#04x} is not UTF-8",
+            at=place_of(before, len(before)),
+            hint="save the file as UTF-8",
+        )
+        return content.decode("utf-8", "replace")
+
+
+# Separated by blanks or commas outside of parentheses. An unclosed parenthesis extends to the end.
+_TOOL = re.compile(r"(?:[^\s,()]|\)|\((?:[^()]|\([^()]*\))*(?:\)|\Z|(?=\()))+")
+
+
+def split_tools(written: str) -> tuple[str, ...]:
+    """Split a list of tools: `Bash(git add *) Read` is two."""
+    return tuple(tool.rstrip() for tool in _TOOL.findall(written))
+
+
+def is_space_separated(written: str, tools: tuple[str, ...]) -> bool:
+    """Return True if single spaces separate the tools, as the standard requires."""
+    return " ".join(tools) == written.strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file of a stranger: where it was, and its bytes."""
+    """Path and bytes of a file that is not trusted."""
 
     file: Path
     content: bytes
 
     @property
     def folder_name(self) -> str:
-        return whole(self.file.parent.name)  # its bytes may be no text
+        return replace_surrogates(self.file.parent.name)  # the name may not be UTF-8
 
 
 def _nowhere(_field: str, _path: str | None = None) -> Place | None:
@@ -31,11 +77,10 @@ def _nowhere(_field: str, _path: str | None = None) -> Place | None:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was understood, and what had to be repaired for it. No skill: nothing was usable.
+    """Result of reading a file; ``skill`` is None if nothing was usable.
 
-    ``traits`` are constructs that this reader takes and other clients refuse. ``where`` tells the
-    place of a pack's field, or of one path in it, to whoever finds a fault that the file alone
-    does not show.
+    ``traits`` are constructs that this reader accepts and other clients reject. ``where`` returns
+    the place of a pack's field, or of one path in it, for checks that run later.
     """
 
     skill: Skill | None
@@ -44,7 +89,7 @@ class Reading:
     where: Callable[..., Place | None] = field(default=_nowhere, compare=False, repr=False)
 
     def without_places(self) -> Reading:
-        """For whoever keeps thousands: the places hold on to the whole file."""
+        """Return a copy that does not hold the file's text in memory."""
         return replace(self, where=_nowhere)
 
     def codes(self) -> frozenset[str]:
@@ -52,14 +97,14 @@ class Reading:
 
 
 class SkillFormat(Protocol):
-    """One written form. ``file_names``: the files that hold it, the proper spelling first."""
+    """One skill format. ``file_names`` lists accepted file names, the preferred spelling first."""
 
     file_names: tuple[str, ...]
 
     def read(self, source: Source) -> Reading:
-        """Never raises, whatever the bytes are."""
+        """Read any bytes without raising."""
         ...
 
     def render(self, skill: Skill) -> Mapping[str, bytes]:
-        """The files that say the same, by path; an InvalidSkill names all that can't be written."""
+        """Return the files by path; raise InvalidSkill that names everything that cannot be written."""
         ...

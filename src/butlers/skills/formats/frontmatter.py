@@ -1,6 +1,6 @@
-"""Front matter of strangers: cut out of the text, and read by the first way that works.
+"""Split off front matter and read it by the first method that works.
 
-YAML, then YAML with its plain values quoted, then a scan of lines. Every way but the first is reported.
+Methods: YAML, YAML with plain values quoted, a scan of lines. Every method but the first is reported.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from butlers.config.locate import Place, place_of
-from butlers.skills.findings import Findings, shown
-from butlers.skills.formats.text import HALF_MESSAGE
-from butlers.skills.formats.yaml_nodes import Document, Node, NotYaml, Scalar, Table, parse
+from butlers.skills.findings import Findings, quoted
+from butlers.skills.formats.base import SURROGATE_MESSAGE
+from butlers.skills.formats.yaml_nodes import InvalidYaml, Node, Scalar, Table, YamlDocument, parse
 
 MAX_FRONT_MATTER = 64 * 1024
 
@@ -30,7 +30,7 @@ _BLOCK = re.compile(r"[|>][+-]?[0-9]?[ \t]*(?:#.*)?$")
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """``front`` is None where there is no front matter; ``line`` is that of its first line."""
+    """Front matter and body. ``front`` is None without front matter; ``line`` is its first line."""
 
     front: str | None
     body: str
@@ -53,7 +53,7 @@ def split(text: str, findings: Findings) -> Split:
         if _FIELD_LINE.search(text, first, end.start()):
             findings.add(
                 "frontmatter-glued",
-                f"the closing --- is followed by {shown(text[end.end() : end.end() + 20])}",
+                f"the closing --- is followed by {quoted(text[end.end() : end.end() + 20])}",
                 at=place_of(text, end.start()),
                 hint="put --- on a line of its own",
             )
@@ -62,7 +62,7 @@ def split(text: str, findings: Findings) -> Split:
 
 
 def _unclosed(text: str, first: int, line: int, findings: Findings) -> Split:
-    """Up to the first blank line or heading, as long as there are fields before it."""
+    """End unclosed front matter at the first blank line or heading, if fields precede it."""
     stop = _STOP.search(text, first)
     end = stop.start() if stop else len(text)
     if not _FIELD_LINE.search(text, first, end):
@@ -78,9 +78,9 @@ def _unclosed(text: str, first: int, line: int, findings: Findings) -> Split:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The top-level fields with the places of their keys, and what else the reader noticed.
+    """Top-level fields, the places of their keys, and traits.
 
-    ``line`` is where the fields begin, and so where one belongs that is not there.
+    ``line`` is the first line of the fields; a missing field is reported there.
     """
 
     items: Mapping[str, Node]
@@ -89,7 +89,7 @@ class Fields:
     line: int = 1
 
     def place(self, key: str, below: str | None = None) -> Place:
-        """Of a field's key, or of a key below it."""
+        """Return the place of a field's key, or of a key below it."""
         node = self.items.get(key)
         if below is not None and isinstance(node, Table) and below in node.places:
             return _shift(node.places[below], self.line - 1)
@@ -97,7 +97,7 @@ class Fields:
 
 
 def read_fields(part: Split, findings: Findings) -> Fields:
-    """The fields, by whichever way reads them; at worst none."""
+    """Read the fields by the first method that works; no fields if all fail."""
     table, traits = _read(part, findings)
     places = {key: _shift(place, part.line - 1) for key, place in table.places.items()}
     return Fields(table.items, places, traits, part.line)
@@ -116,7 +116,7 @@ def _read(part: Split, findings: Findings) -> tuple[Table, frozenset[str]]:
     if bad := _CONTROL.search(front):
         findings.add(
             "skill-control-character",
-            f"the control character U+{ord(bad[0]):04X} was left out",
+            f"the control character U+{ord(bad[0]):04X} was removed",
             at=_shift(place_of(front, bad.start()), offset),
             hint="delete it",
         )
@@ -129,7 +129,7 @@ def _read_clean(front: str, offset: int, findings: Findings) -> tuple[Table, fro
     text = front.replace("\r\n", "\n")
     try:
         return _yaml(text, offset, findings)
-    except NotYaml as error:
+    except InvalidYaml as error:
         findings.add(
             "frontmatter-not-yaml",
             error.message,
@@ -140,7 +140,7 @@ def _read_clean(front: str, offset: int, findings: Findings) -> tuple[Table, fro
     if changed:
         try:
             table, traits = _yaml(requoted, offset, findings)
-        except NotYaml:
+        except InvalidYaml:
             pass
         else:
             for key, line in changed:
@@ -155,18 +155,18 @@ def _read_clean(front: str, offset: int, findings: Findings) -> tuple[Table, fro
 
 
 def _yaml(text: str, offset: int, findings: Findings) -> tuple[Table, frozenset[str]]:
-    document: Document = parse(text)
+    document: YamlDocument = parse(text)
     root = document.root
     if root is None or (isinstance(root, Scalar) and root.is_null):
         return Table({}, Place(1, 1)), frozenset(document.traits)
     if not isinstance(root, Table):
-        raise NotYaml("the front matter is not a list of fields", root.place)
-    for place in document.halves:
-        findings.add("skill-half-character", HALF_MESSAGE, at=_shift(place, offset))
+        raise InvalidYaml("the front matter is not a map of fields", root.place)
+    for place in document.surrogates:
+        findings.add("skill-half-character", SURROGATE_MESSAGE, at=_shift(place, offset))
     for key, place in document.duplicates:
         findings.add(
             "frontmatter-duplicate-key",
-            f"{shown(key)} stands twice; the last one counts",
+            f"{quoted(key)} appears twice; the last one counts",
             at=_shift(place, offset),
             entry=key[:64],
         )
@@ -174,13 +174,13 @@ def _yaml(text: str, offset: int, findings: Findings) -> tuple[Table, frozenset[
 
 
 def _requote(text: str) -> tuple[str, list[tuple[str, int]]]:
-    """Top-level plain values made into quoted ones, and which. Blocks and quotes stay."""
+    """Quote invalid top-level values; return the text and the changed keys with their lines."""
     changed: list[tuple[str, int]] = []
     lines = []
     for number, line in enumerate(text.split("\n"), 1):
         field = _KEY.fullmatch(line.rstrip())
         value = field["value"].strip() if field else ""
-        if field is None or not value or _is_sound(value):
+        if field is None or not value or _is_valid_value(value):
             lines.append(line)
             continue
         lines.append(f"{field['key']}: {json.dumps(_unquoted(value))}")
@@ -188,20 +188,20 @@ def _requote(text: str) -> tuple[str, list[tuple[str, int]]]:
     return "\n".join(lines), changed
 
 
-def _is_sound(value: str) -> bool:
-    """Whether YAML itself takes this as a value on one line."""
+def _is_valid_value(value: str) -> bool:
+    """Return True if the value is valid YAML on one line."""
     if _BLOCK.fullmatch(value):
         return True
     try:
         document = parse(f"key: {value}")
-    except NotYaml:
+    except InvalidYaml:
         return False
     root = document.root
     return isinstance(root, Table) and len(root.items) == 1
 
 
 def _scan(text: str, offset: int, findings: Findings) -> Table:
-    """Each `key: value` line; indented or other lines below it continue its text."""
+    """Read each `key: value` line; other lines below it continue its value."""
     table = Table({}, Place(1, 1))
     parts: dict[str, list[str]] = {}
     key = None
@@ -214,8 +214,8 @@ def _scan(text: str, offset: int, findings: Findings) -> Table:
         elif key and line.strip() and not line.lstrip().startswith("#"):
             parts[key].append(line.strip())
     for key, texts in parts.items():
-        said = " ".join(part for part in texts if part)
-        table.items[key] = Scalar(said, False, table.places[key])
+        joined = " ".join(part for part in texts if part)
+        table.items[key] = Scalar(joined, False, table.places[key])
     findings.add(
         "frontmatter-scanned",
         f"the front matter was read line by line: {', '.join(parts) or 'no field was found'}"[:200],

@@ -1,4 +1,4 @@
-"""JSON of a stranger with the places of its keys and values, which `json` reads and forgets."""
+"""JSON with the line and column of each key and value."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from functools import cached_property
 from typing import Any
 
 from butlers.config.locate import KeyPath, LineCounter, Place, Places, place_of
-from butlers.skills.formats.text import HALF, whole
+from butlers.skills.formats.base import SURROGATE, replace_surrogates
 
-# Deeper than anybody writes, and far from where whoever walks through the value runs out of stack.
+# Far below the depth at which recursive code runs out of stack.
 MAX_DEPTH = 40
 
-_HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 _CONSTANTS = ("NaN", "Infinity", "-Infinity")
 
 
-class NotJson(Exception):
-    """The text is not JSON, or more of it than a skill needs."""
+class InvalidJson(Exception):
+    """The text is not JSON, or nested too deeply."""
 
     def __init__(self, message: str, place: Place) -> None:
         super().__init__(message)
@@ -30,17 +30,17 @@ class NotJson(Exception):
 
 
 @dataclass(frozen=True)
-class Document:
-    """A value and the text it was read from; the places are looked for when first asked."""
+class JsonDocument:
+    """A value and its text; places are computed on first use."""
 
     value: Any
     text: str = field(repr=False)
     has_duplicates: bool = False
-    # Where a text has half of a character, which was replaced in the value.
-    halves: tuple[Place, ...] = ()
+    # Places of strings with an unpaired surrogate, which was replaced in the value.
+    surrogates: tuple[Place, ...] = ()
 
     def place(self, *path: str | int) -> Place:
-        """Of the value, else of the nearest thing around it."""
+        """Return the place of the value, else of the nearest enclosing value."""
         return self._scanned.places.of(path) or Place(1, 1)
 
     def key_place(self, *path: str | int) -> Place:
@@ -48,7 +48,7 @@ class Document:
 
     @property
     def duplicates(self) -> list[tuple[str, Place]]:
-        """Every key that stood before in the same object, in the order of the text."""
+        """Repeated keys of the same object, in the order of the text."""
         return self._scanned.duplicates if self.has_duplicates else []
 
     @cached_property
@@ -56,8 +56,8 @@ class Document:
         return _scan(self.text)
 
 
-def parse(text: str) -> Document:
-    """The one value in the text; NotJson says where it stops being one."""
+def parse(text: str) -> JsonDocument:
+    """Parse the text; raise InvalidJson with the place of the first error."""
     _require_shallow(text)
     duplicated = False
 
@@ -70,30 +70,32 @@ def parse(text: str) -> Document:
     try:
         value = json.loads(text, object_pairs_hook=table, parse_constant=_refuse)
     except json.JSONDecodeError as error:
-        raise NotJson(error.msg, Place(error.lineno, error.colno)) from None
+        raise InvalidJson(error.msg, Place(error.lineno, error.colno)) from None
     except ValueError as error:
-        raise NotJson(str(error)[:200], _unusual(text)) from None
-    halves = tuple(_halves(text)) if _HALF_ESCAPE.search(text) else ()
-    if halves:  # keys that differed in such a half only are now the same
-        return Document(_mended(value), text, True, halves)
-    return Document(value, text, duplicated)
+        raise InvalidJson(str(error)[:200], _unusual(text)) from None
+    surrogates = tuple(_surrogate_places(text)) if _SURROGATE_ESCAPE.search(text) else ()
+    if surrogates:  # keys that differed only in a surrogate are now equal
+        return JsonDocument(_without_surrogates(value), text, True, surrogates)
+    return JsonDocument(value, text, duplicated)
 
 
-def _halves(text: str) -> Iterator[Place]:
+def _surrogate_places(text: str) -> Iterator[Place]:
     lines = LineCounter(text)
     for token in _TOKEN.finditer(text):
-        if _HALF_ESCAPE.search(token[0]) and HALF.search(json.loads(token[0])):
+        if _SURROGATE_ESCAPE.search(token[0]) and SURROGATE.search(json.loads(token[0])):
             yield lines.place(token.start())
 
 
-def _mended(value: Any) -> Any:
+def _without_surrogates(value: Any) -> Any:
     match value:
         case str():
-            return whole(value)
+            return replace_surrogates(value)
         case list():
-            return [_mended(item) for item in value]
+            return [_without_surrogates(item) for item in value]
         case dict():
-            return {whole(key): _mended(item) for key, item in value.items()}
+            return {
+                replace_surrogates(key): _without_surrogates(item) for key, item in value.items()
+            }
     return value
 
 
@@ -108,11 +110,11 @@ def _require_shallow(text: str) -> None:
     for token in _TOKEN.finditer(text):
         depth += (token[0] in ("[", "{")) - (token[0] in ("]", "}"))
         if depth > MAX_DEPTH:
-            raise NotJson(f"nested more than {MAX_DEPTH} deep", place_of(text, token.start()))
+            raise InvalidJson(f"nested more than {MAX_DEPTH} deep", place_of(text, token.start()))
 
 
 def _unusual(text: str) -> Place:
-    """Where the number stands that is none in JSON, or that has more digits than Python reads."""
+    """Return the place of a number that JSON does not allow or that has too many digits."""
     longest = sys.get_int_max_str_digits()
     for token in _TOKEN.finditer(text):
         if token[0] in _CONSTANTS or (
@@ -129,7 +131,7 @@ class _Scanned:
 
 
 def _scan(text: str) -> _Scanned:
-    """All keys and values of a valid document; of two equal keys the place of the last."""
+    """Find the places of all keys and values; of two equal keys, the last."""
     values: dict[KeyPath, Place] = {}
     keys: dict[KeyPath, Place] = {}
     found = _Scanned(Places(values, keys))
@@ -144,7 +146,7 @@ def _scan(text: str) -> _Scanned:
 
 
 def _steps(text: str) -> Iterator[tuple[KeyPath, bool, Place]]:
-    """Each key and value with its path. ``None`` in the path: an object that waits for a key."""
+    """Yield each key and value with its path. ``None`` in the path: an object before its key."""
     path: list[str | int | None] = []
     lines = LineCounter(text)
     for token in _TOKEN.finditer(text):
@@ -159,7 +161,7 @@ def _steps(text: str) -> Iterator[tuple[KeyPath, bool, Place]]:
             case _:
                 is_key = bool(path) and path[-1] is None
                 if is_key:
-                    path[-1] = whole(json.loads(written))
+                    path[-1] = replace_surrogates(json.loads(written))
                 yield (
                     tuple(step for step in path if step is not None),
                     is_key,

@@ -10,22 +10,20 @@ from butlers.config.frozen import freeze
 from butlers.config.locate import Place
 from butlers.domain.errors import InvalidSkill
 from butlers.skills import names
-from butlers.skills.findings import Findings, shown
-from butlers.skills.formats.allowed_tools import split_tools
-from butlers.skills.formats.base import Reading, Source
-from butlers.skills.formats.json_text import Document, NotJson, parse
+from butlers.skills.findings import Findings, quoted
+from butlers.skills.formats.base import SURROGATE_MESSAGE, Reading, Source, decode, split_tools
+from butlers.skills.formats.json_text import InvalidJson, JsonDocument, parse
 from butlers.skills.formats.pack_fields import KEYS, PackFields, pack_document
-from butlers.skills.formats.text import HALF_MESSAGE, decode
+from butlers.skills.formats.strict import FRONT_MATTER, RESERVED_METADATA, require_writable
 from butlers.skills.skill import Skill
-from butlers.skills.strict import FRONT_MATTER, RESERVED_METADATA, require_writable
 
 REQUIRED = ("id", "name", "version", "description", "owner")
-# Filled by the registry; what a person writes there does not count.
+# Set by the registry; values in a file are ignored.
 REGISTRY = ("usedBy", "registeredAt", "updatedAt")
-# The standard's fields, and the spellings under which they may come.
+# Optional fields of the standard, with accepted spellings.
 _OPTIONAL = ("license", "compatibility", "metadata")
 _TOOLS, _TRIGGERS = ("allowedTools", "allowed-tools"), ("triggerPatterns", "trigger_patterns")
-# Keys of a SKILL.md that mean something else here.
+# Holds keys of a SKILL.md that have another meaning in a manifest.
 _FRONTMATTER = "frontmatter"
 KNOWN = (*REQUIRED, *KEYS, *REGISTRY, *_OPTIONAL, *_TOOLS, *_TRIGGERS, _FRONTMATTER)
 
@@ -52,7 +50,7 @@ class Manifest:
             )
         extra = {key: value for key, value in skill.extra.items() if key not in KNOWN}
         hidden = {key: value for key, value in skill.extra.items() if key in KNOWN}
-        said: dict[str, Any] = {
+        document: dict[str, Any] = {
             "id": skill.name,
             "name": skill.title or skill.name,
             "version": skill.version,
@@ -66,21 +64,21 @@ class Manifest:
             _FRONTMATTER: hidden or None,
             **extra,
         }
-        kept = {key: value for key, value in said.items() if value is not None or key in extra}
+        kept = {key: value for key, value in document.items() if value is not None or key in extra}
         return {"manifest.json": (json.dumps(kept, indent=2, ensure_ascii=False) + "\n").encode()}
 
 
-def _document(text: str, findings: Findings) -> Document | None:
+def _document(text: str, findings: Findings) -> JsonDocument | None:
     try:
         document = parse(text)
-    except NotJson as error:
+    except InvalidJson as error:
         findings.add("manifest-not-json", error.message, at=error.place)
         return None
-    for place in document.halves:
-        findings.add("skill-half-character", HALF_MESSAGE, at=place)
+    for place in document.surrogates:
+        findings.add("skill-half-character", SURROGATE_MESSAGE, at=place)
     for key, place in document.duplicates:
         findings.add(
-            "manifest-duplicate-key", f"{shown(key)} stands twice", at=place, entry=key[:64]
+            "manifest-duplicate-key", f"{quoted(key)} appears twice", at=place, entry=key[:64]
         )
     if isinstance(document.value, dict):
         return document
@@ -89,13 +87,13 @@ def _document(text: str, findings: Findings) -> Document | None:
 
 
 class _Reader:
-    def __init__(self, document: Document, findings: Findings) -> None:
+    def __init__(self, document: JsonDocument, findings: Findings) -> None:
         self._written, self._findings = document, findings
         self._document: dict[str, Any] = document.value
         self._fields = PackFields(self._document, findings, document.place)
 
     def where(self, key: str, path: str | None = None) -> Place:
-        """Of a field, or of the item in its list that is this path."""
+        """Return the place of a field, or of the item in its list that equals ``path``."""
         written = self._document.get(key)
         for position, item in enumerate(written if isinstance(written, list) else ()):
             if path is not None and isinstance(item, str) and names.inner_path(item) == path:
@@ -138,7 +136,7 @@ class _Reader:
         if value is None or value == "":
             self._fields.add("manifest-field-missing", key, f"{key} is missing")
         else:
-            self._fields.add("manifest-type", key, f"{key} must be a text that is not blank")
+            self._fields.add("manifest-type", key, f"{key} must be a non-blank string")
         return ""
 
     def _check_id(self, written: str) -> None:
@@ -147,42 +145,42 @@ class _Reader:
             self._fields.add(
                 "manifest-id",
                 "id",
-                f"{shown(written)} is not lower-case words joined by single hyphens",
+                f"{quoted(written)} is not lower-case words joined by single hyphens",
                 hint=f"such as {near}" if near else None,
             )
 
     def _check_version(self, written: str) -> None:
         if written and not names.is_version(written):
             self._fields.add(
-                "manifest-version", "version", f"{shown(written)} is not MAJOR.MINOR.PATCH"
+                "manifest-version", "version", f"{quoted(written)} is not MAJOR.MINOR.PATCH"
             )
 
     def _note_ignored(self) -> None:
         for key in REGISTRY:
             if key in self._document:
-                message = f"{key} is filled by the registry; not taken"
+                message = f"{key} is set by the registry; the value is ignored"
                 self._note("manifest-registry-field", message, key)
 
     def _note(self, code: str, message: str, *path: str) -> None:
-        """A finding about a key, not about its value."""
+        """Add a finding at a key, not at its value."""
         at = self._written.key_place(*path)
         self._findings.add(code, message, at=at, entry=".".join(path)[:64] or None)
 
-    def _note_untaken(self, *path: str) -> None:
-        message = f"{shown(path[-1])} has a field of its own; this one is not taken"
+    def _note_ignored_key(self, *path: str) -> None:
+        message = f"{quoted(path[-1])} has a field of its own; this one is ignored"
         self._note("field-twice", message, *path)
 
     def _either(self, keys: tuple[str, str]) -> tuple[str, ...]:
         key, *others = [key for key in keys if key in self._document] or [keys[0]]
         for other in others:
-            self._note_untaken(other)
+            self._note_ignored_key(other)
         value = self._document.get(key)
         if isinstance(value, str):
             return split_tools(value) if keys is _TOOLS else (value,)
         return self._fields.texts(key)
 
     def _object(self, key: str, elsewhere: Container[str]) -> dict[str, Any]:
-        """An object without the keys whose values stand elsewhere."""
+        """Return the object at ``key`` without the keys that have their own field."""
         value = self._document.get(key)
         if value is None:
             return {}
@@ -191,13 +189,13 @@ class _Reader:
             return {}
         for name in value:
             if name in elsewhere:
-                self._note_untaken(key, name)
+                self._note_ignored_key(key, name)
         return {name: item for name, item in value.items() if name not in elsewhere}
 
     def _extra(self) -> Mapping[str, Any]:
         extra = {key: value for key, value in self._document.items() if key not in KNOWN}
         for key in extra:
-            self._note("manifest-key-unknown", f"nobody reads {shown(key)}", key)
+            self._note("manifest-key-unknown", f"unknown key {quoted(key)}", key)
         hidden = self._object(_FRONTMATTER, {*FRONT_MATTER, *extra})
         return freeze(extra | hidden)  # type: ignore[no-any-return]
 

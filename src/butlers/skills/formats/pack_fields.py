@@ -1,4 +1,4 @@
-"""The fields of a pack, in a manifest's spelling, out of JSON of a stranger and back into it."""
+"""Fields of a pack: read from a manifest's JSON, and written back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from butlers.config.frozen import FrozenDict, freeze
 from butlers.config.locate import Place
 from butlers.skills import names
-from butlers.skills.findings import Findings, shown
+from butlers.skills.findings import Findings, quoted
 from butlers.skills.skill import McpServer, ServerKind, Skill
 from butlers.skills.versions import parse_range, parse_requirement
 
@@ -31,7 +31,7 @@ _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 @dataclass(slots=True)
 class PackFields:
-    """Reads one field after the other; what is not usable is reported and left out."""
+    """Reader of pack fields. Unusable values are reported and left out."""
 
     document: Mapping[str, Any]
     findings: Findings
@@ -58,25 +58,25 @@ class PackFields:
         value = self.document.get(key)
         if value is None or isinstance(value, str):
             return value or None
-        self._wrong(key, "must be a text")
+        self._wrong(key, "must be a string")
         return None
 
     def texts(self, key: str) -> tuple[str, ...]:
         return tuple(text for _position, text in self._each(key))
 
     def _each(self, key: str) -> Iterator[tuple[int, str]]:
-        """The texts of a list with their positions in it."""
+        """Yield the strings of a list with their positions."""
         value = self.document.get(key)
         if value is None:
             return
         if not isinstance(value, list | tuple):
-            self._wrong(key, "must be a list of texts")
+            self._wrong(key, "must be a list of strings")
             return
         for position, item in enumerate(value):
             if isinstance(item, str):
                 yield position, item
             else:
-                message = f"must be a list of texts, not {shown(repr(item), 20)}"
+                message = f"must be a list of strings, not {quoted(repr(item), 20)}"
                 self._wrong(key, message, position)
 
     def paths(self, key: str) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class PackFields:
                 self.add(
                     "manifest-path",
                     key,
-                    f"{shown(written)} is not a path inside the skill",
+                    f"{quoted(written)} is not a path inside the skill",
                     position,
                     hint="write it relative to the skill's folder, without '..'",
                 )
@@ -110,7 +110,7 @@ class PackFields:
         kept = []
         for position, written in self._each(key):
             if accepts(written) is None:
-                self.add(code, key, f"{shown(written)} can not stand in {key}", position)
+                self.add(code, key, f"{quoted(written)} is not valid in {key}", position)
             else:
                 kept.append(written)
         return tuple(kept)
@@ -121,7 +121,7 @@ class PackFields:
             self.add(
                 "manifest-node-version",
                 "nodeVersion",
-                f"{shown(written)} is not a range of versions",
+                f"{quoted(written)} is not a version range",
                 hint='such as ">=20.0.0"',
             )
             return None
@@ -160,7 +160,7 @@ def _server_problem(item: Any) -> str | None:
     if not isinstance(name, str) or not _SERVER_NAME.fullmatch(name):
         return "needs a name of letters, digits, '-', '_' and '.'"
     if not isinstance(args, list | tuple) or not all(isinstance(arg, str) for arg in args):
-        return "has args that are not a list of texts"
+        return "has args that are not a list of strings"
     match item.get("type"):
         case "local":
             if not isinstance(item.get("command"), str) or not item["command"]:
@@ -171,7 +171,7 @@ def _server_problem(item: Any) -> str | None:
                 return "is remote and has no http or https url"
             return None if item.get("command") is None else "is remote and has a command"
         case kind:
-            return f"has the type {shown(str(kind), 20)}; there are 'local' and 'remote'"
+            return f"has the type {quoted(str(kind), 20)}; there are 'local' and 'remote'"
 
 
 def _is_web_address(written: str) -> bool:
@@ -183,8 +183,8 @@ def _is_web_address(written: str) -> bool:
 
 
 def pack_document(skill: Skill) -> dict[str, Any]:
-    """The pack's fields that are not empty, ready for JSON."""
-    said: dict[str, Any] = {
+    """Return the pack's non-empty fields in JSON form."""
+    document: dict[str, Any] = {
         "owner": skill.owner,
         "context": list(skill.context),
         "scripts": list(skill.scripts),
@@ -194,17 +194,17 @@ def pack_document(skill: Skill) -> dict[str, Any]:
         "nodeVersion": skill.node_version,
         "systemPackages": list(skill.system_packages),
     }
-    return {key: value for key, value in said.items() if value not in (None, [])}
+    return {key: value for key, value in document.items() if value not in (None, [])}
 
 
 def _server_document(server: McpServer) -> dict[str, Any]:
-    said = {
+    document = {
         "name": server.name,
         "type": str(server.kind),
         "command": server.command,
         "args": list(server.args),
         "url": server.url,
     }
-    return {key: value for key, value in said.items() if value not in (None, [])} | FrozenDict(
+    return {key: value for key, value in document.items() if value not in (None, [])} | FrozenDict(
         server.extra
     )

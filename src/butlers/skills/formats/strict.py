@@ -1,4 +1,4 @@
-"""What must hold before we write, register or construct a skill. Reading others' asks for less."""
+"""Rules that a skill must satisfy before it is written, registered or constructed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from butlers.domain.errors import InvalidSkill
 from butlers.skills import names
-from butlers.skills.formats.allowed_tools import split_tools
+from butlers.skills.formats.base import split_tools
 from butlers.skills.skill import Skill
 from butlers.skills.versions import parse_range, parse_requirement
 
 VERSION, TRIGGERS = "version", "trigger_patterns"
-# What the standard has no field for goes, as text, under metadata, where every client lets it be.
+# Fields that the standard lacks are stored as JSON under metadata, which every client ignores.
 PACK = "butlers.pack"
-# Where these stand in a file, they are fields; no other value may take their place.
+# These metadata keys are fields; no other value may use them.
 RESERVED_METADATA = (VERSION, TRIGGERS, PACK)
 FRONT_MATTER = (
     "name",
@@ -27,16 +27,16 @@ FRONT_MATTER = (
     VERSION,
     TRIGGERS,
 )
-# Numbers that JSON, YAML and everybody's parser agree on.
+# Integers that JSON and YAML parsers agree on.
 _MAX_INTEGER = 10**30
 
 
 def require_writable(skill: Skill) -> None:
-    """Raise with every reason why this skill would not come back as it is."""
+    """Raise InvalidSkill with every reason why the skill would not survive writing and reading."""
     problems = list(problems_of(skill))
     if problems:
         raise InvalidSkill(
-            f"the skill {skill.name[:64]!r} can not be written: {'; '.join(problems)}",
+            f"the skill {skill.name[:64]!r} cannot be written: {'; '.join(problems)}",
             hint="`butlers skills check FOLDER` shows where",
         )
 
@@ -47,7 +47,7 @@ def problems_of(skill: Skill) -> Iterator[str]:
     if not 0 < len(skill.description) <= names.MAX_DESCRIPTION:
         yield f"its description must have 1 to {names.MAX_DESCRIPTION} characters"
     if skill.description != skill.description.strip():
-        yield "its description begins or ends with blanks"
+        yield "its description begins or ends with whitespace"
     if skill.version is not None and not names.is_version(skill.version):
         yield f"its version {skill.version[:40]!r} is not MAJOR.MINOR.PATCH"
     if not 0 < len(skill.compatibility or "any") <= names.MAX_COMPATIBILITY:
@@ -58,7 +58,7 @@ def problems_of(skill: Skill) -> Iterator[str]:
     for field, reserved in ((skill.metadata, RESERVED_METADATA), (skill.extra, FRONT_MATTER)):
         yield from (f"{key!r} has a field of its own" for key in field if key in reserved)
     if not _is_plain(_everything(skill), 0):
-        yield "it has values that are neither text, number, list nor map, or broken characters"
+        yield "it has values that are not string, number, list or map, or has broken characters"
 
 
 def _pack_problems(skill: Skill) -> Iterator[str]:
@@ -67,17 +67,17 @@ def _pack_problems(skill: Skill) -> Iterator[str]:
             yield f"{path[:80]!r} is not a path inside the skill"
     for name in skill.env_vars:
         if not names.ENV_NAME.fullmatch(name):
-            yield f"{name[:80]!r} is no name of an environment variable"
+            yield f"{name[:80]!r} is not a valid environment variable name"
     for written in skill.dependencies:
         if parse_requirement(written) is None:
             yield f"the dependency {written[:80]!r} is not id, id@version or id@range"
     for package in skill.system_packages:
         if not names.SYSTEM_PACKAGE.fullmatch(package):
-            yield f"{package[:80]!r} is no name of a system package"
+            yield f"{package[:80]!r} is not a valid system package name"
     if skill.node_version is not None and parse_range(skill.node_version) is None:
-        yield "its nodeVersion is not a range of versions"
+        yield "its nodeVersion is not a version range"
     if "" in (skill.license, skill.compatibility, skill.owner, skill.node_version):
-        yield "an empty text stands where none should"
+        yield "a field is an empty string"
 
 
 def _everything(skill: Skill) -> list[Any]:

@@ -1,7 +1,7 @@
-"""YAML as a shallow tree of texts with places, built from events.
+"""YAML as a tree of strings with places, built from parser events.
 
-The ready-made composers recurse without a bound (the fast one crashes the process on deep nesting) and
-turn `1.10` into a number. Events are flat, so depth, size and aliases are bounded here.
+PyYAML's composers recurse without a limit (the C one crashes the process on deep nesting) and turn
+`1.10` into a number. Events are flat, so depth, size and aliases are limited here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from butlers.config.locate import Place
-from butlers.skills.formats.text import whole
+from butlers.skills.formats.base import replace_surrogates
 
 MAX_DEPTH = 40
 MAX_EVENTS = 20_000
@@ -29,8 +29,8 @@ _LINE_END = re.compile("\n")
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 
-class NotYaml(Exception):
-    """The text is not YAML, or not the little of it that front matter needs."""
+class InvalidYaml(Exception):
+    """The text is not YAML, or uses more of YAML than front matter may."""
 
     def __init__(self, message: str, place: Place | None = None) -> None:
         super().__init__(message)
@@ -65,28 +65,28 @@ Node = Scalar | Sequence | Table
 
 
 @dataclass(slots=True)
-class Document:
+class YamlDocument:
     root: Node | None
     duplicates: list[tuple[str, Place]] = field(default_factory=list)
     traits: set[str] = field(default_factory=set)
-    # Where a text has half of a character, which was replaced: one of the two loaders takes such escapes.
-    halves: list[Place] = field(default_factory=list)
+    # Places of replaced unpaired surrogates; one of PyYAML's two loaders accepts such escapes.
+    surrogates: list[Place] = field(default_factory=list)
 
 
-def parse(text: str) -> Document:
-    """The one document in the text; NotYaml says where it stops being one."""
+def parse(text: str) -> YamlDocument:
+    """Parse one document; raise InvalidYaml with the place of the first error."""
     builder = _Builder(text)
     try:
         return builder.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise NotYaml(error.problem or "not valid YAML", builder.place(mark)) from None
+        raise InvalidYaml(error.problem or "not valid YAML", builder.place(mark)) from None
     except yaml.YAMLError as error:
-        raise NotYaml(str(error).splitlines()[0] if str(error) else "not valid YAML") from None
+        raise InvalidYaml(str(error).splitlines()[0] if str(error) else "not valid YAML") from None
 
 
 def value_of(node: Node) -> Any:
-    """JSON's view of a node: unquoted numbers and truths are what they look like."""
+    """Return a node as a JSON value: unquoted numbers and booleans get their type."""
     match node:
         case Scalar(text=text, plain=plain):
             return _typed(text) if plain else text
@@ -113,40 +113,40 @@ class _Builder:
         self._count = 0
         self._aliases = 0
         self._anchors: dict[str, Scalar] = {}
-        self._found = Document(None)
+        self._found = YamlDocument(None)
 
-    def document(self) -> Document:
-        self._next()  # the stream begins
+    def document(self) -> YamlDocument:
+        self._next()  # stream start
         if isinstance(self._next(), yaml.DocumentStartEvent):
             self._found.root = self._node(self._next(), 0)
-            self._next()  # the document ends
+            self._next()  # document end
             if isinstance(after := self._next(), yaml.DocumentStartEvent):
-                raise NotYaml("there is a second document", self.place(after.start_mark))
+                raise InvalidYaml("there is a second document", self.place(after.start_mark))
         return self._found
 
     def place(self, mark: Any) -> Place:
-        """By the offset: YAML also ends lines where no editor does."""
+        """Return the place by offset: YAML also counts line ends that editors do not."""
         before = bisect_left(self._ends, mark.index)
         return Place(before + 1, mark.index - (self._ends[before - 1] if before else -1))
 
     def _next(self) -> Any:
         self._count += 1
         if self._count > MAX_EVENTS:
-            raise NotYaml(f"there are more than {MAX_EVENTS} values")
+            raise InvalidYaml(f"there are more than {MAX_EVENTS} values")
         return self._take()
 
     def _node(self, event: Any, depth: int) -> Node:
         place = self.place(event.start_mark)
         if depth > MAX_DEPTH:
-            raise NotYaml(f"nested more than {MAX_DEPTH} deep", place)
+            raise InvalidYaml(f"nested more than {MAX_DEPTH} deep", place)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event.anchor, place)
         if event.anchor or event.tag:
             self._note_traits(event)
         if isinstance(event, yaml.ScalarEvent):
-            scalar = Scalar(whole(event.value), not event.style, place)
+            scalar = Scalar(replace_surrogates(event.value), not event.style, place)
             if scalar.text != event.value:
-                self._found.halves.append(place)
+                self._found.surrogates.append(place)
             if event.anchor:
                 self._anchors[event.anchor] = scalar
             return scalar
@@ -165,7 +165,7 @@ class _Builder:
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key = self._node(event, depth + 1)
             if not isinstance(key, Scalar):
-                raise NotYaml("a key is not a text", key.place)
+                raise InvalidYaml("a key is not a string", key.place)
             if key.text in table.items:
                 self._found.duplicates.append((key.text, key.place))
                 self._found.traits.add("duplicate-key")
@@ -176,9 +176,9 @@ class _Builder:
     def _alias(self, anchor: str | None, place: Place) -> Scalar:
         self._found.traits.add("alias")
         self._aliases += 1
-        # An alias of a list of aliases grows without end; of a text it is only a convenience.
+        # An alias of a list of aliases grows exponentially; an alias of a string is harmless.
         if anchor is None or anchor not in self._anchors or self._aliases > MAX_ALIASES:
-            raise NotYaml("an alias of something that is not a text", place)
+            raise InvalidYaml("an alias of something that is not a string", place)
         return self._anchors[anchor]
 
     def _note_traits(self, event: Any) -> None:

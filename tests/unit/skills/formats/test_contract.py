@@ -1,4 +1,4 @@
-"""What every written form keeps: any bytes are answered, and what is written comes back."""
+"""Contract of every format: any bytes are read, and a written skill reads back unchanged."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from butlers.domain.errors import InvalidSkill
-from butlers.skills.codes import RULES
-from butlers.skills.findings import Findings
+from butlers.skills.findings import RULES, Findings
 from butlers.skills.formats import manifest, skill_md
-from butlers.skills.formats.base import SkillFormat, Source
-from butlers.skills.formats.text import decode
+from butlers.skills.formats.base import SkillFormat, Source, decode
 from butlers.skills.reader import read_skill
 from butlers.skills.render import as_pack, as_skill_md
 from butlers.skills.skill import Skill
@@ -94,7 +92,7 @@ DOCUMENTS = st.dictionaries(
 @example(
     document=dict.fromkeys(["\ud800", "\ud801"], "x"), description="\udfff", patterns=["\udc00"]
 )
-def test_whatever_the_escapes_say_a_skill_has_whole_characters_or_it_is_told(
+def test_surrogate_escapes_are_replaced_and_reported(
     document: dict[str, object], description: str, patterns: list[str]
 ) -> None:
     pack, triggers = (json.dumps(said).replace("'", "''") for said in (document, patterns))
@@ -113,9 +111,7 @@ def test_whatever_the_escapes_say_a_skill_has_whole_characters_or_it_is_told(
 @pytest.mark.parametrize("form", FORMATS, ids=["skill_md", "manifest"])
 @settings(deadline=None, max_examples=60)
 @given(skill=writable_skills)
-def test_what_a_form_writes_it_reads_back_as_the_same_skill(
-    form: SkillFormat, skill: Skill
-) -> None:
+def test_written_skill_reads_back_unchanged(form: SkillFormat, skill: Skill) -> None:
     proper = form.file_names[0]
     content = form.render(skill)[proper]
     read = form.read(Source(Path(skill.name) / proper, content)).skill
@@ -126,7 +122,7 @@ def test_what_a_form_writes_it_reads_back_as_the_same_skill(
 
 @settings(deadline=None, max_examples=25)
 @given(skill=writable_skills)
-def test_a_skill_survives_the_way_into_a_pack_and_back(
+def test_skill_survives_conversion_to_a_pack_and_back(
     tmp_path_factory: pytest.TempPathFactory, skill: Skill
 ) -> None:
     folder = tmp_path_factory.mktemp("pack") / skill.name
@@ -161,6 +157,6 @@ def test_a_skill_survives_the_way_into_a_pack_and_back(
     ],
 )
 @pytest.mark.parametrize("form", FORMATS, ids=["skill_md", "manifest"])
-def test_what_would_not_come_back_is_not_written(form: SkillFormat, skill: Skill) -> None:
+def test_skill_that_would_not_read_back_is_not_written(form: SkillFormat, skill: Skill) -> None:
     with pytest.raises(InvalidSkill):
         form.render(skill.evolve(owner="me", version=skill.version or "1.0.0"))

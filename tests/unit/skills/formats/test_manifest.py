@@ -1,4 +1,4 @@
-"""manifest.json: each rule of a pack, told with its own code, all at once."""
+"""manifest.json: every rule has its own code, and all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_dependencies_node_version_and_system_packages_are_parsed_and_checked() 
     assert (wrong.skill.dependencies, wrong.skill.system_packages) == ((), ())
 
 
-def test_what_the_registry_fills_is_not_taken_from_the_file() -> None:
+def test_registry_fields_in_the_file_are_ignored() -> None:
     reading = read(MANIFEST | {"usedBy": ["me"], "registeredAt": "2024-01-15", "updatedAt": "x"})
     assert {code for code, _ in errors(reading)} == {"manifest-registry-field"}
     assert reading.skill is not None
@@ -148,13 +148,13 @@ def test_each_rule_has_its_own_code(field: str, value: Any, code: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"{'a': 1}", b"nul", b'{"a": NaN}'])
-def test_what_is_no_json_object_gives_no_skill(content: bytes) -> None:
+def test_file_that_is_not_a_json_object_gives_no_skill(content: bytes) -> None:
     reading = FORMAT.read(Source(Path("x/manifest.json"), content))
     assert reading.skill is None
     assert reading.codes() == {"manifest-not-json"}
 
 
-def test_of_two_equal_keys_the_last_counts() -> None:
+def test_last_of_duplicate_keys_counts() -> None:
     content = json.dumps(MANIFEST)[:-1] + ', "version": "3.0.0"}'
     reading = FORMAT.read(Source(Path("x/manifest.json"), content.encode()))
     assert reading.skill is not None
@@ -186,7 +186,7 @@ CROOKED = """{
 """
 
 
-def test_every_problem_of_a_manifest_stands_at_its_line_and_column() -> None:
+def test_manifest_problems_have_line_and_column() -> None:
     content = (CROOKED % json.dumps("x" * 1025)).encode()
     reading = FORMAT.read(Source(Path("x/manifest.json"), content))
     places = [(found.code, found.entry, found.line, found.column) for found in reading.diagnostics]
@@ -229,24 +229,20 @@ def test_every_problem_of_a_manifest_stands_at_its_line_and_column() -> None:
         ('{"[[[": \n' + "[" * 500 + "]" * 500 + "}", 2, 40),
     ],
 )
-def test_what_is_no_manifest_is_told_where_it_stops_being_one(
-    content: str, line: int, column: int
-) -> None:
+def test_invalid_json_is_reported_at_the_first_error(content: str, line: int, column: int) -> None:
     (found,) = FORMAT.read(Source(Path("x/manifest.json"), content.encode())).diagnostics
     assert (found.code, found.line, found.column) == ("manifest-not-json", line, column)
 
 
 @pytest.mark.parametrize("value", ["a text", [1], 7, True])
-def test_front_matter_that_is_no_object_is_told(value: Any) -> None:
+def test_frontmatter_key_that_is_not_an_object_is_reported(value: Any) -> None:
     assert errors(read(MANIFEST | {"frontmatter": value})) == {("manifest-type", "frontmatter")}
 
 
 @pytest.mark.parametrize(
     ("field", "value"), [("owner", "\ud800"), ("name", "a\udfff"), ("context", ["\ud800.md"])]
 )
-def test_half_a_character_is_an_error_where_it_stands_and_is_replaced(
-    field: str, value: Any
-) -> None:
+def test_unpaired_surrogate_is_reported_and_replaced(field: str, value: Any) -> None:
     content = json.dumps({"metadata": {}} | MANIFEST | {field: value}, indent=1).encode()
     reading = FORMAT.read(Source(Path("social-media") / "manifest.json", content))
     (found,) = [found for found in reading.diagnostics if found.code == "skill-half-character"]
@@ -259,6 +255,6 @@ def test_half_a_character_is_an_error_where_it_stands_and_is_replaced(
     assert "\ufffd" in f"{reading.skill.owner}{reading.skill.title}{reading.skill.context}"
 
 
-def test_two_halves_that_are_one_character_are_that_character() -> None:
+def test_surrogate_pair_becomes_one_character() -> None:
     reading = read(MANIFEST | {"description": "Posts 😀."})
     assert (reading.skill and reading.skill.description, reading.diagnostics) == ("Posts 😀.", ())

@@ -1,4 +1,4 @@
-"""SKILL.md of strangers: what is understood, what was repaired, and that each repair is told."""
+"""Reading SKILL.md: accepted input, repairs, and the report of each repair."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def only(reading: Reading, code: str) -> Diagnostic:
     return found[0]
 
 
-def test_a_standard_file_is_read_without_a_word() -> None:
+def test_standard_file_gives_no_diagnostics() -> None:
     reading = read(
         "---\nname: a-skill\ndescription: What it does, and when.\nlicense: MIT\n"
         "compatibility: needs git\nallowed-tools: Bash(git add *) Read\n"
@@ -65,7 +65,7 @@ def test_version_and_triggers_are_read_at_the_top_and_under_metadata(front: str)
     assert skill.metadata == {}
 
 
-def test_the_version_at_the_top_counts_when_the_two_differ() -> None:
+def test_top_level_version_overrides_metadata() -> None:
     reading = read(
         "---\nname: a-skill\ndescription: x\nversion: 2.0.0\nmetadata: {version: 1.0.0}\n---\nb"
     )
@@ -73,12 +73,12 @@ def test_the_version_at_the_top_counts_when_the_two_differ() -> None:
     assert only(reading, "field-twice").entry == "version"
 
 
-def test_a_number_stays_the_text_that_was_written() -> None:
+def test_number_stays_a_string_as_written() -> None:
     skill = skill_of(read("---\nname: 8004\ndescription: 007\nversion: 1.10\n---\nbody", "8004"))
     assert (skill.name, skill.description, skill.version) == ("8004", "007", "1.10")
 
 
-def test_unquoted_colons_are_requoted_and_told_with_their_line() -> None:
+def test_unquoted_colons_are_requoted_and_reported_with_their_line() -> None:
     reading = read(
         "---\nname: a-skill\ndescription: Use when: the person asks\nlicense: MIT\n---\nbody"
     )
@@ -103,13 +103,13 @@ def test_unquoted_colons_are_requoted_and_told_with_their_line() -> None:
         ("> on the same line", "> on the same line"),
     ],
 )
-def test_values_that_yaml_refuses_are_read_as_written(value: str, expected: str) -> None:
+def test_values_that_are_invalid_yaml_are_read_as_written(value: str, expected: str) -> None:
     reading = read(f"---\nname: a-skill\ndescription: {value}\n---\nbody")
     assert skill_of(reading).description == expected
     assert {"frontmatter-requoted", "frontmatter-not-yaml"} <= reading.codes()
 
 
-def test_what_no_quoting_mends_is_read_line_by_line() -> None:
+def test_front_matter_that_quoting_cannot_repair_is_read_line_by_line() -> None:
     reading = read(
         "---\nname: a-skill\n\tdescription tabs\ndescription: one\n  two: [\nlicense: MIT\n---\nb"
     )
@@ -118,7 +118,7 @@ def test_what_no_quoting_mends_is_read_line_by_line() -> None:
     assert only(reading, "frontmatter-scanned").line == 2
 
 
-def test_without_front_matter_folder_and_first_paragraph_serve() -> None:
+def test_without_front_matter_folder_and_first_paragraph_are_used() -> None:
     reading = read(
         "# Morning\n\nTells the day's plan\nand the weather.\n\n## Steps\n", "morning-briefing"
     )
@@ -128,7 +128,7 @@ def test_without_front_matter_folder_and_first_paragraph_serve() -> None:
     assert reading.codes() == {"frontmatter-missing"}
 
 
-def test_missing_name_and_description_are_derived_and_told() -> None:
+def test_missing_name_and_description_are_derived_and_reported() -> None:
     reading = read("---\nlicense: MIT\n---\n# Head\n\nSays what.\n")
     assert (skill_of(reading).name, skill_of(reading).description) == ("a-skill", "Says what.")
     assert reading.codes() == {"name-missing", "description-derived"}
@@ -143,7 +143,7 @@ def test_dashes_inside_a_value_do_not_end_the_front_matter() -> None:
     assert skill.body == "body --- more\n---\n"
 
 
-def test_a_closing_line_glued_to_a_heading_is_split_there() -> None:
+def test_closing_line_joined_to_a_heading_is_split() -> None:
     reading = read("---\nname: a-skill\ndescription: x\n---# Heading\ntext")
     assert skill_of(reading).body == "# Heading\ntext"
     assert only(reading, "frontmatter-glued").line == 4
@@ -156,14 +156,14 @@ def test_unclosed_front_matter_ends_at_the_first_blank_line() -> None:
     assert only(reading, "frontmatter-unclosed").line == 4
 
 
-def test_byte_order_mark_blank_lines_and_crlf_are_taken() -> None:
+def test_byte_order_mark_blank_lines_and_crlf_are_accepted() -> None:
     reading = read("\ufeff\r\n---\r\nname: a-skill\r\ndescription: x\r\n---\r\nbody\r\n")
     assert skill_of(reading).description == "x"
     assert skill_of(reading).body == "body\r\n"
     assert reading.codes() == {"skill-bom", "frontmatter-blank-before"}
 
 
-def test_bytes_that_are_no_utf8_are_replaced_and_told() -> None:
+def test_invalid_utf8_is_replaced_and_reported() -> None:
     reading = read(b"---\nname: a-skill\ndescription: caf\xe9\n---\nbody")
     assert skill_of(reading).description == "caf\ufffd"
     assert (only(reading, "skill-encoding").line, only(reading, "skill-encoding").column) == (3, 17)
@@ -175,31 +175,31 @@ def test_utf16_is_read() -> None:
     assert reading.codes() == {"skill-encoding"}
 
 
-def test_control_characters_are_left_out_and_told() -> None:
+def test_control_characters_are_removed_and_reported() -> None:
     reading = read("---\nname: a-skill\ndescription: a\x00b\x07c\n---\nbody")
     assert skill_of(reading).description == "abc"
     assert only(reading, "skill-control-character").line == 3
 
 
-def test_of_two_equal_keys_the_last_counts() -> None:
+def test_last_of_duplicate_keys_counts() -> None:
     reading = read("---\nname: a-skill\ndescription: one\ndescription: two\n---\nbody")
     assert skill_of(reading).description == "two"
     assert only(reading, "frontmatter-duplicate-key").line == 4
 
 
-def test_a_large_file_is_read_whole() -> None:
+def test_large_file_is_read_completely() -> None:
     body = "line\n" * 60_000
     assert skill_of(read(f"---\nname: a-skill\ndescription: x\n---\n{body}")).body == body
 
 
-def test_front_matter_without_end_in_sight_is_scanned_up_to_a_bound() -> None:
+def test_oversized_front_matter_is_scanned_up_to_a_limit() -> None:
     front = "name: a-skill\ndescription: x\n" + "k: v\n" * 40_000
     reading = read(f"---\n{front}---\nbody")
     assert skill_of(reading).description == "x"
     assert "frontmatter-too-large" in reading.codes()
 
 
-def test_aliases_that_would_grow_without_end_are_not_followed() -> None:
+def test_exponential_aliases_are_not_expanded() -> None:
     laughs = "a: &a [x,x,x]\n" + "".join(
         f"{new}: &{new} [*{old},*{old},*{old}]\n"
         for old, new in zip("abcdefgh", "bcdefghi", strict=True)
@@ -218,7 +218,7 @@ def test_aliases_that_would_grow_without_end_are_not_followed() -> None:
         ("[Read, Write]", ("Read", "Write"), False),
     ],
 )
-def test_allowed_tools_come_in_three_forms(
+def test_allowed_tools_are_read_in_three_forms(
     written: str, expected: tuple[str, ...], standard: bool
 ) -> None:
     reading = read(f"---\nname: a-skill\ndescription: x\nallowed-tools: {written}\n---\nbody")
@@ -226,7 +226,7 @@ def test_allowed_tools_come_in_three_forms(
     assert ("allowed-tools-form" not in reading.codes()) == standard
 
 
-def test_unknown_fields_and_odd_metadata_are_kept_and_told() -> None:
+def test_unknown_fields_and_odd_metadata_are_kept_and_reported() -> None:
     reading = read(
         "---\nname: a-skill\ndescription: x\nuser-invocable: false\nauthor: me\n"
         'metadata: {"openclaw": {"requires": {"bins": ["jq"]}, "always": true}, "n": 1.50}\n---\nbody'
@@ -252,7 +252,7 @@ def test_unknown_fields_and_odd_metadata_are_kept_and_told() -> None:
         ("../../etc", "a-skill", {"name-format", "name-directory"}),
     ],
 )
-def test_names_that_other_clients_refuse_are_kept_and_told(
+def test_names_that_other_clients_reject_are_kept_and_reported(
     name: str, folder: str, codes: set[str]
 ) -> None:
     reading = read(f"---\nname: {name}\ndescription: x\n---\nbody", folder)
@@ -271,7 +271,7 @@ def test_names_that_other_clients_refuse_are_kept_and_told(
         ("\n  n: 1.50", "metadata-type", 6, 3),
     ],
 )
-def test_what_is_not_taken_as_it_was_written_is_told_where_it_stands(
+def test_changed_values_are_reported_at_their_place(
     metadata: str, code: str, line: int, column: int
 ) -> None:
     below = metadata.replace("\n", "\n  a: text\n", 1)
@@ -280,7 +280,7 @@ def test_what_is_not_taken_as_it_was_written_is_told_where_it_stands(
     assert (found.line, found.column) == (line, column)
 
 
-def test_a_version_that_is_a_number_in_json_is_told() -> None:
+def test_numeric_version_in_json_is_reported() -> None:
     reading = read("---\nname: a\ndescription: x\nmetadata: '{\"version\": 2}'\n---\nbody", "a")
     assert skill_of(reading).version is None
     assert [(found.code, found.message, found.line) for found in reading.diagnostics] == [
@@ -289,14 +289,14 @@ def test_a_version_that_is_a_number_in_json_is_told() -> None:
     ]
 
 
-def test_what_is_missing_is_told_where_it_belongs() -> None:
+def test_missing_fields_are_reported_at_the_first_line() -> None:
     reading = read("\n---\nlicense: MIT\n---\n")
     for code in ("name-missing", "description-missing", "body-empty"):
         found = only(reading, code)
         assert (found.line, found.column) == (3, 1)
 
 
-def test_metadata_that_is_no_text_is_written_where_every_client_reads_texts_only() -> None:
+def test_non_string_metadata_is_written_in_the_pack_json() -> None:
     skill = Skill(
         "a-skill", "x", "b", metadata={"n": 1, "on": True, "no": None, "l": [1], "t": "1"}
     )
@@ -318,7 +318,7 @@ def test_metadata_that_is_no_text_is_written_where_every_client_reads_texts_only
         """metadata:\n  butlers.pack: '{"owner": "\\ud800"}'""",
     ],
 )
-def test_half_a_character_in_json_is_told_and_replaced(field: str) -> None:
+def test_unpaired_surrogate_in_json_is_reported_and_replaced(field: str) -> None:
     reading = read(f"---\nname: a-skill\ndescription: x\n{field}\n---\nDo it.\n")
     found = only(reading, "skill-half-character")
     assert found.line in (4, 5)
@@ -327,7 +327,7 @@ def test_half_a_character_in_json_is_told_and_replaced(field: str) -> None:
 
 
 @pytest.mark.parametrize("loader", [yaml.SafeLoader, yaml.CSafeLoader])
-def test_half_a_character_in_yaml_is_told_by_either_loader(
+def test_unpaired_surrogate_in_yaml_is_reported_by_either_loader(
     loader: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(yaml_nodes, "_LOADER", loader)  # which one there is depends on the machine
@@ -337,5 +337,5 @@ def test_half_a_character_in_yaml_is_told_by_either_loader(
     skill_of(reading).description.encode()
 
 
-def test_a_folder_whose_name_is_no_text_gives_a_name_that_is() -> None:
+def test_folder_name_that_is_not_utf8_gives_a_valid_name() -> None:
     assert skill_of(read("# Use\n\nDo it.\n", os.fsdecode(b"a-\xff"))).name == "a-\ufffd"
