@@ -8,8 +8,8 @@ from butlers.config.butler import ButlerConfig
 from butlers.config.known_butlers import remember_butler
 from butlers.config.packs import name_pack, source_file
 from butlers.domain.errors import SkillUnresolved
-from butlers.skills.registry.catalogue import State
 from butlers.skills.faults import telling
+from butlers.skills.registry.catalogue import State
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.registry.resolver import resolve
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from butlers.domain.diagnostic import Diagnostic
 from butlers.domain.errors import SkillError, SkillTooLarge
 from butlers.skills.digest import digest_tree
-from butlers.skills.findings import Findings, shown
+from butlers.skills.findings import Findings, quoted
 from butlers.skills.formats.base import Reading
 from butlers.skills.reader import read_skill
 from butlers.skills.tree import LEFT_BEHIND, Tree, resolve_inside, walk
@@ -165,7 +165,7 @@ class SkillScanner:
         roots = (self.root,) if self.shared is None else (self.root, self.shared)
         if resolve_inside(path, *roots) is not None:
             return True
-        findings.add("tree-link-leaves", f"{shown(entry.name)} is not followed", file=path)
+        findings.add("tree-link-leaves", f"{quoted(entry.name)} is not followed", file=path)
         return False
 
 
@@ -198,6 +198,6 @@ def _shadows(skills: tuple[Found, ...]) -> list[Diagnostic]:
         if other is not entry.folder:
             findings = Findings(entry.folder, found)
             findings.add(
-                "skill-shadows", f"{shown(name)} is also in {other}", hint="rename one of them"
+                "skill-shadows", f"{quoted(name)} is also in {other}", hint="rename one of them"
             )
     return found

@@ -18,12 +18,12 @@ from butlers.domain.errors import (
     SkillNotFound,
     SkillTaken,
 )
-from butlers.skills.registry import packs
-from butlers.skills.registry.catalogue import Registered, State
 from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER, Mount, SkillInstaller
-from butlers.skills.registry.butler_packs import Failed, Loaded, Loading, load_packs
 from butlers.skills.lock import LOCK_FILE, read_lock
 from butlers.skills.reader import REFLEX_FILE, read_skill
+from butlers.skills.registry import packs
+from butlers.skills.registry.butler_packs import Failed, Loaded, Loading, load_packs
+from butlers.skills.registry.catalogue import Registered, State
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.scan import SkillScanner
 from butlers.skills.scripts.runner import Pack

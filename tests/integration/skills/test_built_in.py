@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,8 @@ from butlers.queue.pause import begin_pause
 from butlers.sessions.routes import accept_route
 from butlers.skills.registry.built_in import register_built_in
 from butlers.wire.client import McpClient
-from support.in_process import MakeHouse, envelope, request_context
-from support.pack_butler import Bureau, MakeBureau
+from support.in_process import InProcessButler, MakeButler
+from support.messages import envelope, request_context
 
 MAIL = ["scripts/list-inbox.py", "scripts/search-history.py", "scripts/mail-stats.py"]
 CRON = [f"scripts/{verb}-cron-job{'s' if verb == 'list' else ''}.py" for verb in (
@@ -25,11 +24,11 @@ CRON = [f"scripts/{verb}-cron-job{'s' if verb == 'list' else ''}.py" for verb in
 )]  # fmt: skip
 
 
-async def started(make_bureau: MakeBureau, *packs: str) -> Bureau:
-    bureau = make_bureau(*packs)
-    list(register_built_in(bureau.registry))
-    await bureau.start()
-    return bureau
+async def started(make_pack_butler: MakeButler, *packs: str) -> InProcessButler:
+    tester = make_pack_butler(*packs)
+    list(register_built_in(tester.registry))
+    await tester.start()
+    return tester
 
 
 async def run(client: McpClient, skill: str, script: str, **arguments: Any) -> Any:
@@ -38,29 +37,31 @@ async def run(client: McpClient, skill: str, script: str, **arguments: Any) -> A
     return answer["result"] if answer["success"] else answer["error"]
 
 
-async def test_none_is_there_unless_the_configuration_names_it(make_bureau: MakeBureau) -> None:
-    bureau = await started(make_bureau)
-    bureau.own("any")
-    async with bureau.house.owner() as owner:
+async def test_none_is_there_unless_the_configuration_names_it(
+    make_pack_butler: MakeButler,
+) -> None:
+    tester = await started(make_pack_butler)
+    tester.own("any")
+    async with tester.owner() as owner:
         names = {tool["name"] for tool in await owner.list_tools()}
     assert not {name for name in names if name.startswith("mail_")}
 
 
 @pytest.mark.scenario("S003-33")
-async def test_mail_tools_list_search_and_count(make_bureau: MakeBureau) -> None:
-    bureau = await started(make_bureau, "mail-tools@1.0.0")
-    skill = bureau.butler.skills.shelf.find("mail-tools").skill
+async def test_mail_tools_list_search_and_count(make_pack_butler: MakeButler) -> None:
+    tester = await started(make_pack_butler, "mail-tools@1.0.0")
+    skill = tester.butler.skills.shelf.find("mail-tools").skill
     assert (list(skill.scripts), skill.owner) == (MAIL, "built-in")
-    spawner = bureau.butler.spawner
+    spawner = tester.butler.spawner
     for text in ("keep the spare key", "keep 100% of it"):
         await spawner.run(SessionRequest(uuid7(), text, "route"))
-    async with bureau.butler.database.transaction() as connection:
+    async with tester.butler.database.transaction() as connection:
         await begin_pause(connection, None)
         request = replace(request_context(), request_id=uuid7())
         decision = RouteDecision("tester", "fallback", "nobody else")
         route = RouteRequest(request, "tester", "milk, please", decision)
         await accept_route(connection, route)
-    async with bureau.session() as session:
+    async with tester.session() as session:
         listed = (await run(session, "mail-tools", "list-inbox"))["messages"]
         assert [(one["text"], one["sender"]) for one in listed] == [("milk, please", "owner")]
         found = (await run(session, "mail-tools", "search-history", query="KEY spare"))["found"]
@@ -75,16 +76,13 @@ async def test_mail_tools_list_search_and_count(make_bureau: MakeBureau) -> None
     assert stats["dealt_with"] == {"ok": 2}
 
 
-async def test_the_mail_of_the_switchboard_is_everybodys(
-    make_house: MakeHouse, tmp_path: Path
-) -> None:
-    house = make_house("switchboard")
-    with (house.directory / "butler.toml").open("a") as config:
+async def test_the_mail_of_the_switchboard_is_everybodys(make_butler: MakeButler) -> None:
+    tester = make_butler("switchboard")
+    with (tester.directory / "butler.toml").open("a") as config:
         config.write('\n[skills]\npacks = ["mail-tools@1.0.0"]\n')
-    bureau = Bureau(house, tmp_path / "sources")
-    list(register_built_in(bureau.registry))
-    await bureau.start()
-    async with house.owner() as owner, bureau.session() as session:
+    list(register_built_in(tester.registry))
+    await tester.start()
+    async with tester.owner() as owner, tester.session() as session:
         await owner.call("ingest", envelope("a word about periwinkles"))
         found = (await run(session, "mail-tools", "search-history", query="Periwinkles"))["found"]
         assert [(one["text"], one["channel"]) for one in found] == [
@@ -98,11 +96,13 @@ async def test_the_mail_of_the_switchboard_is_everybodys(
 
 
 @pytest.mark.scenario("S003-34")
-async def test_cron_tools_list_create_update_delete_and_toggle(make_bureau: MakeBureau) -> None:
-    bureau = await started(make_bureau, "cron-tools@1.0.0")
-    skill = bureau.butler.skills.shelf.find("cron-tools").skill
+async def test_cron_tools_list_create_update_delete_and_toggle(
+    make_pack_butler: MakeButler,
+) -> None:
+    tester = await started(make_pack_butler, "cron-tools@1.0.0")
+    skill = tester.butler.skills.shelf.find("cron-tools").skill
     assert (list(skill.scripts), skill.owner) == (CRON, "built-in")
-    async with bureau.session() as session:
+    async with tester.session() as session:
 
         async def cron(script: str, **arguments: Any) -> Any:
             return await run(session, "cron-tools", script, **arguments)
@@ -124,33 +124,35 @@ async def test_cron_tools_list_create_update_delete_and_toggle(make_bureau: Make
 
 
 async def test_a_scripts_token_opens_its_packs_tools_alone_and_only_while_it_runs(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = await started(make_bureau, "mail-tools@1.0.0", "cron-tools@1.0.0")
-    async with bureau.session() as session:
+    tester = await started(make_pack_butler, "mail-tools@1.0.0", "cron-tools@1.0.0")
+    async with tester.session() as session:
         names = {tool["name"] for tool in await session.list_tools()}
         assert not {name for name in names if name.startswith("mail_")}, "sessions run the scripts"
         with pytest.raises(NotAllowed):
             await session.call("mail_inbox")
-    guard = bureau.butler.guard
+    guard = tester.butler.guard
     asked = SessionRequest(uuid7(), "x", "test")
     with guard.admit(asked) as token:
         live = guard.find(token)
         assert live is not None
         with guard.lend(live.caller, None, frozenset({"mail_inbox"}), 60) as lent:
-            async with bureau.house.client(lent) as script:
+            async with tester.client(lent) as script:
                 assert {tool["name"] for tool in await script.list_tools()} == {"mail_inbox"}
                 with pytest.raises(NotAllowed):
                     await script.call("mail_search", {"query": "x"})
         assert guard.find(lent) is None
 
 
-async def test_a_run_repeated_after_a_crash_makes_one_cron_job(make_bureau: MakeBureau) -> None:
-    bureau = await started(make_bureau, "cron-tools@1.0.0")
+async def test_a_run_repeated_after_a_crash_makes_one_cron_job(
+    make_pack_butler: MakeButler,
+) -> None:
+    tester = await started(make_pack_butler, "cron-tools@1.0.0")
     request = request_context()
     made = []
     for _run in range(2):
-        async with bureau.house.session(request=request) as session:
+        async with tester.session(request=request) as session:
             made.append(
                 await run(
                     session,
@@ -162,25 +164,27 @@ async def test_a_run_repeated_after_a_crash_makes_one_cron_job(make_bureau: Make
                 )
             )
     assert made[0] == made[1], "the journal answers the second"
-    assert await bureau.house.count("scheduled_tasks") == 1
+    assert await tester.count("scheduled_tasks") == 1
 
 
-async def test_a_pack_of_somebody_else_gets_no_token(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau("mail-tools@1.0.0")
+async def test_a_pack_of_somebody_else_gets_no_token(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler("mail-tools@1.0.0")
     code = (
         "import json, os\nprint(json.dumps([name for name in os.environ if 'BUTLERS' in name]))\n"
     )
-    bureau.register(
+    tester.register(
         "mail-tools", {"scripts/list-inbox.py": code}, scripts=["scripts/list-inbox.py"]
     )
-    await bureau.start()
-    async with bureau.session() as session:
+    await tester.start()
+    async with tester.session() as session:
         assert await run(session, "mail-tools", "list-inbox") == ["BUTLERS_ACCESS"]
 
 
-async def test_the_owner_runs_them_too_and_others_are_not_found(make_bureau: MakeBureau) -> None:
-    bureau = await started(make_bureau, "mail-tools@1.0.0")
-    async with bureau.house.owner() as owner:
+async def test_the_owner_runs_them_too_and_others_are_not_found(
+    make_pack_butler: MakeButler,
+) -> None:
+    tester = await started(make_pack_butler, "mail-tools@1.0.0")
+    async with tester.owner() as owner:
         assert await run(owner, "mail-tools", "list-inbox") == {"messages": []}
         with pytest.raises(SkillNotFound):
             await run(owner, "cron-tools", "list-cron-jobs")

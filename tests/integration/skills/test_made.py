@@ -24,9 +24,11 @@ from butlers.skills.assigning import assign
 from butlers.skills.install.draft import Draft
 from butlers.skills.registry.catalogue import State
 from butlers.skills.registry.registry import NewSkill
-from support.in_process import request_context, until, write_tester
-from support.pack_butler import ECHO_PY, Bureau, MakeBureau
+from support.in_process import InProcessButler, MakeButler
+from support.messages import request_context
 from support.skills import write_pack
+from support.tester_folder import ECHO_PY, write_tester
+from support.waiting import until
 
 SWITCHBOARD = '[butler.switchboard]\nurl = "http://127.0.0.1:9/mcp"\n'
 REPORT = {
@@ -62,141 +64,141 @@ async def until_event(log: list[Any], name: str) -> dict[str, Any]:
     return await until(name, found)
 
 
-def custom_of(bureau: Bureau) -> Path:
-    return bureau.house.directory / "skills" / "custom"
+def custom_of(tester: InProcessButler) -> Path:
+    return tester.directory / "skills" / "custom"
 
 
 @pytest.mark.scenario("S003-27", "S003-28", "S003-29")
 async def test_a_folder_that_appears_is_registered_and_can_be_assigned_to_others(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau()
-    await bureau.start()
+    tester = make_pack_butler()
+    await tester.start()
     with capture_logs() as log:
-        write_report(custom_of(bureau))
+        write_report(custom_of(tester))
         event = await until_event(log, "skill:created")
     assert event["createdBy"] == "tester"
     assert (event["skill"]["id"], event["skill"]["version"]) == ("weekly-reports", "1.0.0")
     assert event["skill"]["scripts"] == ["scripts/generate-report.py"]
-    assert known_butlers(bureau.house.home) == (bureau.house.directory.resolve(),)
-    registered = bureau.registry.get("weekly-reports")
+    assert known_butlers(tester.home) == (tester.directory.resolve(),)
+    registered = tester.registry.get("weekly-reports")
     assert registered.owner == "tester"
     assert registered.release(None).state is State.DRAFT
-    other = bureau.house.directory.parent / "other"
+    other = tester.directory.parent / "other"
     write_tester(other, "unused")
     (other / "butler.toml").write_text('[butler]\nname = "other"\nport = 0\n')
-    config = load_butler_config(other, Settings(bureau.house.home))
+    config = load_butler_config(other, Settings(tester.home))
     with pytest.raises(SkillUnresolved, match="is a draft of tester"):
-        assign(bureau.registry, config, "weekly-reports")
-    async with bureau.house.owner() as owner:
+        assign(tester.registry, config, "weekly-reports")
+    async with tester.owner() as owner:
         await owner.call("skill_approve", {"skill": "weekly-reports"})
-    assert assign(bureau.registry, config, "weekly-reports")["changed"]
-    config = load_butler_config(other, Settings(bureau.house.home))
+    assert assign(tester.registry, config, "weekly-reports")["changed"]
+    config = load_butler_config(other, Settings(tester.home))
     assert config.skills.packs == ("weekly-reports@1.0.0",)
 
 
 @pytest.mark.parametrize("trouble", ["a folder that can not be looked at", "a list that can not"])
 async def test_a_butler_starts_and_makes_skills_where_others_can_not_be_looked_up(
-    make_bureau: MakeBureau, trouble: str
+    make_pack_butler: MakeButler, trouble: str
 ) -> None:
-    bureau = make_bureau()
-    listed = bureau.house.home / "registry" / "butlers.json"
+    tester = make_pack_butler()
+    listed = tester.home / "registry" / "butlers.json"
     listed.parent.mkdir(parents=True, exist_ok=True)
     if trouble == "a list that can not":
         listed.mkdir()
     else:
         listed.write_text(json.dumps([str(listed.parent / ("x" * 300))]))  # no system looks there
     with capture_logs() as log:
-        await bureau.start()
-        write_report(custom_of(bureau))
+        await tester.start()
+        write_report(custom_of(tester))
         await until_event(log, "skill:created")
     warned = [line["folder"] for line in log if line["event"] == "butler not remembered"]
-    assert warned == ([str(bureau.house.directory)] if listed.is_dir() else [])
-    assert bureau.registry.get("weekly-reports").owner == "tester"
+    assert warned == ([str(tester.directory)] if listed.is_dir() else [])
+    assert tester.registry.get("weekly-reports").owner == "tester"
 
 
 async def test_what_was_made_while_the_butler_was_off_is_found_and_told_once(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau()
-    write_report(custom_of(bureau))
+    tester = make_pack_butler()
+    write_report(custom_of(tester))
     with capture_logs() as log:
-        await bureau.start()
+        await tester.start()
         await until_event(log, "skill:created")
-        await bureau.butler.stop()
-        await bureau.start()
-        await bureau.butler.skills.maker.take_all()
+        await tester.butler.stop()
+        await tester.start()
+        await tester.butler.skills.maker.take_all()
     assert [line["event"] for line in log].count("skill:created") == 1
 
 
 @pytest.mark.scenario("S003-30")
 async def test_one_that_is_not_valid_is_told_with_all_its_errors_until_it_is_mended(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau()
-    custom_of(bureau).mkdir()
-    await bureau.start()
+    tester = make_pack_butler()
+    custom_of(tester).mkdir()
+    await tester.start()
     with capture_logs() as log:
-        folder = write_report(custom_of(bureau), version="one", context=["context/none.md"])
+        folder = write_report(custom_of(tester), version="one", context=["context/none.md"])
         await until_event(log, "skill:invalid")
-        async with bureau.session() as session:
+        async with tester.session() as session:
             listed = await session.call("skill_list")
         (report,) = listed["invalid"]
         assert report["folder"] == "weekly-reports"
         told = "\n".join(report["errors"])
         assert "manifest-version" in told
         assert "manifest-context-missing" in told
-        assert "weekly-reports" not in bureau.registry.catalogue().skills
+        assert "weekly-reports" not in tester.registry.catalogue().skills
         assert not any(line["event"] == "skill:created" for line in log)
         write_report(folder.parent)
         await until_event(log, "skill:created")
-    assert bureau.butler.skills.maker.invalid == {}
+    assert tester.butler.skills.maker.invalid == {}
 
 
 async def test_other_content_of_a_registered_version_is_told_and_refused(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau()
-    write_report(custom_of(bureau))
+    tester = make_pack_butler()
+    write_report(custom_of(tester))
     with capture_logs() as log:
-        await bureau.start()
+        await tester.start()
         await until_event(log, "skill:created")
-        digest = bureau.registry.get("weekly-reports").release(None).digest
-        write_report(custom_of(bureau), description="Another.")
+        digest = tester.registry.get("weekly-reports").release(None).digest
+        write_report(custom_of(tester), description="Another.")
         event = await until_event(log, "skill:invalid")
     assert "is registered with other content" in event["errors"]
-    assert bureau.registry.get("weekly-reports").release(None).digest == digest
+    assert tester.registry.get("weekly-reports").release(None).digest == digest
 
 
 async def test_what_claims_to_be_somebody_elses_or_reaches_out_is_told_and_refused(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau()
-    bureau.register("report")
-    await bureau.start()
-    maker, custom = bureau.butler.skills.maker, custom_of(bureau)
-    digest = bureau.registry.get("report").release(None).digest
+    tester = make_pack_butler()
+    tester.register("report")
+    await tester.start()
+    maker, custom = tester.butler.skills.maker, custom_of(tester)
+    digest = tester.registry.get("report").release(None).digest
     write_pack(custom / "report", id="report", version="1.1.0", owner="tester")
     write_pack(custom / "posing", id="posing", version="1.0.0", owner="built-in")
     leaving = write_pack(custom / "leaving", id="leaving", version="1.0.0", owner="tester")
-    (leaving / "key.md").symlink_to(bureau.house.directory / "butler.toml")
+    (leaving / "key.md").symlink_to(tester.directory / "butler.toml")
     await maker.take_all()
     assert set(maker.invalid) == {"report", "posing", "leaving"}
     assert "report belongs to me" in maker.invalid["report"]
     assert "names built-in as its owner" in maker.invalid["posing"]
     assert "tree-link-leaves" in maker.invalid["leaving"]
-    assert set(bureau.registry.catalogue().skills) == {"report"}
-    assert bureau.registry.get("report").release(None).digest == digest
+    assert set(tester.registry.catalogue().skills) == {"report"}
+    assert tester.registry.get("report").release(None).digest == digest
 
 
 async def test_a_sealed_session_makes_one_and_uses_it_when_it_is_approved(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau()
-    custom_of(bureau).mkdir()
-    await bureau.start()
+    tester = make_pack_butler()
+    custom_of(tester).mkdir()
+    await tester.start()
     with capture_logs() as log:
-        async with bureau.session() as session:
+        async with tester.session() as session:
             answer = await session.call("skill_create", REPORT)
             assert answer == {"skill": "weekly-reports@1.0.0", "state": "draft"}
             opened = await session.call("skill_open", {"skill": "weekly-reports"})
@@ -205,38 +207,40 @@ async def test_a_sealed_session_makes_one_and_uses_it_when_it_is_approved(
             run = {"skill": "weekly-reports", "script": "generate-report", "arguments": {"week": 7}}
             with pytest.raises(NotAllowed, match="before a person has approved it"):
                 await session.call("skill_run", run)
-            async with bureau.house.owner() as owner:
+            async with tester.owner() as owner:
                 approved = await owner.call("skill_approve", {"skill": "weekly-reports@1.0.0"})
             assert approved["state"] == "approved"
             assert (await session.call("skill_run", run))["result"] == {"said": {"week": 7}}
     assert [line["event"] for line in log].count("skill:created") == 1
-    assert (custom_of(bureau) / "weekly-reports" / "manifest.json").is_file()
-    assert [path.name for path in custom_of(bureau).iterdir()] == ["weekly-reports"]
+    assert (custom_of(tester) / "weekly-reports" / "manifest.json").is_file()
+    assert [path.name for path in custom_of(tester).iterdir()] == ["weekly-reports"]
 
 
-async def test_what_was_approved_is_what_runs_and_nothing_else(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau()
-    custom_of(bureau).mkdir()
-    await bureau.start()
+async def test_what_was_approved_is_what_runs_and_nothing_else(
+    make_pack_butler: MakeButler,
+) -> None:
+    tester = make_pack_butler()
+    custom_of(tester).mkdir()
+    await tester.start()
     run = {"skill": "weekly-reports", "script": "generate-report"}
-    async with bureau.session() as session, bureau.house.owner() as owner:
+    async with tester.session() as session, tester.owner() as owner:
         await session.call("skill_create", REPORT)
         await owner.call("skill_approve", {"skill": "weekly-reports"})
-        bureau.tamper("weekly-reports", "scripts/generate-report.py")
+        tester.tamper("weekly-reports", "scripts/generate-report.py")
         with pytest.raises(SkillChanged):
             await session.call("skill_run", run)
         with pytest.raises(SkillChanged):
             await owner.call("skill_approve", {"skill": "weekly-reports"})
-        (custom_of(bureau) / "weekly-reports" / "scripts" / "generate-report.py").write_text("!")
+        (custom_of(tester) / "weekly-reports" / "scripts" / "generate-report.py").write_text("!")
         with pytest.raises(SkillChanged):
             await session.call("skill_run", run)
 
 
-async def test_all_that_is_wrong_is_told_and_nothing_is_left(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau()
-    custom_of(bureau).mkdir()
-    await bureau.start()
-    async with bureau.session() as session:
+async def test_all_that_is_wrong_is_told_and_nothing_is_left(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler()
+    custom_of(tester).mkdir()
+    await tester.start()
+    async with tester.session() as session:
         wrong = {**REPORT, "id": "Weekly Reports", "version": "1", "env_vars": ["not a name"]}
         with pytest.raises(InvalidSkill) as refused:
             await session.call("skill_create", wrong)
@@ -250,110 +254,112 @@ async def test_all_that_is_wrong_is_told_and_nothing_is_left(make_bureau: MakeBu
             await session.call("skill_create", {**REPORT, "instructions": "Else."})
         newer = {**REPORT, "instructions": "Else.", "version": "1.1.0"}
         assert (await session.call("skill_create", newer))["skill"] == "weekly-reports@1.1.0"
-    manifest = json.loads((custom_of(bureau) / "weekly-reports" / "manifest.json").read_text())
+    manifest = json.loads((custom_of(tester) / "weekly-reports" / "manifest.json").read_text())
     assert manifest["version"] == "1.1.0"
-    assert [path.name for path in custom_of(bureau).iterdir()] == ["weekly-reports"]
+    assert [path.name for path in custom_of(tester).iterdir()] == ["weekly-reports"]
 
 
-async def test_a_session_that_reads_a_strangers_words_makes_none(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau()
-    custom_of(bureau).mkdir()
-    await bureau.start()
+async def test_a_session_that_reads_a_strangers_words_makes_none(
+    make_pack_butler: MakeButler,
+) -> None:
+    tester = make_pack_butler()
+    custom_of(tester).mkdir()
+    await tester.start()
     stranger = replace(request_context(), sender_roles=())
-    async with bureau.house.session(request=stranger) as session:
+    async with tester.session(request=stranger) as session:
         with pytest.raises(NotAllowed, match="somebody else wrote"):
             await session.call("skill_create", REPORT)
-    async with bureau.house.session(request=request_context()) as session:
+    async with tester.session(request=request_context()) as session:
         await session.call("skill_create", REPORT)
 
 
-async def test_the_owner_is_told_of_a_new_draft(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau(extra=SWITCHBOARD)
-    custom_of(bureau).mkdir()
-    await bureau.start()
-    async with bureau.session() as session:
+async def test_the_owner_is_told_of_a_new_draft(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler(extra=SWITCHBOARD)
+    custom_of(tester).mkdir()
+    await tester.start()
+    async with tester.session() as session:
         await session.call("skill_create", REPORT)
-    rows = await bureau.house.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+    rows = await tester.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
     (told,) = [json.loads(row["payload"]) for row in rows]
     assert told["target"] == "console:owner"
     assert "has made the skill weekly-reports@1.0.0" in told["message"]
     assert "`butlers skills approve weekly-reports@1.0.0`" in told["message"]
 
 
-async def told_of(bureau: Bureau) -> list[str]:
-    rows = await bureau.house.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+async def told_of(tester: InProcessButler) -> list[str]:
+    rows = await tester.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
     return [json.loads(row["payload"])["message"].split(":")[0] for row in rows]
 
 
 async def test_the_owner_is_told_of_a_draft_whose_maker_was_killed_before_it_could(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau(extra=SWITCHBOARD)
-    folder = write_report(custom_of(bureau))
+    tester = make_pack_butler(extra=SWITCHBOARD)
+    folder = write_report(custom_of(tester))
     new = NewSkill(folder, by="tester", state=State.DRAFT)
-    bureau.registry.register(new)
+    tester.registry.register(new)
     for _start in range(2):
-        await bureau.start()
-        await until("the owner to be told", lambda: told_of(bureau))
-        await bureau.butler.stop()
-    assert await told_of(bureau) == ["tester has made the skill weekly-reports@1.0.0"]
+        await tester.start()
+        await until("the owner to be told", lambda: told_of(tester))
+        await tester.butler.stop()
+    assert await told_of(tester) == ["tester has made the skill weekly-reports@1.0.0"]
 
 
 async def test_an_owner_who_could_not_be_told_of_a_draft_is_told_later(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau(extra=SWITCHBOARD)
-    custom_of(bureau).mkdir()
-    await bureau.start()
-    maker = bureau.butler.skills.maker
+    tester = make_pack_butler(extra=SWITCHBOARD)
+    custom_of(tester).mkdir()
+    await tester.start()
+    maker = tester.butler.skills.maker
     await until("the start to be over", lambda: not maker._owes or None)
-    await bureau.house.rows("ALTER TABLE queue_items RENAME TO away")
+    await tester.rows("ALTER TABLE queue_items RENAME TO away")
     with capture_logs() as log:
         await maker.create(Draft("weekly-reports", "Writes.", "Collect."))
-    assert bureau.registry.get("weekly-reports").latest == "1.0.0"
+    assert tester.registry.get("weekly-reports").latest == "1.0.0"
     assert any(line["event"] == "owner not told of a skill" for line in log)
-    await bureau.house.rows("ALTER TABLE away RENAME TO queue_items")
-    assert await told_of(bureau) == []
+    await tester.rows("ALTER TABLE away RENAME TO queue_items")
+    assert await told_of(tester) == []
     await maker.tell_owed()
     await maker.tell_owed()
-    assert await told_of(bureau) == ["tester has made the skill weekly-reports@1.0.0"]
+    assert await told_of(tester) == ["tester has made the skill weekly-reports@1.0.0"]
 
 
-async def test_a_draft_has_no_secrets(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau()
-    custom_of(bureau).mkdir()
-    await bureau.start()
-    await bureau.secret("TWITTER_KEY", "twitter-key-4711-abcdef")
-    async with bureau.session() as session:
+async def test_a_draft_has_no_secrets(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler()
+    custom_of(tester).mkdir()
+    await tester.start()
+    await tester.secret("TWITTER_KEY", "twitter-key-4711-abcdef")
+    async with tester.session() as session:
         await session.call("skill_create", {**REPORT, "env_vars": ["TWITTER_KEY"]})
-    async with bureau.house.owner() as owner:
+    async with tester.owner() as owner:
         run = {"skill": "weekly-reports", "script": "generate-report"}
         assert (await owner.call("skill_run", run))["missing"] == ["TWITTER_KEY"]
         await owner.call("skill_approve", {"skill": "weekly-reports"})
         assert (await owner.call("skill_run", run))["missing"] == []
 
 
-async def test_a_session_neither_approves_nor_assigns(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau()
-    custom_of(bureau).mkdir()
-    await bureau.start()
-    async with bureau.session() as session:
+async def test_a_session_neither_approves_nor_assigns(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler()
+    custom_of(tester).mkdir()
+    await tester.start()
+    async with tester.session() as session:
         await session.call("skill_create", REPORT)
         for tool in ("skill_approve", "skill_assign"):
             with pytest.raises(NotAllowed):
                 await session.call(tool, {"skill": "weekly-reports"})
 
 
-async def test_the_owner_gives_a_butler_a_skill_by_a_tool(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau("report@1.0.0")
-    bureau.register("report")
-    bureau.register("more", {"context/a.md": "More."}, context=["context/a.md"])
-    await bureau.start()
-    async with bureau.house.owner() as owner:
+async def test_the_owner_gives_a_butler_a_skill_by_a_tool(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler("report@1.0.0")
+    tester.register("report")
+    tester.register("more", {"context/a.md": "More."}, context=["context/a.md"])
+    await tester.start()
+    async with tester.owner() as owner:
         answer = await owner.call("skill_assign", {"skill": "more"})
         again = await owner.call("skill_assign", {"skill": "more@1.0.0"})
     assert (answer["skill"], answer["changed"], again["changed"]) == ("more@1.0.0", True, False)
-    await bureau.butler.stop()
-    await bureau.start()
-    states = (await bureau.status())["skills"]
+    await tester.butler.stop()
+    await tester.start()
+    states = (await tester.status())["skills"]
     assert [state["skill"] for state in states] == ["report@1.0.0", "more@1.0.0"]

@@ -24,13 +24,13 @@ from butlers.domain.errors import (
 )
 from butlers.domain.session import Access
 from butlers.process import sandbox as walls
-from butlers.process.script_runner import Limits
+from butlers.process.runner import ScriptLimits
 from butlers.skills.reader import read_skill
 from butlers.skills.scripts.runner import Call, Pack, ScriptRunner
 from support import npm
-from support.in_process import until
 from support.scripts import Scripts, living
 from support.skills import write_files, write_skill_md
+from support.waiting import until
 
 ECHO_PY = """
 import json, sys
@@ -234,7 +234,9 @@ async def test_secrets_are_hidden_in_the_last_words_of_one_that_was_ended(script
     body = 'echo "key is $API_KEY" >&2\nexec sleep 100\n'
     pack = scripts.pack({"scripts/a.sh": body}, envVars=["API_KEY"])
     with pytest.raises(SkillScriptTimeout, match="key is") as error:
-        await scripts.run(pack, "a", {}, {"API_KEY": "s3cret-value"}, limits=Limits(seconds=1))
+        await scripts.run(
+            pack, "a", {}, {"API_KEY": "s3cret-value"}, limits=ScriptLimits(seconds=1)
+        )
     assert "s3cret" not in error.value.message
 
 
@@ -360,7 +362,7 @@ async def test_one_that_takes_too_long_is_ended_with_its_group(
     body = f"trap '' TERM\n{sys.executable} -c 'import time; time.sleep(300)' {mark} &\nwait\n"
     pack = scripts.pack({"scripts/a.sh": body})
     with pytest.raises(SkillScriptTimeout, match=r"ended after 1 s"):
-        await scripts.run(pack, "a", limits=Limits(seconds=1))
+        await scripts.run(pack, "a", limits=ScriptLimits(seconds=1))
     assert living(mark) == []
 
 
@@ -413,7 +415,7 @@ async def test_of_endless_complaints_the_end_is_kept(scripts: Scripts) -> None:
     body = "yes | head -c 300000 >&2\necho last >&2\nexit 1\n"
     answer = await scripts.run(scripts.pack({"scripts/a.sh": body}), "a")
     assert answer.error == "last"
-    assert len(answer.stderr) == Limits().errors
+    assert len(answer.stderr) == ScriptLimits().errors
 
 
 # -- what walls keep from a script

@@ -26,9 +26,10 @@ from butlers.domain.errors import (
 from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
 from butlers.wire.client import McpClient
-from support.in_process import until
+from support.in_process import MakeButler
 from support.mcp_server import served
-from support.pack_butler import ECHO_PY, ENVIRONMENT_PY, LOCAL_SERVER, SERVER_PY, MakeBureau
+from support.tester_folder import ECHO_PY, ENVIRONMENT_PY, LOCAL_SERVER, SERVER_PY
+from support.waiting import until
 
 SECRET = "twitter-key-4711-abcdef"
 SKILL_TOOLS = {"skill_list", "skill_open", "skill_run"}
@@ -48,22 +49,26 @@ async def offered(client: McpClient) -> set[str]:
     return {tool["name"] for tool in await client.list_tools()}
 
 
-async def test_a_butler_without_skills_offers_no_tools_for_them(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau()
-    await bureau.start()
-    async with bureau.session() as session:
+async def test_a_butler_without_skills_offers_no_tools_for_them(
+    make_pack_butler: MakeButler,
+) -> None:
+    tester = make_pack_butler()
+    await tester.start()
+    async with tester.session() as session:
         assert not {name for name in await offered(session) if name.startswith("skill")}
 
 
 @pytest.mark.scenario("S001-17", "S000-14")
-async def test_skills_are_found_opened_and_followed_through_tools(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau()
-    bureau.own(
+async def test_skills_are_found_opened_and_followed_through_tools(
+    make_pack_butler: MakeButler,
+) -> None:
+    tester = make_pack_butler()
+    tester.own(
         "inbox-triage",
         "Sorts what came in.",
         "\n# Steps\n\n1. Call `write` with the text before you answer.\n",
     )
-    await bureau.start()
+    await tester.start()
 
     async def follow(butler: McpClient) -> str:
         (opening,) = [one for one in await butler.list_tools() if one["name"] == "skill_open"]
@@ -75,19 +80,19 @@ async def test_skills_are_found_opened_and_followed_through_tools(make_bureau: M
         return "followed"
 
     for source in ("trigger", "route", "schedule:daily"):
-        _asked, result = await bureau.think(follow, source)
+        _asked, result = await tester.think(follow, source)
         assert result.text == "followed"
-    assert await bureau.house.count("entries") == 3
+    assert await tester.count("entries") == 3
 
 
 @pytest.mark.scenario("S001-53")
-async def test_only_what_is_opened_costs_a_session_its_text(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau()
+async def test_only_what_is_opened_costs_a_session_its_text(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler()
     for name in ("morning-briefing", "log-weight"):
-        bureau.own(name, f"About {name}.", f"\nThe long workflow of {name}.\n")
-    await bureau.start()
-    (bureau.house.directory / "CLAUDE.md").write_text("@AGENTS.md")
-    (bureau.house.directory / "AGENTS.md").write_text("General words.")
+        tester.own(name, f"About {name}.", f"\nThe long workflow of {name}.\n")
+    await tester.start()
+    (tester.directory / "CLAUDE.md").write_text("@AGENTS.md")
+    (tester.directory / "AGENTS.md").write_text("General words.")
     told: list[str] = []
 
     async def need_one(butler: McpClient) -> str:
@@ -95,7 +100,7 @@ async def test_only_what_is_opened_costs_a_session_its_text(make_bureau: MakeBur
         told.append(json.dumps(await butler.call("skill_open", {"skill": "log-weight"})))
         return "done"
 
-    asked, _result = await bureau.think(need_one)
+    asked, _result = await tester.think(need_one)
     assert asked.system_prompt == "General words."
     given = asked.system_prompt + told[0]
     assert "The long workflow" not in given
@@ -103,14 +108,14 @@ async def test_only_what_is_opened_costs_a_session_its_text(make_bureau: MakeBur
     assert "morning-briefing" not in told[1]
 
 
-async def test_files_of_a_skill_are_read_and_none_outside(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau()
-    folder = bureau.own("guide")
+async def test_files_of_a_skill_are_read_and_none_outside(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler()
+    folder = tester.own("guide")
     (folder / "references").mkdir()
     (folder / "references" / "more.md").write_text("More.")
-    (folder / "away.md").symlink_to(bureau.house.directory / "butler.toml")
-    await bureau.start()
-    async with bureau.session() as session:
+    (folder / "away.md").symlink_to(tester.directory / "butler.toml")
+    await tester.start()
+    async with tester.session() as session:
         opened = await session.call("skill_open", {"skill": "guide"})
         assert "references/more.md" in opened["files"]
         asked = {"skill": "guide", "file": "references/more.md"}
@@ -122,24 +127,24 @@ async def test_files_of_a_skill_are_read_and_none_outside(make_bureau: MakeBurea
 
 @pytest.mark.scenario("S003-22", "S003-35", "S003-36")
 async def test_a_script_sees_the_secrets_that_it_declares_and_they_come_back_masked(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau("social@1.0.0")
-    folder = bureau.register(
+    tester = make_pack_butler("social@1.0.0")
+    folder = tester.register(
         "social",
         {"scripts/environment.py": ENVIRONMENT_PY},
         scripts=["scripts/environment.py"],
         envVars=["TWITTER_KEY", "UNSET_KEY"],
     )
-    await bureau.start()
-    await bureau.secret("TWITTER_KEY", SECRET)
-    await bureau.secret("ANOTHER_KEY", "another-secret-value")
+    await tester.start()
+    await tester.secret("TWITTER_KEY", SECRET)
+    await tester.secret("ANOTHER_KEY", "another-secret-value")
 
     async def run(butler: McpClient) -> str:
         answer = await butler.call("skill_run", {"skill": "social", "script": "environment"})
         return json.dumps(answer)
 
-    _asked, result = await bureau.think(run, "route")
+    _asked, result = await tester.think(run, "route")
     answer = json.loads(result.text)
     assert answer["success"]
     always = {"PATH", "LANG", "HOME", "TMPDIR", "BUTLERS_ACCESS", "PWD", "TRACEPARENT", "LC_CTYPE"}
@@ -150,23 +155,23 @@ async def test_a_script_sees_the_secrets_that_it_declares_and_they_come_back_mas
     assert answer["missing"] == ["UNSET_KEY"]
     everything = "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
     assert SECRET not in everything, "secrets live apart from manifests"
-    rows = await bureau.house.rows("SELECT * FROM tool_calls WHERE tool = 'skill_run'")
+    rows = await tester.rows("SELECT * FROM tool_calls WHERE tool = 'skill_run'")
     assert len(rows) == 1
     assert SECRET not in str(rows)
 
 
 async def test_a_missing_secret_is_a_warning_and_shows_in_the_status(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau("social@1.0.0")
-    bureau.register("social", {}, envVars=["TWITTER_KEY"])
+    tester = make_pack_butler("social@1.0.0")
+    tester.register("social", {}, envVars=["TWITTER_KEY"])
     with capture_logs() as log:
-        await bureau.start()
+        await tester.start()
     warnings = [line for line in log if line["event"] == "skill has no value for a variable"]
     assert [(line["log_level"], line["missing"]) for line in warnings] == [
         ("warning", ["TWITTER_KEY"])
     ]
-    status = await bureau.status()
+    status = await tester.status()
     assert status["health"] == "healthy"
     assert status["skills"] == [
         {"skill": "social@1.0.0", "state": "loaded", "missing": ["TWITTER_KEY"]}
@@ -174,31 +179,31 @@ async def test_a_missing_secret_is_a_warning_and_shows_in_the_status(
 
 
 async def test_variables_of_our_own_environment_are_given_only_where_the_butler_declares_them(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau("social@1.0.0", extra='[butler.env]\noptional = ["DECLARED"]\n')
+    tester = make_pack_butler("social@1.0.0", extra='[butler.env]\noptional = ["DECLARED"]\n')
     scripts = {"scripts/environment.py": ENVIRONMENT_PY}
-    bureau.register("social", scripts, scripts=list(scripts), envVars=["DECLARED", "OF_THE_DAEMON"])
+    tester.register("social", scripts, scripts=list(scripts), envVars=["DECLARED", "OF_THE_DAEMON"])
     environ = {"DECLARED": "declared-value", "OF_THE_DAEMON": "not-yours", "PATH": "/usr/bin:/bin"}
-    settings = Settings(bureau.house.home, environ=MappingProxyType(environ))
-    await bureau.house.make(settings=settings).start()
-    async with bureau.session() as session:
+    settings = Settings(tester.home, environ=MappingProxyType(environ))
+    await tester.make(settings=settings).start()
+    async with tester.session() as session:
         answer = await session.call("skill_run", {"skill": "social", "script": "environment"})
     assert "DECLARED" in answer["result"]
     assert answer["missing"] == ["OF_THE_DAEMON"]
 
 
-async def test_arguments_limits_and_failures_of_a_script(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau("tools@1.0.0")
+async def test_arguments_limits_and_failures_of_a_script(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler("tools@1.0.0")
     files: dict[str, str | bytes] = {
         "scripts/echo.py": ECHO_PY,
         "scripts/words.sh": '#!/bin/sh\n# Say the words.\necho "$@"\n',
         "scripts/fail.sh": "#!/bin/sh\necho broken >&2\nexit 4\n",
         "scripts/hang.sh": "#!/bin/sh\nsleep 600\n",
     }
-    bureau.register("tools", files, scripts=list(files))
-    await bureau.start()
-    async with bureau.session() as session:
+    tester.register("tools", files, scripts=list(files))
+    await tester.start()
+    async with tester.session() as session:
 
         async def run(script: str, **more: Any) -> Any:
             asked = {"skill": "tools", "script": script, **more}
@@ -213,19 +218,19 @@ async def test_arguments_limits_and_failures_of_a_script(make_bureau: MakeBureau
         with pytest.raises(SkillScriptNotFound) as refused:
             await run("other")
         assert refused.value.hint == f"there are: {', '.join(files)}"
-    async with bureau.house.owner() as owner:
+    async with tester.owner() as owner:
         answer = await owner.call("skill_run", {"skill": "tools", "script": "echo"})
         assert answer["result"] == {"said": {}}
 
 
-async def test_a_script_ends_with_the_session_that_runs_it(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau("tools@1.0.0")
+async def test_a_script_ends_with_the_session_that_runs_it(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler("tools@1.0.0")
     hang = {
         "scripts/hang.sh": "#!/bin/sh\necho $HOME > started.tmp\nmv started.tmp started\nsleep 600\n"
     }
-    bureau.register("tools", hang, scripts=list(hang))
-    await bureau.start()
-    started = bureau.house.directory / "started"
+    tester.register("tools", hang, scripts=list(hang))
+    await tester.start()
+    started = tester.directory / "started"
     calls: list[asyncio.Task[Any]] = []
 
     async def leave(butler: McpClient) -> str:
@@ -235,7 +240,7 @@ async def test_a_script_ends_with_the_session_that_runs_it(make_bureau: MakeBure
         assert living(f"HOME={started.read_text().strip()}".encode())
         return "left"
 
-    _asked, result = await bureau.think(leave)
+    _asked, result = await tester.think(leave)
     assert result.text == "left"
     mark = f"HOME={started.read_text().strip()}".encode()
     await until("the script to be gone", lambda: not living(mark) or None)
@@ -244,18 +249,18 @@ async def test_a_script_ends_with_the_session_that_runs_it(make_bureau: MakeBure
 
 @pytest.mark.scenario("S003-11", "S003-23")
 async def test_a_packs_server_runs_while_a_session_does_and_its_tools_are_the_butlers(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau("social-media@1.0.0")
-    bureau.register(
+    tester = make_pack_butler("social-media@1.0.0")
+    tester.register(
         "social-media",
         {"mcp/server.py": SERVER_PY},
         mcpServers=[LOCAL_SERVER],
         envVars=["TWITTER_KEY"],
     )
-    await bureau.start()
-    await bureau.secret("TWITTER_KEY", SECRET)
-    (server,) = bureau.butler.skills.servers
+    await tester.start()
+    await tester.secret("TWITTER_KEY", SECRET)
+    (server,) = tester.butler.skills.servers
     assert not server.is_running, "nobody needs it yet"
     told: list[dict[str, Any]] = []
 
@@ -273,7 +278,7 @@ async def test_a_packs_server_runs_while_a_session_does_and_its_tools_are_the_bu
         assert server.is_running
         return "posted"
 
-    _asked, result = await bureau.think(post, "route")
+    _asked, result = await tester.think(post, "route")
     assert result.text == "posted"
     assert [one["said"] for one in told] == ["first", "second"]
     assert told[0]["pid"] == told[1]["pid"], "one server for the whole session"
@@ -282,18 +287,20 @@ async def test_a_packs_server_runs_while_a_session_does_and_its_tools_are_the_bu
     assert not server.is_running
     mark = f"HOME={told[0]['environment']['HOME']}".encode()  # no other process has it
     await until("its process to be gone", lambda: not living(mark) or None)
-    rows = await bureau.house.rows("SELECT arguments FROM tool_calls WHERE ok ORDER BY id")
+    rows = await tester.rows("SELECT arguments FROM tool_calls WHERE ok ORDER BY id")
     assert {"content": "first"} in [json.loads(row["arguments"]) for row in rows]
 
 
 @pytest.mark.scenario("S003-23")
 async def test_two_sessions_share_a_server_and_the_last_one_ends_it(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau("social@1.0.0", extra="[butler.runtime]\nmax_concurrent_sessions = 2\n")
-    bureau.register("social", {"mcp/server.py": SERVER_PY}, mcpServers=[LOCAL_SERVER])
-    await bureau.start()
-    (server,) = bureau.butler.skills.servers
+    tester = make_pack_butler(
+        "social@1.0.0", extra="[butler.runtime]\nmax_concurrent_sessions = 2\n"
+    )
+    tester.register("social", {"mcp/server.py": SERVER_PY}, mcpServers=[LOCAL_SERVER])
+    await tester.start()
+    (server,) = tester.butler.skills.servers
     go = asyncio.Event()
 
     async def wait(butler: McpClient) -> str:
@@ -301,9 +308,9 @@ async def test_two_sessions_share_a_server_and_the_last_one_ends_it(
         await go.wait()
         return "done"
 
-    first = asyncio.create_task(bureau.think(wait))
+    first = asyncio.create_task(tester.think(wait))
     await until("the server to run", lambda: server.is_running or None)
-    _asked, result = await bureau.think()
+    _asked, result = await tester.think()
     assert result.text == "thought"
     assert server.is_running, "the other one needs it still"
     go.set()
@@ -311,40 +318,40 @@ async def test_two_sessions_share_a_server_and_the_last_one_ends_it(
     assert not server.is_running
 
 
-async def test_a_reflex_starts_no_server(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau("social@1.0.0")
-    bureau.register("social", {"mcp/server.py": SERVER_PY}, mcpServers=[LOCAL_SERVER])
-    await bureau.start()
-    (server,) = bureau.butler.skills.servers
+async def test_a_reflex_starts_no_server(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler("social@1.0.0")
+    tester.register("social", {"mcp/server.py": SERVER_PY}, mcpServers=[LOCAL_SERVER])
+    await tester.start()
+    (server,) = tester.butler.skills.servers
     session = SessionRequest(uuid7(), "wait for it", "route")
-    running = asyncio.create_task(bureau.butler.spawner.run(session))
-    await bureau.house.until_running("it")
+    running = asyncio.create_task(tester.butler.spawner.run(session))
+    await tester.until_running("it")
     assert not server.is_running
-    bureau.house.open_gate()
+    tester.open_gate()
     assert (await running).text == "Waited for it."
 
 
 async def test_a_server_that_fails_crashes_or_can_not_start_is_told(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau("social@1.0.0", "broken@1.0.0")
-    bureau.register("social", {"mcp/server.py": SERVER_PY}, mcpServers=[LOCAL_SERVER])
+    tester = make_pack_butler("social@1.0.0", "broken@1.0.0")
+    tester.register("social", {"mcp/server.py": SERVER_PY}, mcpServers=[LOCAL_SERVER])
     broken = {
         "mcp/server.py": f"import sys\nprint('x' * {2**20}, file=sys.stderr)\nsys.exit('no such module')\n"
     }
-    bureau.register("broken", broken, mcpServers=[{**LOCAL_SERVER, "name": "broken-mcp"}])
+    tester.register("broken", broken, mcpServers=[{**LOCAL_SERVER, "name": "broken-mcp"}])
     with capture_logs() as log:
-        await bureau.start()
+        await tester.start()
     (told,) = [line["error"] for line in log if line["event"] == "pack server failed"]
     assert told.startswith("the server broken/broken-mcp could not be started")
     assert "no such module" in told
-    status = await bureau.status()
+    status = await tester.status()
     assert status["health"] == "degraded"
     assert {one["skill"]: one["state"] for one in status["skills"]} == {
         "social@1.0.0": "loaded",
         "broken@1.0.0": "failed",
     }
-    async with bureau.session() as session:
+    async with tester.session() as session:
 
         async def post(content: str) -> Any:
             return await session.call("social_post_tweet", {"content": content}, timeout_s=60)
@@ -357,7 +364,9 @@ async def test_a_server_that_fails_crashes_or_can_not_start_is_told(
 
 
 @pytest.mark.scenario("S003-12")
-async def test_a_remote_server_is_configured_by_its_address_alone(make_bureau: MakeBureau) -> None:
+async def test_a_remote_server_is_configured_by_its_address_alone(
+    make_pack_butler: MakeButler,
+) -> None:
     remote = FastMCP("far")
 
     @remote.tool
@@ -366,54 +375,54 @@ async def test_a_remote_server_is_configured_by_its_address_alone(make_bureau: M
         return f"{word} means AMARANTH"
 
     async with served(remote) as url:
-        bureau = make_bureau("far@1.0.0")
+        tester = make_pack_butler("far@1.0.0")
         servers = [{"name": "external-api", "type": "remote", "url": url}]
-        bureau.register("far", {}, mcpServers=servers)
-        await bureau.start()
-        async with bureau.session() as session:
+        tester.register("far", {}, mcpServers=servers)
+        await tester.start()
+        async with tester.session() as session:
             assert "far_look_up" in await offered(session)
             answer = await session.call("far_look_up", {"word": "it"}, timeout_s=60)
         assert answer == {"result": "it means AMARANTH"}
 
 
 async def test_everything_of_a_pack_is_refused_after_one_byte_has_changed(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau("social@1.0.0")
+    tester = make_pack_butler("social@1.0.0")
     files: dict[str, str | bytes] = {
         "mcp/server.py": SERVER_PY,
         "scripts/echo.py": ECHO_PY,
         "context/a.md": "How.",
     }
-    bureau.register(
+    tester.register(
         "social",
         files,
         mcpServers=[LOCAL_SERVER],
         scripts=["scripts/echo.py"],
         context=["context/a.md"],
     )
-    await bureau.start()
+    await tester.start()
     calls = [
         ("skill_run", {"skill": "social", "script": "echo"}),
         ("skill_open", {"skill": "social"}),
         ("social_post_tweet", {"content": "x"}),
     ]
-    async with bureau.session() as session:
+    async with tester.session() as session:
         for tool, arguments in calls:
             await session.call(tool, arguments, timeout_s=60)
-        bureau.tamper("social", "context/a.md")
+        tester.tamper("social", "context/a.md")
         for tool, arguments in calls:
             with pytest.raises(SkillChanged, match="is not what was registered"):
                 await session.call(tool, arguments, timeout_s=60)
 
 
 async def test_a_session_with_a_list_of_tools_has_those_and_starts_no_server(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau("social@1.0.0")
-    bureau.register("social", {"mcp/server.py": SERVER_PY}, mcpServers=[LOCAL_SERVER])
-    await bureau.start()
-    (server,) = bureau.butler.skills.servers
+    tester = make_pack_butler("social@1.0.0")
+    tester.register("social", {"mcp/server.py": SERVER_PY}, mcpServers=[LOCAL_SERVER])
+    await tester.start()
+    (server,) = tester.butler.skills.servers
     running: list[bool] = []
 
     async def look(butler: McpClient) -> str:
@@ -423,5 +432,5 @@ async def test_a_session_with_a_list_of_tools_has_those_and_starts_no_server(
             await butler.call("skill_list")
         return "looked"
 
-    await bureau.think(look, "route", tools=frozenset({"write"}))
+    await tester.think(look, "route", tools=frozenset({"write"}))
     assert running == [False]

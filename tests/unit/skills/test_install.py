@@ -25,7 +25,7 @@ from butlers.skills.skill_set import Shelf
 from support.skills import write_files, write_pack, write_skill_md
 
 
-class Asked:
+class Invocation:
     """Somebody who is asked, remembers what, and answers the same each time."""
 
     def __init__(self, answer: bool = True) -> None:
@@ -67,7 +67,7 @@ def test_all_capabilities_are_shown_before_anything_is_registered(
         ],
     )
     write_files(folder, {"hidden/extra.py": "print(1)\n"})
-    asked = Asked(answer=False)
+    asked = Invocation(answer=False)
     with pytest.raises(SkillConsentMissing):
         installer.install(folder, asked)
     assert asked.offers[0].capabilities.as_dict() == {
@@ -84,7 +84,7 @@ def test_all_capabilities_are_shown_before_anything_is_registered(
 def test_an_update_asks_again_only_when_it_can_do_more(
     installer: Installer, tmp_path: Path
 ) -> None:
-    asked = Asked()
+    asked = Invocation()
     installer.install(source(tmp_path, scripts=["scripts/a.sh", "scripts/b.sh"]), asked)
     installer.install(source(tmp_path, "1.1.0", scripts=["scripts/a.sh"]), asked)
     assert len(asked.offers) == 1
@@ -111,11 +111,11 @@ def test_what_a_draft_could_do_is_no_consent(installer: Installer, tmp_path: Pat
         (installer.registry.update if known else installer.registry.register)(new)
 
     drafted("0.1.0")
-    refusing = Asked(answer=False)
+    refusing = Invocation(answer=False)
     with pytest.raises(SkillConsentMissing):
         installer.install(source(tmp_path, "0.2.0", **wide), refusing)
     assert (refusing.offers[0].before, refusing.offers[0].change) == (None, None)
-    installer.install(source(tmp_path, "1.0.0", scripts=["scripts/a.sh"]), Asked())
+    installer.install(source(tmp_path, "1.0.0", scripts=["scripts/a.sh"]), Invocation())
     drafted("1.1.0")
     with pytest.raises(SkillConsentMissing):
         installer.install(source(tmp_path, "1.2.0", **wide), refusing)
@@ -129,7 +129,7 @@ def test_what_a_draft_could_do_is_no_consent(installer: Installer, tmp_path: Pat
 def test_the_difference_is_shown_also_when_nothing_is_asked(
     installer: Installer, tmp_path: Path
 ) -> None:
-    asked, seen = Asked(), list[Offer]()
+    asked, seen = Invocation(), list[Offer]()
     installer.install(source(tmp_path, scripts=["scripts/a.sh"]), asked, seen.append)
     installer.install(source(tmp_path, "1.1.0"), asked, seen.append)
     assert (len(asked.offers), len(seen)) == (1, 2)
@@ -143,8 +143,8 @@ def test_an_archive_is_installed_like_its_folder(
 ) -> None:
     folder = source(tmp_path, scripts=["scripts/a.sh"])
     file = Path(shutil.make_archive(str(tmp_path / "packed"), kind, folder.parent, folder.name))
-    installed = installer.install(file, Asked())
-    again = installer.install(folder, Asked())
+    installed = installer.install(file, Invocation())
+    again = installer.install(folder, Invocation())
     assert installed == again  # the same content, so the same hash
     assert (
         installer.registry.path("social-media", "1.0.0") / "scripts/a.sh"
@@ -155,13 +155,13 @@ def test_a_skill_md_from_elsewhere_belongs_to_the_person(
     installer: Installer, tmp_path: Path
 ) -> None:
     folder = write_skill_md(tmp_path / "a-skill", "name: a-skill\ndescription: x\nversion: 1.0.0\n")
-    assert installer.install(folder, Asked()).owner == "person"
+    assert installer.install(folder, Invocation()).owner == "person"
 
 
 def test_what_claims_to_be_built_in_is_refused(installer: Installer, tmp_path: Path) -> None:
     folder = write_pack(tmp_path / "social-media", owner="built-in")
     with pytest.raises(SkillOwnerMismatch, match="comes from elsewhere"):
-        installer.install(folder, Asked())
+        installer.install(folder, Invocation())
 
 
 @pytest.mark.parametrize("written", [{"owner": "general"}, {"owner": None}])
@@ -173,7 +173,7 @@ def test_what_claims_to_belong_to_a_butler_is_refused(
     if written["owner"] is None:  # it names nobody, and whoever installs it names the butler
         (folder / "manifest.json").unlink()
         write_skill_md(folder, "name: social-media\ndescription: x\nversion: 1.0.0\n")
-    asked = Asked()
+    asked = Invocation()
     with pytest.raises(SkillOwnerMismatch, match="belongs to the butler general") as refused:
         Installer(registry, owner="general").install(folder, asked)
     assert refused.value.code == "skill_owner_mismatch"
@@ -191,7 +191,7 @@ def test_a_butler_that_nobody_knows_yet_is_not_given_what_claims_to_be_its_own(
         scripts=["scripts/a.sh"],
         envVars=["KEY"],
     )
-    installed = installer.install(folder, Asked())
+    installed = installer.install(folder, Invocation())
     assert installed.release(None).origin == str(folder)
     directory = tmp_path / "butlers" / "general"
     directory.mkdir(parents=True)
@@ -208,7 +208,7 @@ def test_another_authors_skill_of_the_same_name_is_no_update_without_consent(
         front = f"name: a-skill\ndescription: x\nversion: {version}\n"
         return write_skill_md(tmp_path / author / "a-skill", front)
 
-    asked = Asked()
+    asked = Invocation()
     installer.install(plain("ann", "1.0.0"), asked)
     installer.install(plain("ann", "1.0.1"), asked)
     assert len(asked.offers) == 1
@@ -240,18 +240,18 @@ def test_what_a_person_registered_here_is_not_updated_from_elsewhere_without_con
 ) -> None:
     installer.registry.register(NewSkill(source(tmp_path)))
     with pytest.raises(SkillConsentMissing, match=r"1\.0\.0 was registered here"):
-        installer.install(source(tmp_path, "1.1.0"), Asked(answer=False))
+        installer.install(source(tmp_path, "1.1.0"), Invocation(answer=False))
 
 
 def test_a_name_that_belongs_to_somebody_else_is_not_taken_over(
     installer: Installer, tmp_path: Path
 ) -> None:
-    installer.install(source(tmp_path), Asked())
+    installer.install(source(tmp_path), Invocation())
     evil = write_pack(tmp_path / "evil" / "social-media", version="9.0.0", owner="stranger")
     with pytest.raises(SkillOwnerMismatch, match="belongs to somebody"):
-        installer.install(evil, Asked())
+        installer.install(evil, Invocation())
     with pytest.raises(SkillVersionTaken):
-        installer.install(source(tmp_path, description="Other."), Asked())
+        installer.install(source(tmp_path, description="Other."), Invocation())
 
 
 @pytest.mark.parametrize("field", ["owner", "name", "description"])
@@ -263,7 +263,7 @@ def test_half_a_character_is_refused_and_nothing_is_written(
         installer.registry.register(NewSkill(folder))
     assert [found.code for found in error.value.diagnostics] == ["skill-half-character"]
     with pytest.raises(InvalidSkill):
-        installer.install(folder, Asked())
+        installer.install(folder, Invocation())
     assert installer.registry.list() == ()
     assert not (tmp_path / "home" / "skills" / "custom").exists()
 
@@ -273,7 +273,7 @@ def test_a_link_to_a_key_is_refused_by_name(installer: Installer, tmp_path: Path
     folder = source(tmp_path)
     (folder / "example.pem").symlink_to(tmp_path / "id_rsa")
     with pytest.raises(SkillPathRefused, match=r"example\.pem"):
-        installer.install(folder, Asked())
+        installer.install(folder, Invocation())
 
 
 def test_what_is_wrong_is_told_without_a_place_of_ours(
@@ -281,7 +281,7 @@ def test_what_is_wrong_is_told_without_a_place_of_ours(
 ) -> None:
     folder = write_pack(tmp_path / "social-media", owner="x", context=["../../id_rsa", "gone.md"])
     with pytest.raises(InvalidSkill) as error:
-        installer.install(folder, Asked())
+        installer.install(folder, Invocation())
     assert [found.code for found in error.value.diagnostics] == [
         "manifest-path",
         "manifest-context-missing",
@@ -304,9 +304,9 @@ def test_what_was_agreed_to_is_what_is_registered(installer: Installer, tmp_path
 def test_an_update_over_a_version_that_was_tampered_with_is_refused(
     installer: Installer, tmp_path: Path
 ) -> None:
-    installer.install(source(tmp_path), Asked())
+    installer.install(source(tmp_path), Invocation())
     file = installer.registry.path("social-media", "1.0.0") / "manifest.json"
     file.chmod(0o644)
     file.write_text(file.read_text() + " ")
     with pytest.raises(SkillChanged):
-        installer.install(source(tmp_path, "1.1.0"), Asked())
+        installer.install(source(tmp_path, "1.1.0"), Invocation())

@@ -9,7 +9,7 @@ import pytest
 
 from butlers.skills.check.fix import fix
 from butlers.skills.check.rules import Checked, check
-from butlers.skills.codes import RULES
+from butlers.skills.findings import RULES
 from butlers.skills.names import is_kebab
 from butlers.skills.tree import MAX_FILES
 from support.skills import write_files, write_pack, write_skill_md

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from butlers.skills import names
-from butlers.skills.formats.base import Reading
 from butlers.skills.check.reference_rules import reference_problems
+from butlers.skills.formats.base import Reading
 from butlers.skills.skill import Skill
 
 _CLAUDE_LISTING = 1_536

@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 from butlers.config.locate import Place
 from butlers.domain.diagnostic import Diagnostic, Severity
 from butlers.domain.errors import SkillError, SkillTooLarge
-from butlers.skills.check import content
 from butlers.skills import names
-from butlers.skills.findings import MAX_FINDINGS, Findings, printable, shown
+from butlers.skills.check import content
+from butlers.skills.findings import MAX_FINDINGS, Findings, printable, quoted
 from butlers.skills.formats.base import Reading
 from butlers.skills.reader import read_skill, read_skill_md
 from butlers.skills.skill import Skill
@@ -103,7 +103,7 @@ def _check_folder_name(folder: Path, findings: Findings) -> None:
         near = names.slug(name)
         findings.add(
             "folder-name",
-            f"the folder {shown(folder.name)} is not kebab-case",
+            f"the folder {quoted(folder.name)} is not kebab-case",
             hint=f"rename it to {near}" if near else "lower-case letters, digits, single hyphens",
         )
 
@@ -113,11 +113,11 @@ def _check_tree(tree: Tree, shared: Path | None, findings: Findings) -> None:
     for entry in tree.entries:
         path = tree.root / entry.path
         if entry.kind is Kind.OTHER:
-            findings.add("tree-special-file", f"{shown(entry.path)} is no file", file=path)
+            findings.add("tree-special-file", f"{quoted(entry.path)} is no file", file=path)
         elif entry.kind is Kind.LINK:
             _check_link(path, entry, roots, findings)
         if names.inner_path(entry.path) is None:
-            findings.add("tree-path", f"{shown(entry.path)} is not a usable name", file=tree.root)
+            findings.add("tree-path", f"{quoted(entry.path)} is not a usable name", file=tree.root)
 
 
 def _check_link(path: Path, entry: Entry, roots: tuple[Path, ...], findings: Findings) -> None:
@@ -126,7 +126,7 @@ def _check_link(path: Path, entry: Entry, roots: tuple[Path, ...], findings: Fin
     broken = not path.exists()
     findings.add(
         "tree-link-broken" if broken else "tree-link-leaves",
-        f"{shown(entry.path)} points to {shown(entry.target or '')}",
+        f"{quoted(entry.path)} points to {quoted(entry.target or '')}",
         file=path,
         hint="copy the file into the skill instead",
     )
@@ -190,7 +190,7 @@ def _suspicions(text: str) -> Iterator[tuple[str, str, Place]]:
     for what, place in content.hidden_characters(text):
         yield "skill-hidden-unicode", f"an invisible {what}", place
     for what, place in content.piped_shells(text):
-        yield "content-pipe-to-shell", shown(what), place
+        yield "content-pipe-to-shell", quoted(what), place
 
 
 def _check_values(reading: Reading, skill: Skill, tree: Tree, findings: Findings) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from butlers.domain.errors import InvalidSkill, SkillTooLarge
-from butlers.skills.registry import packs
+from butlers.skills.check.rules import ENV_EXAMPLE, check
 from butlers.skills.faults import telling
 from butlers.skills.names import inner_path, is_id
-from butlers.skills.check.rules import ENV_EXAMPLE, check
+from butlers.skills.registry import packs
 
 MAX_FILES = 50
 MAX_CHARACTERS = 256 * 1024

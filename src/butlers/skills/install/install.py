@@ -15,7 +15,8 @@ from butlers.domain.errors import (
     SkillNotFound,
     SkillOwnerMismatch,
 )
-from butlers.skills.registry import packs
+from butlers.skills.check.rules import check
+from butlers.skills.findings import printable
 from butlers.skills.install.archive import unpack
 from butlers.skills.install.capabilities import (
     Capabilities,
@@ -23,13 +24,12 @@ from butlers.skills.install.capabilities import (
     capabilities_of,
     difference,
 )
-from butlers.skills.registry.catalogue import Registered, Release
-from butlers.skills.findings import printable
 from butlers.skills.install.git import GitSource, fetch
 from butlers.skills.names import slug
 from butlers.skills.reader import read_skill
+from butlers.skills.registry import packs
+from butlers.skills.registry.catalogue import Registered, Release
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
-from butlers.skills.check.rules import check
 from butlers.skills.skill import BUILT_IN, Skill
 
 _ARCHIVES = (".zip", ".skill", ".tar.gz", ".tgz")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from butlers.domain.errors import SkillError, SkillInstallationError, SkillPathRefused
-from butlers.skills.registry import packs
 from butlers.skills.names import inner_path
+from butlers.skills.registry import packs
 from butlers.skills.tree import resolve_inside
 
 # Where the CLIs look below HOME.

@@ -13,9 +13,10 @@ from zoneinfo import ZoneInfo
 
 from butlers.config.locate import Place, locate, place_of
 from butlers.domain.diagnostic import Diagnostic
+from butlers.skills.findings import MAX_FINDINGS, Findings
 from butlers.skills.reflexes.examples import ambiguities
 from butlers.skills.reflexes.reflex import Reflex, ReflexMatch
-from butlers.skills.reflexes.report import MAX_PROBLEMS, Report
+from butlers.skills.reflexes.report import Spot
 from butlers.skills.reflexes.schema import read_reflexes
 from butlers.skills.reflexes.values import Moment
 
@@ -47,45 +48,44 @@ def load_reflexes(skills_dir: Path) -> ReflexBook:
     """Load all ``<skills_dir>/<skill>/reflex.toml`` files. A file with an error adds no reflexes."""
     reflexes: list[Reflex] = []
     diagnostics: list[Diagnostic] = []
-    listing = Report(skills_dir)
+    listing = Findings(skills_dir)
     for folder in _skill_folders(skills_dir, listing):
-        found, report = _load_skill(folder)
+        found, findings = _load_skill(folder)
         reflexes += found
-        diagnostics += report.diagnostics
+        diagnostics += findings.diagnostics
     return ReflexBook(
         tuple(reflexes),
-        (*listing.diagnostics, *diagnostics, *islice(ambiguities(reflexes), MAX_PROBLEMS)),
+        (*listing.diagnostics, *diagnostics, *islice(ambiguities(reflexes), MAX_FINDINGS)),
     )
 
 
-def _skill_folders(skills_dir: Path, report: Report) -> list[Path]:
+def _skill_folders(skills_dir: Path, findings: Findings) -> list[Path]:
     try:
         entries = sorted(skills_dir.iterdir(), key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
     except OSError as error:
-        report.error("reflex-unreadable", error.strerror or "cannot be read")
+        findings.add("reflex-unreadable", error.strerror or "cannot be read")
         return []
     return [entry for entry in entries if not entry.name.startswith(".")]
 
 
-def _load_skill(folder: Path) -> tuple[list[Reflex], Report]:
-    report = Report(folder / FILE_NAME)
-    if not _has_file(report.file, report):
-        return [], report
-    document = read_document(report.file, report)
-    if document is None:
-        return [], report
-    reflexes = read_reflexes(document, folder.name, report)
-    return ([] if report.failed else reflexes), report
+def _load_skill(folder: Path) -> tuple[list[Reflex], Findings]:
+    findings = Findings(folder / FILE_NAME)
+    source = _read_source(findings) if _has_file(findings.file, findings) else None
+    document = None if source is None else _parse(source, findings)
+    if source is None or document is None:
+        return [], findings
+    reflexes = read_reflexes(document, folder.name, Spot(findings, locate(source)))
+    return ([] if findings.has_errors else reflexes), findings
 
 
-def _has_file(file: Path, report: Report) -> bool:
+def _has_file(file: Path, findings: Findings) -> bool:
     """Return True if the skill has a reflex file. A broken link counts, so that it is reported."""
     try:
         return file.is_symlink() or file.exists()
     except OSError as error:
-        report.error("reflex-unreadable", error.strerror or "cannot be read")
+        findings.add("reflex-unreadable", error.strerror or "cannot be read")
         return False
 
 
@@ -96,55 +96,48 @@ MAX_DOTS = 200
 _AT = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
 
 
-def read_document(file: Path, report: Report) -> dict[str, Any] | None:
-    """Parse the file and set the report's places. Report a problem and return None on failure."""
-    content = _read_bytes(file, report)
-    source = None if content is None else _decode(content, report)
-    document = None if source is None else _parse(source, report)
-    if document is not None and source is not None:
-        report.places = locate(source)
-    return document
+def _read_source(findings: Findings) -> str | None:
+    content = _read_bytes(findings.file, findings)
+    return None if content is None else _decode(content, findings)
 
 
-def _read_bytes(file: Path, report: Report) -> bytes | None:
+def _read_bytes(file: Path, findings: Findings) -> bytes | None:
     try:
         if not file.is_file():  # reading a pipe would block
-            report.error("reflex-unreadable", "not a file")
+            findings.add("reflex-unreadable", "not a file")
             return None
         with file.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        report.error("reflex-unreadable", error.strerror or "cannot be read")
+        findings.add("reflex-unreadable", error.strerror or "cannot be read")
         return None
     if len(content) > MAX_BYTES:
-        report.error("reflex-too-large", f"a reflex file has at most {MAX_BYTES // 1024} KB")
+        findings.add("reflex-too-large", f"a reflex file has at most {MAX_BYTES // 1024} KB")
         return None
     return content
 
 
-def _decode(content: bytes, report: Report) -> str | None:
+def _decode(content: bytes, findings: Findings) -> str | None:
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8-sig", "replace").replace("\r\n", "\n")
         place = place_of(before, len(before))
-        report.error("reflex-encoding", "not UTF-8", place=place, hint="save the file as UTF-8")
+        findings.add("reflex-encoding", "not UTF-8", at=place, hint="save the file as UTF-8")
         return None
 
 
-def _parse(source: str, report: Report) -> dict[str, Any] | None:
+def _parse(source: str, findings: Findings) -> dict[str, Any] | None:
     for number, line in enumerate(source.split("\n"), 1):
         if line.count(".") > MAX_DOTS:
-            report.error(
-                "reflex-toml", f"more than {MAX_DOTS} dots in a line", place=Place(number, 1)
-            )
+            findings.add("reflex-toml", f"more than {MAX_DOTS} dots in a line", at=Place(number, 1))
             return None
     try:
         return tomllib.loads(source)
     except RecursionError:
-        report.error("reflex-toml", "nested too deeply")
+        findings.add("reflex-toml", "nested too deeply")
     except ValueError as error:  # TOMLDecodeError, and int() refusing thousands of digits
-        report.error("reflex-toml", _AT.sub("", str(error)), place=_error_place(str(error), source))
+        findings.add("reflex-toml", _AT.sub("", str(error)), at=_error_place(str(error), source))
     return None
 
 

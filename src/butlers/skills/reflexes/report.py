@@ -1,75 +1,42 @@
-"""The problems of one file, collected so that a person sees all of them at once."""
+"""Positions in a reflex file, where problems are reported."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
-from butlers.config.locate import KeyPath, Place, Places
-from butlers.domain.diagnostic import Diagnostic, Severity
-
-# More would not help the person who mends the file.
-MAX_PROBLEMS = 100
-
-
-@dataclass(slots=True)
-class Report:
-    file: Path
-    places: Places = field(default_factory=Places)
-    diagnostics: list[Diagnostic] = field(default_factory=list)
-
-    @property
-    def failed(self) -> bool:
-        return any(diagnostic.severity is Severity.ERROR for diagnostic in self.diagnostics)
-
-    def error(
-        self,
-        code: str,
-        message: str,
-        *,
-        entry: str | None = None,
-        place: Place | None = None,
-        hint: str | None = None,
-    ) -> None:
-        if len(self.diagnostics) >= MAX_PROBLEMS:
-            return
-        line, column = (place.line, place.column) if place else (None, None)
-        self.diagnostics.append(
-            Diagnostic(code, Severity.ERROR, message, self.file, entry, line, column, hint)
-        )
-
-    def warning(self, code: str, message: str) -> None:
-        self.diagnostics.append(Diagnostic(code, Severity.WARNING, message, self.file))
-
-    def at(self, path: KeyPath, entry: str | None = None) -> Spot:
-        return Spot(self, path, entry)
+from butlers.config.locate import KeyPath, Places
+from butlers.skills.findings import Findings
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A value of the file, by its keys: the place problems with it are reported at."""
+    """A value of the file, named by its keys."""
 
-    report: Report
-    path: KeyPath
-    entry: str | None
+    findings: Findings
+    places: Places
+    path: KeyPath = ()
+    entry: str | None = None
 
     def under(self, *keys: str | int) -> Spot:
-        return Spot(self.report, (*self.path, *keys), self.entry)
+        return Spot(self.findings, self.places, (*self.path, *keys), self.entry)
+
+    def named(self, entry: str) -> Spot:
+        return Spot(self.findings, self.places, self.path, entry)
 
     def error(self, code: str, message: str, *, hint: str | None = None) -> None:
-        place = self.report.places.of(self.path)
-        self.report.error(code, message, entry=self.entry, place=place, hint=hint)
+        place = self.places.of(self.path)
+        self.findings.add(code, message, entry=self.entry, at=place, hint=hint)
 
     def unknown_keys(self, table: Iterable[str], known: Iterable[str]) -> None:
         allowed = tuple(known)
         for key in table:
             if key not in allowed:
-                place, hint = self.report.places.of_key((*self.path, key)), nearest(key, allowed)
+                place, hint = self.places.of_key((*self.path, key)), nearest(key, allowed)
                 message = f"unknown key {key[:80]!r}"
-                self.report.error(
-                    "reflex-unknown-key", message, entry=self.entry, place=place, hint=hint
+                self.findings.add(
+                    "reflex-unknown-key", message, entry=self.entry, at=place, hint=hint
                 )
 
 

@@ -20,7 +20,7 @@ from butlers.skills.reflexes.patterns import (
 )
 from butlers.skills.reflexes.quantities import CURRENCIES
 from butlers.skills.reflexes.reflex import CONVERSIONS, Reflex, convert
-from butlers.skills.reflexes.report import Report, Spot, nearest
+from butlers.skills.reflexes.report import Spot, nearest
 from butlers.skills.reflexes.values import GroupRule
 
 VERSION = 1
@@ -32,8 +32,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
-def read_reflexes(document: dict[str, Any], skill: str, report: Report) -> list[Reflex]:
-    root = report.at(())
+def read_reflexes(document: dict[str, Any], skill: str, root: Spot) -> list[Reflex]:
+    """Read every reflex of a document. Problems go to the findings of ``root``."""
     if not _check_version(document, root):
         return []
     root.unknown_keys(document, ("version", "reflex"))
@@ -43,9 +43,9 @@ def read_reflexes(document: dict[str, Any], skill: str, report: Report) -> list[
         root.under("reflex").error("reflex-value", message, hint="start each with [[reflex]]")
         return []
     if not tables:
-        report.warning("reflex-empty", "the file has no [[reflex]]")
-    found = [_read_entry(table, index, skill, report) for index, table in enumerate(tables)]
-    _check_names(tables, report)
+        root.findings.add("reflex-empty", "the file has no [[reflex]]")
+    found = [_read_entry(table, index, skill, root) for index, table in enumerate(tables)]
+    _check_names(tables, root)
     return [reflex for reflex in found if reflex is not None]
 
 
@@ -58,24 +58,24 @@ def _check_version(document: dict[str, Any], root: Spot) -> bool:
     return False
 
 
-def _check_names(tables: list[Any], report: Report) -> None:
+def _check_names(tables: list[Any], root: Spot) -> None:
     seen: set[str] = set()
     for index, table in enumerate(tables):
         name = table.get("name") if isinstance(table, dict) else None
         if isinstance(name, str) and name in seen:
-            spot = report.at(("reflex", index, "name"), name)
+            spot = root.under("reflex", index, "name").named(name)
             spot.error("reflex-duplicate", f"a second reflex named {name!r}")
         elif isinstance(name, str):
             seen.add(name)
 
 
-def _read_entry(table: Any, index: int, skill: str, report: Report) -> Reflex | None:
-    spot = report.at(("reflex", index), f"#{index + 1}")
+def _read_entry(table: Any, index: int, skill: str, root: Spot) -> Reflex | None:
+    spot = root.under("reflex", index).named(f"#{index + 1}")
     if not isinstance(table, dict):
         spot.error("reflex-value", "a reflex must be a table", hint="start each with [[reflex]]")
         return None
     if isinstance(table.get("name"), str) and table["name"]:
-        spot = report.at(spot.path, table["name"][:64])
+        spot = spot.named(table["name"][:64])
     return _Entry(table, spot).read(skill)
 
 
@@ -100,7 +100,7 @@ class _Entry:
         examples = self._examples()
         if name is None or trigger is None or groups is None or reply is None:
             return None
-        file = self.spot.report.file
+        file = self.spot.findings.file
         reflex = Reflex(skill, name, file, trigger, groups, arguments, tool, reply, empty, examples)
         check_examples(reflex, self.spot.under("examples"))
         return reflex

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from butlers.domain.errors import InvalidSkill, SkillError, SkillUnresolved
-from butlers.skills.registry.catalogue import Catalogue, State
 from butlers.skills.reader import read_skill
+from butlers.skills.registry.catalogue import Catalogue, State
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.registry.resolver import Resolution, Resolved, resolve
 from butlers.skills.skill import Skill

@@ -23,6 +23,11 @@ from butlers.domain.errors import (
     SkillVersionTaken,
 )
 from butlers.skills import names
+from butlers.skills.check.rules import check
+from butlers.skills.digest import digest_folder
+from butlers.skills.faults import telling
+from butlers.skills.findings import quoted
+from butlers.skills.formats import manifest
 from butlers.skills.registry import packs
 from butlers.skills.registry.catalogue import (
     Catalogue,
@@ -32,11 +37,6 @@ from butlers.skills.registry.catalogue import (
     ordered,
     parse_catalogue,
 )
-from butlers.skills.digest import digest_folder
-from butlers.skills.faults import telling
-from butlers.skills.findings import shown
-from butlers.skills.formats import manifest
-from butlers.skills.check.rules import check
 from butlers.skills.skill import Skill
 from butlers.skills.usage import Usage, dependents
 
@@ -284,11 +284,11 @@ def require_label(skill: Skill) -> None:
     """Both become a path here, so they are looked at here, whatever was checked before."""
     if not names.is_id(skill.name):
         raise InvalidSkill(
-            f"{shown(skill.name)} can not be the id of a skill",
+            f"{quoted(skill.name)} can not be the id of a skill",
             hint="lower-case words joined by single hyphens",
         )
     if skill.version is None or not names.is_version(skill.version):
         raise InvalidSkill(
-            f"{shown(skill.version or '')} can not be the version of a skill",
+            f"{quoted(skill.version or '')} can not be the version of a skill",
             hint="MAJOR.MINOR.PATCH, such as 1.0.0",
         )

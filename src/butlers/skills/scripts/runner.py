@@ -24,14 +24,13 @@ from butlers.domain.errors import (
 from butlers.domain.session import Access
 from butlers.domain.trace import traceparent_environment
 from butlers.process import sandbox as walls
-from butlers.process import script_runner as process
 from butlers.process.leftovers import temporary_folder
-from butlers.process.script_runner import Command, End, Ended, Limits
-from butlers.skills.registry import packs
-from butlers.skills.scripts.answer import Answer, Mask, answer
-from butlers.skills.registry.built_in import SETTINGS
+from butlers.process.runner import EndReason, ProcessCommand, ProcessEnd, ScriptLimits, run_script
 from butlers.skills.check.content import language
 from butlers.skills.faults import telling
+from butlers.skills.registry import packs
+from butlers.skills.registry.built_in import SETTINGS
+from butlers.skills.scripts.answer import Answer, Mask, answer
 from butlers.skills.scripts.interpreters import interpreter
 from butlers.skills.skill import BUILT_IN, Skill
 from butlers.skills.tree import walk
@@ -85,7 +84,7 @@ class Call:
     work: Path
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     access: Access = Access.SEALED
-    limits: Limits = field(default_factory=Limits)
+    limits: ScriptLimits = field(default_factory=ScriptLimits)
     door: Door | None = None  # for packs of ours that work on what the butler keeps
 
 
@@ -110,9 +109,9 @@ class ScriptRunner:
             env = environment(self.search_path, scratch, call.access) | variables | _door(call.door)
             work = call.work.resolve()
             walled = await asyncio.to_thread(walls.around, argv, work, scratch, self.home.resolve())
-            ended = await _run(Command(walled, env, work, stdin), call.limits, script)
+            ended = await _run(ProcessCommand(walled, env, work, stdin), call.limits, script)
         _refuse_unless_left(ended, script, call.limits, mask)
-        return answer(ended.code, ended.stdout, ended.stderr, mask, missing)
+        return answer(ended.exit.code, ended.stdout, ended.stderr, mask, missing)
 
 
 def environment(search_path: str, scratch: Path, access: Access) -> dict[str, str]:
@@ -226,22 +225,22 @@ def _script_copy(pack: Pack, scratch: Path, script: str) -> Path:
     return copy
 
 
-async def _run(command: Command, limits: Limits, script: str) -> Ended:
+async def _run(command: ProcessCommand, limits: ScriptLimits, script: str) -> ProcessEnd:
     try:
-        return await process.run(command, limits)
+        return await run_script(command, limits)
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise SkillInterpreterMissing(f"{script} could not be started: {error}") from error
     except (OSError, ValueError) as error:
         raise SkillScriptError(f"{script} could not be started: {error}") from error
 
 
-def _refuse_unless_left(ended: Ended, script: str, limits: Limits, mask: Mask) -> None:
+def _refuse_unless_left(ended: ProcessEnd, script: str, limits: ScriptLimits, mask: Mask) -> None:
     said = mask.text(ended.stderr.decode("utf-8", "replace")).strip()
     last = f"; its last words: {said.splitlines()[-1]}" if said else ""
-    match ended.why:
-        case End.TOOK_TOO_LONG:
+    match ended.reason:
+        case EndReason.TOOK_TOO_LONG:
             raise SkillScriptTimeout(f"{script} was ended after {limits.seconds:g} s{last}")
-        case End.SAID_TOO_MUCH:
+        case EndReason.OUTPUT_TOO_LARGE:
             raise SkillScriptOutputTooLarge(
                 f"{script} said more than {limits.output // 1024} KB and was ended{last}"
             )

@@ -13,7 +13,7 @@ from pathlib import Path
 from butlers.domain.errors import SkillInterpreterMissing
 from butlers.domain.session import Access
 from butlers.process import sandbox as walls
-from butlers.process.handle import by_stdin
+from butlers.process.handle import held_by_stdin
 from butlers.skills.scripts.runner import (
     Pack,
     ScriptRunner,
@@ -47,7 +47,7 @@ def prepared(
         argv = (_program(server, runner.search_path), *server.args)
         walled = walls.around(argv, copy, scratch, runner.home.resolve())
         env = environment(runner.search_path, scratch, Access.SEALED) | given
-        yield Launch((*_bare(), *by_stdin(walled)), env, copy)
+        yield Launch((*_bare(), *held_by_stdin(walled)), env, copy)
 
 
 def _program(server: McpServer, search_path: str) -> str:
