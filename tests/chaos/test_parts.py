@@ -54,7 +54,7 @@ class ThinkingFleet:
 
 
 @pytest.fixture(scope="module")
-def house(template_home: Path) -> Iterator[ThinkingFleet]:
+def tester(template_home: Path) -> Iterator[ThinkingFleet]:
     programs = npm.installed("clis")
     with isolated(), ModelThread() as thinking, talking_fleet(template_home) as fleet:
         environment = {
@@ -70,14 +70,14 @@ def house(template_home: Path) -> Iterator[ThinkingFleet]:
 
 @pytest.mark.parametrize(("butler", "point"), CASES, ids=[point for _, point in CASES])
 def test_killed_there_and_restarted_each_part_is_answered_once_and_in_order(
-    house: ThinkingFleet, butler: str, point: str
+    tester: ThinkingFleet, butler: str, point: str
 ) -> None:
-    fleet, pulse = house.fleet, next(_pulses)
+    fleet, pulse = tester.fleet, next(_pulses)
     fleet.stop(butler)
-    house.start(butler, BUTLERS_KILL_POINT=point)
+    tester.start(butler, BUTLERS_KILL_POINT=point)
     fleet.say("sure", point, two_things(pulse), thread=point)
     fleet.wait_killed(butler)
-    house.start(butler)
+    tester.start(butler)
 
     answers = [(point, f"Logged: pulse {pulse} bpm."), (point, "Noted.")]
     wait_for("both answers", lambda: len(fleet.answers(point)) >= len(answers))
@@ -90,15 +90,15 @@ def test_killed_there_and_restarted_each_part_is_answered_once_and_in_order(
     ["inbox.bury.before_commit", "inbox.bury.committed", "dead.before_commit", "dead.committed"],
 )
 def test_killed_as_a_part_is_given_up_its_sender_is_told_once(
-    house: ThinkingFleet, point: str
+    tester: ThinkingFleet, point: str
 ) -> None:
     """The first part can not be done, so the second is a dead letter: buried, and told."""
-    fleet, told = house.fleet, next(_pulses)
+    fleet, told = tester.fleet, next(_pulses)
     fleet.stop("switchboard")
-    house.start("switchboard", BUTLERS_KILL_POINT=point)
+    tester.start("switchboard", BUTLERS_KILL_POINT=point)
     fleet.say("sure", point, two_parts("what is love?", f"note: after {told}"), thread=point)
     fleet.wait_killed("switchboard")
-    house.start("switchboard")
+    tester.start("switchboard")
 
     answers = [(point, NO_MODEL), (point, GIVEN_UP)]
     wait_for("both answers", lambda: len(fleet.answers(point)) >= len(answers))

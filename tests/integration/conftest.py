@@ -10,46 +10,46 @@ import pytest
 from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from support import npm
-from support.in_process import House, MakeHouse, copy_roster, write_tester, write_versions
-from support.pack_butler import Bureau, MakeBureau
+from support.in_process import InProcessButler, MakeButler
 from support.programs import Programs
+from support.tester_folder import copy_roster, write_tester, write_versions
 
 
 @pytest.fixture
-async def make_house(
+async def make_butler(
     tmp_path: Path, home: Path, key: FleetKey, provisioner: Provisioner, database_name: str
-) -> AsyncIterator[MakeHouse]:
-    """Makes the house of a test butler, or of a shipped one by name; each is closed after the test."""
-    houses: list[House] = []
+) -> AsyncIterator[MakeButler]:
+    """Make the test butler, or a shipped one by name; each is closed after the test."""
+    made: list[InProcessButler] = []
     versions = tmp_path / "versions"
     write_versions(versions)
 
-    def make(roster: str | None = None, **options: str) -> House:
+    def make(roster: str | None = None, **options: str) -> InProcessButler:
         directory = tmp_path / (roster or "tester")
         if roster is None:
             write_tester(directory, database_name, **options)
         else:
             copy_roster(roster, directory, database_name)
-        houses.append(House(directory, home, key, provisioner, versions))
-        return houses[-1]
+        made.append(InProcessButler(directory, home, key, provisioner, versions))
+        return made[-1]
 
     yield make
-    for house in houses:
-        await house.close()
+    for butler in made:
+        await butler.close()
 
 
 @pytest.fixture
-async def house(make_house: MakeHouse) -> House:
-    """A house whose butler is at work."""
-    made = make_house()
+async def tester(make_butler: MakeButler) -> InProcessButler:
+    """The test butler, running."""
+    made = make_butler()
     await made.start()
     return made
 
 
 @pytest.fixture
-async def switchboard(make_house: MakeHouse) -> House:
-    """The shipped Switchboard, at work."""
-    made = make_house("switchboard")
+async def switchboard(make_butler: MakeButler) -> InProcessButler:
+    """The shipped Switchboard, running."""
+    made = make_butler("switchboard")
     await made.start()
     return made
 
@@ -61,12 +61,11 @@ def mcp_programs(home: Path) -> Programs:
 
 
 @pytest.fixture
-def make_bureau(make_house: MakeHouse, tmp_path: Path) -> MakeBureau:
-    """Its packs are registered before it starts: ``extra`` is more of its butler.toml."""
+def make_pack_butler(make_butler: MakeButler) -> MakeButler:
+    """Make a test butler whose configuration names packs; ``extra``: more of its butler.toml."""
 
-    def make(*packs: str, skills: str = "", extra: str = "") -> Bureau:
+    def make(*packs: str, skills: str = "", extra: str = "") -> InProcessButler:
         named = ", ".join(f'"{pack}"' for pack in packs)
-        house = make_house(extra=f"{extra}\n[skills]\npacks = [{named}]\n{skills}\n")
-        return Bureau(house, tmp_path / "sources")
+        return make_butler(extra=f"{extra}\n[skills]\npacks = [{named}]\n{skills}\n")
 
     return make

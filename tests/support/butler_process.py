@@ -18,8 +18,8 @@ from butlers.domain.caller import CallerKind
 from butlers.wire.tokens import FleetKey
 from support import mcp_clients as clients
 from support.fleet import Slot, butlers_environment, command
-from support.in_process import PATIENCE_S, until
-from support.mcp_clients import Face
+from support.mcp_clients import ToolClient
+from support.waiting import PATIENCE_S, until
 from support.waiting_sessions import Doors, shut_doors, write_doorman
 
 PORT = 40101  # as butler.toml says it; the slot's offset makes it one that nobody else has
@@ -114,7 +114,7 @@ class ButlerProcess:
     # -- its clients and its doors --------------------------------------------------------------------
 
     @asynccontextmanager
-    async def owner(self) -> AsyncIterator[Face]:
+    async def owner(self) -> AsyncIterator[ToolClient]:
         async with clients.fastmcp_modern(self.url, self.owner_token) as client:
             yield client
 

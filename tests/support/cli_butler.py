@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +21,10 @@ from support import npm
 from support.cli_session import PATH
 from support.clis import Cli
 from support.fake_model import FakeModel
-from support.in_process import House, request_context, until, write_tester, write_versions
+from support.in_process import InProcessButler
+from support.messages import request_context
+from support.tester_folder import write_tester, write_versions
+from support.waiting import until
 
 ENVIRONMENT = """[butler.env]
 optional = ["ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL"]
@@ -29,33 +32,71 @@ optional = ["ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL"]
 
 
 @dataclass
-class Place:
-    house: House
-    model: FakeModel
+class CliButler(InProcessButler):
+    """A butler in the test's process whose runtime is a real CLI with a fake model behind it."""
+
+    cli: Cli = field(kw_only=True)
+    model: FakeModel = field(kw_only=True)
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        home: Path,
+        key: FleetKey,
+        provisioner: Provisioner,
+        database: str,
+        *,
+        cli: Cli,
+        model: FakeModel,
+        runtime: str = "",
+    ) -> CliButler:
+        """``runtime``: more lines of ``[butler.runtime]``."""
+        write_versions(folder / "versions")
+        chosen = (
+            f'[runtime]\ntype = "{cli.name}"\n[butler.runtime]\nmodel = "{cli.model}"\n{runtime}'
+        )
+        write_tester(folder / "tester", database, extra=ENVIRONMENT + chosen)
+        tester, versions = folder / "tester", folder / "versions"
+        return cls(tester, home, key, provisioner, versions, cli=cli, model=model)
+
+    @asynccontextmanager
+    async def running(
+        self, *, blanks: BlankPool | None = None, **environ: str
+    ) -> AsyncIterator[CliButler]:
+        path = f"{npm.installed('clis')}:{PATH}"
+        given = {"PATH": path, **self.cli.environment(self.model.url), **environ}
+        settings = Settings(self.home, environ=MappingProxyType(given))
+        butler = self.make(settings=settings, blanks=blanks)
+        await butler.start()
+        try:
+            yield self
+        finally:
+            await self.close()
 
     def message(self, text: str = "do it") -> SessionRequest:
         request = replace(request_context(), request_id=uuid7())
         return SessionRequest(uuid7(), text, "route", request, request.request_id)
 
     async def run(self, session: SessionRequest | None = None) -> SessionResult:
-        return await self.house.butler.spawner.run(session or self.message())
+        return await self.butler.spawner.run(session or self.message())
 
     async def trigger(self, prompt: str = "do it") -> dict[str, Any]:
-        """As a person does it, by hand."""
-        async with self.house.owner() as owner:
+        """Start a session as the owner does it by hand."""
+        async with self.owner() as owner:
             found: dict[str, Any] = await owner.call("trigger", {"prompt": prompt}, timeout_s=120)
             return found
 
     async def ready(self, number: int = 1) -> None:
-        await until(f"{number} to wait", lambda: self.house.butler.warm.count == number or None)
+        await until(f"{number} to wait", lambda: self.butler.warm.count == number or None)
 
     def waiting(self) -> set[int]:
         """The processes whose HOME is a session's."""
-        mark = str(self.house.home / "sessions")
+        mark = str(self.home / "sessions")
         return {one.pid for one in psutil.process_iter() if _home(one).startswith(mark)}
 
 
-OpenPlace = Callable[..., AbstractAsyncContextManager[Place]]
+OpenCliButler = Callable[..., AbstractAsyncContextManager[CliButler]]
 
 
 def _home(process: psutil.Process) -> str:
@@ -63,34 +104,3 @@ def _home(process: psutil.Process) -> str:
         return process.environ().get("HOME", "")
     except psutil.Error:
         return ""
-
-
-def make_house(
-    folder: Path,
-    home: Path,
-    key: FleetKey,
-    provisioner: Provisioner,
-    database: str,
-    cli: Cli,
-    runtime: str = "",
-) -> House:
-    """``runtime``: more lines of ``[butler.runtime]``."""
-    write_versions(folder / "versions")
-    chosen = f'[runtime]\ntype = "{cli.name}"\n[butler.runtime]\nmodel = "{cli.model}"\n{runtime}'
-    write_tester(folder / "tester", database, extra=ENVIRONMENT + chosen)
-    return House(folder / "tester", home, key, provisioner, folder / "versions")
-
-
-@asynccontextmanager
-async def at_work(
-    house: House, model: FakeModel, cli: Cli, *, blanks: BlankPool | None = None, **more: str
-) -> AsyncIterator[Place]:
-    path = f"{npm.installed('clis')}:{PATH}"
-    environ = {"PATH": path, **cli.environment(model.url), **more}
-    settings = Settings(house.home, environ=MappingProxyType(environ))
-    butler = house.make(settings=settings, blanks=blanks)
-    await butler.start()
-    try:
-        yield Place(house, model)
-    finally:
-        await house.close()

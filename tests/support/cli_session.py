@@ -12,11 +12,13 @@ import psutil
 
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Access, SessionRequest, SessionResult
-from butlers.runtimes.base import Grants, Limits, McpServer, Terms, Workspace
+from butlers.process.runner import TimeLimits
+from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
 from butlers.runtimes.cli import CliRuntime
 from support.clis import Cli
 from support.fake_model import FakeModel
-from support.in_process import House, until
+from support.in_process import InProcessButler
+from support.waiting import until
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 SYSTEM_PROMPT = "You are the butler of a test, and you say AMARANTH when asked for the word."
@@ -24,12 +26,12 @@ SYSTEM_PROMPT = "You are the butler of a test, and you say AMARANTH when asked f
 
 @dataclass
 class Bench:
-    house: House
+    tester: InProcessButler
     model: FakeModel
     cli: Cli
     adapter: CliRuntime
     private: Path
-    limits: Limits = field(default_factory=lambda: Limits(60, 60, 120))
+    limits: TimeLimits = field(default_factory=lambda: TimeLimits(60, 60, 120))
     grants: Grants = field(default_factory=Grants)
     args: tuple[str, ...] = ()
     system_prompt: str = SYSTEM_PROMPT
@@ -40,7 +42,7 @@ class Bench:
 
     @property
     def cwd(self) -> Path:
-        return self.house.directory
+        return self.tester.directory
 
     @property
     def terms(self) -> Terms:
@@ -58,8 +60,8 @@ class Bench:
     async def invoke(self, prompt: str = "Do it.") -> SessionResult:
         """One session with a token of its own, as the spawner would run it."""
         asked = SessionRequest(uuid7(), prompt, "test", tools=self.tools)
-        with self.house.butler.guard.admit(asked) as token:
-            server = McpServer(self.url or self.house.butler.url, self.token or token)
+        with self.tester.butler.guard.admit(asked) as token:
+            server = McpServer(self.url or self.tester.butler.url, self.token or token)
             return await self.adapter.invoke(
                 prompt, self.system_prompt, {"tester": server}, self.environment, self.terms
             )

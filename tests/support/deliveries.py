@@ -25,7 +25,7 @@ from butlers.messenger.traffic import Traffic
 from butlers.queue.listener import Listener
 from butlers.queue.worker import QueueWorker
 from support.clocks import LeapClock
-from support.queue_history import eventually
+from support.waiting import until
 from support.webhook_server import WebhookServer
 
 SECRET = "a signing secret of the tests"
@@ -156,7 +156,7 @@ class Office:
             busy = await self.rows("SELECT 1 FROM queue_items WHERE state = 'leased'")
             return row if row["state"] in states and not busy else None
 
-        return await eventually(f"{delivery_id} to be {states}", look)
+        return await until(f"{delivery_id} to be {states}", look)
 
     async def until_settled(self) -> None:
         async def look() -> bool:
@@ -171,16 +171,16 @@ class Office:
                 """
             )
 
-        await eventually("all that is due, and has nobody before it, to be settled", look)
+        await until("all that is due, and has nobody before it, to be settled", look)
 
     async def until_asked(self) -> None:
         async def look() -> bool:
             return bool(self.server.requests)
 
-        await eventually("the server to be asked", look)
+        await until("the server to be asked", look)
 
     async def until_mail(self) -> list[str]:
-        return await eventually("mail", self.mail)
+        return await until("mail", self.mail)
 
 
 ONE = DeliveryRequest(

@@ -15,7 +15,7 @@ Thought = Callable[[McpClient], Awaitable[str]]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Invocation:
     prompt: str
     system_prompt: str
     server: McpServer
@@ -38,13 +38,13 @@ async def for_ever(_butler: McpClient) -> str:
 
 
 @dataclass
-class Thinker:
+class FakeRuntime:
     think: Thought = nothing
     usage: Usage = field(default_factory=lambda: Usage(1_000, 100, 200))
     model: str | None = "claude-sonnet-4-5"
     levels: frozenset[Access] = frozenset(Access)
     outcome: Outcome = Outcome.OK
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[Invocation] = field(default_factory=list)
     name: str = "claude-code"
     withheld: str | None = None
 
@@ -74,7 +74,7 @@ class Thinker:
         terms: Terms,
     ) -> SessionResult:
         ((name, server),) = mcp_servers.items()
-        self.asked.append(Asked(prompt, system_prompt, server, env, terms))
+        self.asked.append(Invocation(prompt, system_prompt, server, env, terms))
         async with McpClient(name, server.url, lambda: server.token) as butler:
             text = await self.think(butler)
         error = None if self.outcome is Outcome.OK else f"it ended as {self.outcome}"

@@ -1,20 +1,15 @@
-"""A house for one real butler: its folder, its tools, its migrations, and clients that speak to it."""
+"""A real butler in the test's own process: its folder, its packs, and clients that speak to it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import secrets
-import shutil
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -23,218 +18,26 @@ import httpx
 from butlers.config.butler import ButlerConfig, load_butler_config
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
-from butlers.db.migrations import shipped_versions
 from butlers.db.provision import Provisioner
 from butlers.domain.caller import CallerKind
 from butlers.domain.ids import uuid7
+from butlers.domain.redaction import SecretText
 from butlers.domain.request import RequestContext
-from butlers.domain.session import SessionRequest
+from butlers.domain.session import SessionRequest, SessionResult
+from butlers.secrets.master_key import MasterKey
+from butlers.secrets.sealed import NewSecret
+from butlers.secrets.vault import Vault
+from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from butlers.wire.client import META, PROTOCOL, McpClient
 from butlers.wire.tokens import FleetKey
-
-ROSTER = Path(__file__).resolve().parents[2] / "roster"
-PATIENCE_S = 60.0
-SECRET = "the owner's secret is 4711"
-T = TypeVar("T")
-
-TOOLS = '''
-"""Tools for tests: quick, slow, writing, failing and crashing ones."""
-
-from __future__ import annotations
-
-import asyncio
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from butlers.domain.errors import NotFound
-from butlers.sdk import EVERYONE, SESSIONS, CallContext, Effect, Module, tool
-
-gate = asyncio.Event()  # what slow tools wait for
-running: list[str] = []  # the labels of those that wait
-
-
-@tool(callers=EVERYONE, effect=Effect.READ)
-async def quick(ctx: CallContext, text: str = "hello") -> dict[str, Any]:
-    """Say it back, and who asked."""
-    return {"text": text, "caller": str(ctx.caller.kind), "name": ctx.caller.name}
-
-
-@tool(callers=EVERYONE, effect=Effect.LONG)
-async def slow(ctx: CallContext, label: str) -> dict[str, Any]:
-    """Wait until the gate opens."""
-    await _wait(label)
-    return {"label": label}
-
-
-@tool(callers=SESSIONS)
-async def slow_write(ctx: CallContext, label: str) -> dict[str, Any]:
-    """Write, then wait until the gate opens, inside the transaction."""
-    await _insert(ctx, label)
-    await _wait(label)
-    return {"label": label}
-
-
-@tool(callers=SESSIONS)
-async def write(ctx: CallContext, text: str) -> dict[str, Any]:
-    """Write one row."""
-    return {"number": await _insert(ctx, text), "text": text}
-
-
-@tool(callers=SESSIONS)
-async def write_null(ctx: CallContext, text: str) -> None:
-    """Write one row and answer nothing."""
-    await _insert(ctx, text)
-
-
-@tool(callers=SESSIONS)
-async def write_nested(ctx: CallContext, text: str) -> dict[str, Any]:
-    """Write one row and answer with a deep thing."""
-    return {"number": await _insert(ctx, text), "deep": {"list": [1, None, {"é": "\\u2028"}], "no": None}}
-
-
-@tool(callers=SESSIONS)
-async def write_list(ctx: CallContext, text: str) -> list[Any]:
-    """Write one row and answer with a list."""
-    return [await _insert(ctx, text), text]
-
-
-@tool(callers=SESSIONS)
-async def write_and_fail(ctx: CallContext, text: str) -> dict[str, Any]:
-    """Write one row, then find that it was wrong."""
-    await _insert(ctx, text)
-    raise NotFound("there is no such shelf", hint="try another shelf")
-
-
-@tool(callers=SESSIONS)
-async def write_when_open(ctx: CallContext, text: str) -> dict[str, Any]:
-    """Write one row, if the gate is open by then."""
-    number = await _insert(ctx, text)
-    if not gate.is_set():
-        raise NotFound("the gate is closed", hint="try again when it is open")
-    return {"number": number}
-
-
-@tool(callers=SESSIONS)
-async def write_and_crash(ctx: CallContext, text: str) -> dict[str, Any]:
-    """Write one row, then fall over."""
-    await _insert(ctx, text)
-    secret = SECRET
-    try:
-        1 / 0
-    except ZeroDivisionError as error:
-        raise ZeroDivisionError(secret) from error
-
-
-@tool(callers=SESSIONS)
-async def write_too_much(ctx: CallContext, number: int) -> None:
-    """Write a number that no column holds."""
-    await ctx.connection.execute("SELECT $1::int", number)
-
-
-@tool(callers=EVERYONE, effect=Effect.READ)
-async def typed(
-    ctx: CallContext, count: Annotated[int, Field(ge=1, le=9)], names: list[str] | None = None
-) -> dict[str, Any]:
-    """Take a small number."""
-    return {"count": count, "names": names}
-
-
-@tool(callers=EVERYONE, effect=Effect.READ)
-async def say(ctx: CallContext, text: str, times: int = 1) -> dict[str, Any]:
-    """Say it, more than once if asked to."""
-    return {"text": text * times}
-
-
-async def _insert(ctx: CallContext, text: str) -> int:
-    return await ctx.connection.fetchval("INSERT INTO entries (text) VALUES ($1) RETURNING number", text)
-
-
-async def _wait(label: str) -> None:
-    running.append(label)
-    try:
-        await gate.wait()
-    finally:
-        running.remove(label)
-
-
-class Bench(Module):
-    name = "bench"
-    tools = (quick, slow, slow_write, write, write_null, write_nested, write_list, write_and_fail,
-             write_when_open, write_and_crash, write_too_much, typed, say)
-'''.replace("SECRET", repr(SECRET))
-
-MIGRATION = """
-from alembic import op
-
-revision = "tester_001"
-down_revision = None
-
-
-def upgrade() -> None:
-    op.execute("CREATE TABLE entries (number bigserial PRIMARY KEY, text text NOT NULL)")
-"""
-
-REFLEXES = r"""
-version = 1
-
-[[reflex]]
-name = "keep"
-pattern = '(?i)keep (?P<text>.+)'
-tool = "write"
-reply = "Kept: {text} as number {result.number}."
-arguments = { text = "{text}" }
-
-[[reflex]]
-name = "lose"
-pattern = '(?i)lose (?P<text>.+)'
-tool = "write_and_fail"
-reply = "Never said."
-arguments = { text = "{text}" }
-
-[[reflex]]
-name = "break"
-pattern = '(?i)break (?P<text>.+)'
-tool = "write_and_crash"
-reply = "Never said."
-arguments = { text = "{text}" }
-
-[[reflex]]
-name = "wait"
-pattern = '(?i)wait for (?P<label>.+)'
-tool = "slow"
-reply = "Waited for {result.label}."
-arguments = { label = "{label}" }
-
-[[reflex]]
-name = "shout"
-pattern = '(?i)shout (?P<text>\S+) (?P<times>\d+)'
-tool = "say"
-reply = "{result.text}"
-groups = { times = "integer" }
-arguments = { text = "{text}", times = "{times}" }
-
-[[reflex]]
-name = "ping"
-pattern = '(?i)ping'
-reply = "pong"
-"""
-
-
-async def until(what: str, condition: Callable[[], T | Awaitable[T | None] | None]) -> T:
-    """Wait for a condition, not for seconds; the limit only ends a test that hangs."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        answer = condition()
-        found = await answer if isinstance(answer, Awaitable) else answer
-        if found:
-            return found
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"waited in vain for: {what}")
+from support.fake_runtime import FakeRuntime, Invocation, nothing
+from support.messages import request_context
+from support.skills import write_pack, write_skill_md
+from support.waiting import PATIENCE_S, until
 
 
 @dataclass
-class House:
+class InProcessButler:
     """Where one butler lives, and how a test reaches it."""
 
     directory: Path
@@ -373,8 +176,70 @@ class House:
         (row,) = await self.rows(f"SELECT count(*) AS n FROM {table}")
         return int(row["n"])
 
+    # -- its packs -----------------------------------------------------------------------------
 
-MakeHouse = Callable[..., House]
+    @property
+    def sources(self) -> Path:
+        """Folder in which packs are written before they are registered."""
+        return self.directory.parent / "sources"
+
+    @property
+    def registry(self) -> SkillRegistry:
+        return SkillRegistry(self.home)
+
+    def register(
+        self, name: str, files: dict[str, str | bytes] | None = None, /, **fields: Any
+    ) -> Path:
+        """A pack in the registry; says where its files lie."""
+        version = fields.pop("version", "1.0.0")
+        given = {"owner": "me", "name": name.replace("-", " ").title(), **fields}
+        if given.get("envVars"):
+            files = {**(files or {}), ".env.example": "# see the manual\n"}
+        folder = self.sources / version / name
+        write_pack(folder, files or {}, id=name, version=version, **given)
+        known = name in self.registry.catalogue().skills
+        (self.registry.update if known else self.registry.register)(NewSkill(folder))
+        return self.registry.path(name, version)
+
+    def tamper(self, name: str, file: str, version: str = "1.0.0") -> None:
+        """One byte more."""
+        path = self.home / "skills" / "custom" / f"{name}@{version}" / file
+        path.chmod(0o644)
+        path.write_bytes(path.read_bytes() + b"\n")
+
+    def own(self, name: str, description: str = "Does it.", body: str = "\nDo it.\n") -> Path:
+        """A skill of the butler's own folder."""
+        folder = self.directory / "skills" / name
+        return write_skill_md(folder, f"name: {name}\ndescription: {description}\n", body)
+
+    async def secret(self, name: str, value: str) -> None:
+        """Kept for this butler, as its owner does it."""
+        database = self.config().db.name
+        vault = Vault(self.provisioner, MasterKey.load(Settings(self.home)), {"tester": database})
+        await vault.put([NewSecret("tester", name, SecretText(value))])
+
+    async def think(
+        self,
+        thought: Callable[[McpClient], Awaitable[str]] = nothing,
+        source: str = "trigger",
+        **changes: Any,
+    ) -> tuple[Invocation, SessionResult]:
+        """One session on the real road; what its runtime was given, and what came of it."""
+        self.butler.spawner.model = model = FakeRuntime(thought)
+        session = SessionRequest(uuid7(), "think", source)
+        if source == "route":
+            request = replace(request_context(), request_id=uuid7())
+            session = replace(session, request=request, request_id=request.request_id)
+        result = await self.butler.spawner.run(replace(session, **changes))
+        return model.asked[0], result
+
+    async def status(self) -> dict[str, Any]:
+        async with self.owner() as owner:
+            found: dict[str, Any] = await owner.call("status")
+            return found
+
+
+MakeButler = Callable[..., InProcessButler]
 
 
 def call_body(tool: str, arguments: Any) -> dict[str, Any]:
@@ -389,76 +254,3 @@ def call_body(tool: str, arguments: Any) -> dict[str, Any]:
         "method": "tools/call",
         "params": {"name": tool, "arguments": arguments, "_meta": meta},
     }
-
-
-def write_tester(directory: Path, database: str, *, extra: str = "", tools: str = TOOLS) -> None:
-    """The folder of a butler with tools and reflexes made for tests."""
-    (directory / "modules").mkdir(parents=True)
-    (directory / "modules" / "__init__.py").write_text(tools)
-    (directory / "skills" / "bench").mkdir(parents=True)
-    (directory / "skills" / "bench" / "reflex.toml").write_text(REFLEXES)
-    (directory / "butler.toml").write_text(
-        '[butler]\nname = "tester"\nport = 0\ndescription = "A butler for tests."\n'
-        f'db.name = "{database}"\n{extra}\n[modules.bench]\n'
-    )
-
-
-def write_versions(versions: Path) -> None:
-    """The shipped chains, and one more for the butler of the tests."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(shipped_versions(), versions, ignore=ignored)
-    (versions / "tester").mkdir()
-    (versions / "tester" / "tester_001_entries.py").write_text(MIGRATION)
-
-
-def copy_roster(name: str, directory: Path, database: str) -> None:
-    """A shipped butler on any free port, in a database of its own."""
-    shutil.copytree(ROSTER / name, directory, ignore=shutil.ignore_patterns("__pycache__"))
-    file = directory / "butler.toml"
-    lines = [
-        "port = 0"
-        if line.startswith("port")
-        else f'name = "{database}"'
-        if line == 'name = "butlers"'
-        else line
-        for line in file.read_text().splitlines()
-    ]
-    file.write_text("\n".join(lines))
-
-
-def request_context(text: str = "test") -> RequestContext:
-    return RequestContext(
-        request_id=uuid7(),
-        received_at=datetime.now(UTC),
-        source_channel="console",
-        source_endpoint_identity="console:owner",
-        source_sender_identity="owner",
-        source_thread_identity=text,
-        sender_roles=("owner",),
-    )
-
-
-def envelope(text: str = "weight 80.4 kg", **changes: Any) -> dict[str, Any]:
-    """A good message; ``changes`` replaces whole parts, or fields of them where they are mappings."""
-    good: dict[str, Any] = {
-        "schema_version": "ingest.v1",
-        "source": {
-            "channel": "console",
-            "provider": "console",
-            "endpoint_identity": "console:owner",
-        },
-        "event": {
-            "external_event_id": secrets.token_hex(8),
-            "observed_at": datetime.now(UTC).isoformat(),
-        },
-        "sender": {"identity": "owner"},
-        "payload": {"normalized_text": text},
-    }
-    for part, change in changes.items():
-        known = good.get(part)
-        good[part] = (
-            {**known, **change}
-            if isinstance(known, dict) and isinstance(change, Mapping)
-            else change
-        )
-    return good

@@ -16,13 +16,13 @@ from mcp.client.streamable_http import streamable_http_client
 from butlers.wire.client import McpClient
 
 
-class Face(Protocol):
+class ToolClient(Protocol):
     async def names(self) -> set[str]: ...
     async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]: ...
 
 
 class Connect(Protocol):
-    def __call__(self, url: str, token: str) -> AbstractAsyncContextManager[Face]: ...
+    def __call__(self, url: str, token: str) -> AbstractAsyncContextManager[ToolClient]: ...
 
 
 class Ours:
@@ -62,31 +62,31 @@ class Plain:
 
 
 @asynccontextmanager
-async def ours(url: str, token: str) -> AsyncIterator[Face]:
+async def ours(url: str, token: str) -> AsyncIterator[ToolClient]:
     async with McpClient("tester", url, lambda: token, timeout_s=60) as client:
         yield Ours(client)
 
 
 @asynccontextmanager
-async def fastmcp_modern(url: str, token: str) -> AsyncIterator[Face]:
+async def fastmcp_modern(url: str, token: str) -> AsyncIterator[ToolClient]:
     async with Client(StreamableHttpTransport(url, auth=token)) as client:
         yield Fast(client)
 
 
 @asynccontextmanager
-async def fastmcp_2025(url: str, token: str) -> AsyncIterator[Face]:
+async def fastmcp_2025(url: str, token: str) -> AsyncIterator[ToolClient]:
     async with Client(StreamableHttpTransport(url, auth=token), mode="legacy") as client:
         yield Fast(client)
 
 
 @asynccontextmanager
-async def fastmcp_sse(url: str, token: str) -> AsyncIterator[Face]:
+async def fastmcp_sse(url: str, token: str) -> AsyncIterator[ToolClient]:
     async with Client(SSETransport(url, auth=token)) as client:
         yield Fast(client)
 
 
 @asynccontextmanager
-async def mcp_streamable(url: str, token: str) -> AsyncIterator[Face]:
+async def mcp_streamable(url: str, token: str) -> AsyncIterator[ToolClient]:
     http = httpx2.AsyncClient(headers=_bearer(token), timeout=60, trust_env=False)
     async with (
         http,
@@ -98,7 +98,7 @@ async def mcp_streamable(url: str, token: str) -> AsyncIterator[Face]:
 
 
 @asynccontextmanager
-async def mcp_sse(url: str, token: str) -> AsyncIterator[Face]:
+async def mcp_sse(url: str, token: str) -> AsyncIterator[ToolClient]:
     async with (
         sse_client(url, headers=_bearer(token)) as (read, write),
         ClientSession(read, write) as session,

@@ -19,7 +19,7 @@ from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
 from butlers.wire.tokens import FleetKey
 from support import mcp_clients as clients
-from support.mcp_clients import Connect, Face
+from support.mcp_clients import Connect, ToolClient
 from support.postbox import load_config, write_postbox
 
 Start = Callable[..., Awaitable[Butler]]
@@ -64,7 +64,7 @@ class Place:
 
     def client(
         self, kind: CallerKind = CallerKind.OWNER, connect: Connect = clients.fastmcp_modern
-    ) -> AbstractAsyncContextManager[Face]:
+    ) -> AbstractAsyncContextManager[ToolClient]:
         name = "switchboard" if kind is CallerKind.PEER else "owner"
         return connect(self.butler.url, self.key.mint(kind, name, self.butler.config.name))
 

@@ -5,9 +5,6 @@ And `effects`, a table without any key: what happened twice is there twice.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from uuid import NAMESPACE_OID, uuid5
 
@@ -92,15 +89,6 @@ async def assert_each_ended_once(connection: Connection) -> None:
         else:
             assert row["effects"] <= 1
             assert row["error"], f"{row['key']} is dead without a reason"
-
-
-async def eventually(what: str, look: Callable[[], Awaitable[T]]) -> T:
-    """Wait for a condition, not for seconds; the limit only ends a test that hangs."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := await look()):
-        assert time.monotonic() < deadline, f"waited in vain for: {what}"
-        await asyncio.sleep(0.01)
-    return found
 
 
 async def is_locked(connection: Connection, holder: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from butlers.domain.session import Exit, SessionResult
-from butlers.process.runner import End, Ended
+from butlers.process.runner import EndReason, ProcessEnd
 from butlers.runtimes.cli import Transcript
 
 FOLDER = Path(__file__).resolve().parents[1] / "unit" / "runtimes" / "transcripts"
@@ -23,9 +23,9 @@ FOLDER = Path(__file__).resolve().parents[1] / "unit" / "runtimes" / "transcript
 @dataclass(frozen=True)
 class Recording:
     events: list[dict[str, Any]]
-    ended: Ended
+    ended: ProcessEnd
 
-    def read_by(self, transcript: Transcript, ended: Ended | None = None) -> SessionResult:
+    def read_by(self, transcript: Transcript, ended: ProcessEnd | None = None) -> SessionResult:
         for event in self.events:
             if transcript.read(event):
                 break
@@ -35,7 +35,7 @@ class Recording:
 def recording(cli: str, case: str) -> Recording:
     *events, last = map(json.loads, (FOLDER / cli / f"{case}.jsonl").read_text().splitlines())
     end = last["recorded"]
-    return Recording(events, Ended(End.LEFT, Exit(end["exit"], 1.0, end["stderr"])))
+    return Recording(events, ProcessEnd(EndReason.EXITED, Exit(end["exit"], 1.0, end["stderr"])))
 
 
 def cases(cli: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
-from butlers.process.script_runner import Limits
+from butlers.process.runner import ScriptLimits
 from butlers.skills.reader import read_skill
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from butlers.skills.scripts.answer import Answer
@@ -63,7 +63,7 @@ class Scripts:
         variables: Mapping[str, str] | None = None,
         *,
         access: Access = Access.WORKSPACE,
-        limits: Limits | None = None,
+        limits: ScriptLimits | None = None,
         work: Path | None = None,
     ) -> Answer:
         call = Call(
@@ -72,7 +72,7 @@ class Scripts:
             work or self.work,
             variables or {},
             access,
-            limits or Limits(),
+            limits or ScriptLimits(),
         )
         return await ScriptRunner(self.home, self.search_path).run(pack, call)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import asyncpg
 
 from butlers.db.database import Login
-from support.in_process import until
 from support.postbox import GOOD, write_postbox
+from support.waiting import until
 
 MODULES = ["email", "calendar", "doorman"]  # in the order in which they start
 DOORMAN = '''

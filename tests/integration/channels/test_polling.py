@@ -15,7 +15,8 @@ from butlers.channels.polling import COME_AGAIN_S, Arrival, PollingConnector
 from butlers.domain.errors import PeerUnavailable, QueueFull, StateConflict, TooManyStrangers
 from butlers.domain.message import Event, InboundEnvelope, Payload, Sender, Source
 from support.clocks import LeapClock
-from support.in_process import House, until
+from support.in_process import InProcessButler
+from support.waiting import until
 
 
 @dataclass
@@ -48,18 +49,20 @@ class Shelf:
         )
 
 
-async def checkpoint(house: House) -> Any:
-    async with house.owner() as owner:
+async def checkpoint(tester: InProcessButler) -> Any:
+    async with tester.owner() as owner:
         where = {"kind": "email", "endpoint": "me@example.com"}
         return (await owner.call("connector_checkpoint", where))["cursor"]
 
 
-async def kept(house: House) -> list[str]:
-    rows = await house.rows("SELECT event_id FROM message_inbox ORDER BY received_at, request_id")
+async def kept(tester: InProcessButler) -> list[str]:
+    rows = await tester.rows("SELECT event_id FROM message_inbox ORDER BY received_at, request_id")
     return [row["event_id"] for row in rows]
 
 
-async def test_everything_comes_in_once_and_the_checkpoint_follows(switchboard: House) -> None:
+async def test_everything_comes_in_once_and_the_checkpoint_follows(
+    switchboard: InProcessButler,
+) -> None:
     shelf = Shelf(["one", "two", "three"])
     async with switchboard.owner() as client:
         connector = PollingConnector(shelf, client)
@@ -74,7 +77,7 @@ async def test_everything_comes_in_once_and_the_checkpoint_follows(switchboard: 
 
 
 async def test_what_is_not_accepted_does_not_move_the_checkpoint(
-    switchboard: House, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = [False, True, True]
 
@@ -97,7 +100,7 @@ async def test_what_is_not_accepted_does_not_move_the_checkpoint(
 
 
 async def test_killed_between_acceptance_and_checkpoint_nothing_is_doubled(
-    switchboard: House, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf = Shelf(["one", "two"])
     async with switchboard.owner() as client:
@@ -118,7 +121,9 @@ async def test_killed_between_acceptance_and_checkpoint_nothing_is_doubled(
     assert (second.counters.dedupe_accepted, second.counters.messages_ingested) == (1, 1)
 
 
-async def test_a_message_that_is_refused_is_noted_and_blocks_nobody(switchboard: House) -> None:
+async def test_a_message_that_is_refused_is_noted_and_blocks_nobody(
+    switchboard: InProcessButler,
+) -> None:
     async with switchboard.owner() as client:
         connector = PollingConnector(Shelf(["one", "bad\0", "three"]), client)
         await connector.beat()
@@ -135,7 +140,7 @@ async def test_a_message_that_is_refused_is_noted_and_blocks_nobody(switchboard:
 
 
 async def test_one_whose_every_message_is_refused_is_seen_though_each_is_noted(
-    switchboard: House,
+    switchboard: InProcessButler,
 ) -> None:
     async with switchboard.owner() as client:
         connector = PollingConnector(Shelf(["bad\0", "worse\0"]), client)
@@ -147,7 +152,7 @@ async def test_one_whose_every_message_is_refused_is_seen_though_each_is_noted(
 
 
 async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the_owner_does_not(
-    switchboard: House, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 2)
     await _let_in(switchboard, "me@example.com", role="owner")
@@ -181,7 +186,7 @@ async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the
 
 
 async def test_what_was_left_is_found_again_after_a_restart(
-    switchboard: House, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
     await _let_in(switchboard, "ben@example.com")
@@ -200,7 +205,7 @@ async def test_what_was_left_is_found_again_after_a_restart(
 
 
 async def test_a_source_that_fails_on_the_way_back_moves_no_checkpoint_past_what_was_left(
-    switchboard: House, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
     monkeypatch.setattr("butlers.channels.polling.COME_AGAIN_S", 0.1)
@@ -225,7 +230,7 @@ async def test_a_source_that_fails_on_the_way_back_moves_no_checkpoint_past_what
 
 
 async def test_a_source_without_ids_is_not_left_behind_because_nobody_would_know_the_rest_again(
-    switchboard: House, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
     async with switchboard.owner() as client:
@@ -236,7 +241,7 @@ async def test_a_source_without_ids_is_not_left_behind_because_nobody_would_know
         assert await checkpoint(switchboard) == {"uid": 1}
 
 
-async def test_of_two_instances_the_older_gives_way(switchboard: House) -> None:
+async def test_of_two_instances_the_older_gives_way(switchboard: InProcessButler) -> None:
     async with switchboard.owner() as client:
         old, new = (PollingConnector(Shelf(["one"]), client) for _ in range(2))
         await old.beat()
@@ -247,7 +252,9 @@ async def test_of_two_instances_the_older_gives_way(switchboard: House) -> None:
         assert await new.step(None) == {"uid": 1}
 
 
-async def test_while_the_switchboard_is_away_it_waits_and_says_why(switchboard: House) -> None:
+async def test_while_the_switchboard_is_away_it_waits_and_says_why(
+    switchboard: InProcessButler,
+) -> None:
     async with switchboard.owner() as client:
         connector = PollingConnector(Shelf(["one"]), client)
         switchboard.butler.in_flight.refuse_outsiders()
@@ -260,10 +267,10 @@ async def test_while_the_switchboard_is_away_it_waits_and_says_why(switchboard: 
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def _at(house: House, uid: int) -> bool | None:
-    return (await checkpoint(house)) == {"uid": uid} or None
+async def _at(tester: InProcessButler, uid: int) -> bool | None:
+    return (await checkpoint(tester)) == {"uid": uid} or None
 
 
-async def _let_in(house: House, who: str = "anna@example.com", **more: str) -> None:
-    async with house.owner() as owner:
+async def _let_in(tester: InProcessButler, who: str = "anna@example.com", **more: str) -> None:
+    async with tester.owner() as owner:
         await owner.call("contacts_allow", {"channel": "email", "identity": who, **more})

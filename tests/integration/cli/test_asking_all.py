@@ -18,7 +18,7 @@ from butlers.domain.ids import uuid7
 from butlers.wire.directory import announce
 from butlers.wire.tokens import FleetKey
 from support.fleet import butlers_environment, command
-from support.in_process import House
+from support.in_process import InProcessButler
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=9)
 LISTS = (["sessions", "list"], ["dead", "list"], ["trace", "01a1e259-9e22-7a39-9c45-9af2adcbd5f6"])
@@ -41,13 +41,13 @@ def key(home: Path) -> FleetKey:
 
 
 @pytest.fixture
-def butlers(house: House) -> Type:
+def butlers(tester: InProcessButler) -> Type:
     """A command, typed where this house is the home."""
 
     async def typed(*arguments: str) -> Typed:
         process = await asyncio.create_subprocess_exec(
             *command(*arguments),
-            env=butlers_environment(house.home, 0),
+            env=butlers_environment(tester.home, 0),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -58,17 +58,17 @@ def butlers(house: House) -> Type:
     return typed
 
 
-def plant_the_dead(house: House, name: str = "away") -> None:
+def plant_the_dead(tester: InProcessButler, name: str = "away") -> None:
     """A butler that was killed: its file is there, and nobody answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        announce(house.home, name, f"http://127.0.0.1:{free.getsockname()[1]}/mcp")
+        announce(tester.home, name, f"http://127.0.0.1:{free.getsockname()[1]}/mcp")
 
 
-async def keep_old(house: House, number: int) -> list[UUID]:
+async def keep_old(tester: InProcessButler, number: int) -> list[UUID]:
     """Sessions of long ago, the oldest first, one of them behind what a list shows."""
     ids = [uuid7() for _ in range(number)]
-    async with house.butler.database.transaction() as connection:
+    async with tester.butler.database.transaction() as connection:
         await connection.executemany(
             "INSERT INTO sessions (id, trigger_source, runtime, prompt, started_at, completed_at)"
             " VALUES ($1, 'route', 'x', 'y', $2, now())",
@@ -80,9 +80,9 @@ async def keep_old(house: House, number: int) -> list[UUID]:
     return ids
 
 
-async def bury(house: House) -> UUID:
+async def bury(tester: InProcessButler) -> UUID:
     item_id = uuid7()
-    async with house.butler.database.transaction() as connection:
+    async with tester.butler.database.transaction() as connection:
         await connection.execute(
             "INSERT INTO queue_items (id, queue, key, payload, state, told, finished_at, max_attempts)"
             " VALUES ($1, 'nowhere', $2, '{}', 'dead', true, now(), 1)",
@@ -94,11 +94,11 @@ async def bury(house: House) -> UUID:
 
 @pytest.mark.parametrize("words", LISTS, ids=lambda words: words[0])
 async def test_when_no_butler_answers_a_list_is_an_error_and_not_empty(
-    house: House, butlers: Type, words: list[str]
+    tester: InProcessButler, butlers: Type, words: list[str]
 ) -> None:
-    plant_the_dead(house)
-    plant_the_dead(house, "gone")
-    await house.butler.stop()
+    plant_the_dead(tester)
+    plant_the_dead(tester, "gone")
+    await tester.butler.stop()
     typed = await butlers(*words)
     assert typed.code == 1
     assert typed.out == ""
@@ -110,11 +110,11 @@ async def test_when_no_butler_answers_a_list_is_an_error_and_not_empty(
 
 @pytest.mark.parametrize("words", LISTS[:2], ids=lambda words: words[0])
 async def test_when_one_does_not_answer_the_others_are_shown_and_it_is_said(
-    house: House, butlers: Type, words: list[str]
+    tester: InProcessButler, butlers: Type, words: list[str]
 ) -> None:
-    await keep_old(house, 1)
-    await bury(house)
-    plant_the_dead(house)
+    await keep_old(tester, 1)
+    await bury(tester)
+    plant_the_dead(tester)
     typed = await butlers(*words, "--json")
     assert typed.code == 1
     assert [found["butler"] for found in json.loads(typed.out)] == ["tester"]
@@ -122,21 +122,27 @@ async def test_when_one_does_not_answer_the_others_are_shown_and_it_is_said(
     assert "hint:" in typed.err
 
 
-async def test_when_all_answer_the_list_is_a_success(house: House, butlers: Type) -> None:
+async def test_when_all_answer_the_list_is_a_success(
+    tester: InProcessButler, butlers: Type
+) -> None:
     typed = await butlers("sessions", "list", "--json")
     assert (typed.code, json.loads(typed.out), typed.err) == (0, [], "")
 
 
-async def test_a_whole_id_is_found_however_old_it_is(house: House, butlers: Type) -> None:
-    oldest, *_newer = await keep_old(house, 501)
+async def test_a_whole_id_is_found_however_old_it_is(
+    tester: InProcessButler, butlers: Type
+) -> None:
+    oldest, *_newer = await keep_old(tester, 501)
     typed = await butlers("sessions", "show", str(oldest), "--json")
     assert (typed.code, json.loads(typed.out)["id"]) == (0, str(oldest))
     assert json.loads(typed.out)["butler"] == "tester"
 
 
-async def test_a_whole_id_needs_only_the_butler_that_knows_it(house: House, butlers: Type) -> None:
-    (known,) = await keep_old(house, 1)
-    plant_the_dead(house)
+async def test_a_whole_id_needs_only_the_butler_that_knows_it(
+    tester: InProcessButler, butlers: Type
+) -> None:
+    (known,) = await keep_old(tester, 1)
+    plant_the_dead(tester)
     assert (await butlers("sessions", "show", str(known))).code == 0
     unknown = await butlers("sessions", "show", str(uuid7()))
     assert unknown.code == 1
@@ -152,8 +158,8 @@ async def test_an_id_that_nobody_knows_says_so(butlers: Type, words: list[str]) 
         assert f"hint: `butlers {words[0]} list" in typed.err
 
 
-async def test_a_beginning_of_several_is_ambiguous(house: House, butlers: Type) -> None:
-    first, second = await keep_old(house, 2)
+async def test_a_beginning_of_several_is_ambiguous(tester: InProcessButler, butlers: Type) -> None:
+    first, second = await keep_old(tester, 2)
     typed = await butlers("sessions", "show", str(first)[:4])
     assert typed.code == 1
     assert "2 sessions begin with" in typed.err
@@ -161,20 +167,20 @@ async def test_a_beginning_of_several_is_ambiguous(house: House, butlers: Type) 
 
 
 async def test_a_dead_letter_is_shown_and_replayed_by_its_whole_id(
-    house: House, butlers: Type
+    tester: InProcessButler, butlers: Type
 ) -> None:
-    item_id = await bury(house)
+    item_id = await bury(tester)
     shown = await butlers("dead", "show", str(item_id))
     assert (shown.code, json.loads(shown.out)["queue"]) == (0, "nowhere")
     assert (await butlers("dead", "replay", str(item_id))).code == 0
-    (row,) = await house.rows("SELECT state FROM queue_items WHERE id = $1", item_id)
+    (row,) = await tester.rows("SELECT state FROM queue_items WHERE id = $1", item_id)
     assert row["state"] == "ready"
     again = await butlers("dead", "replay", str(item_id))
     assert (again.code, "no butler has a dead letter" in again.err) == (1, True)
 
 
-async def test_a_trace_of_what_is_no_id_asks_nobody(house: House, butlers: Type) -> None:
-    plant_the_dead(house)
+async def test_a_trace_of_what_is_no_id_asks_nobody(tester: InProcessButler, butlers: Type) -> None:
+    plant_the_dead(tester)
     typed = await butlers("trace", "not-a-uuid")
     assert typed.code == 1
     assert "error: 'not-a-uuid' is no request id" in typed.err

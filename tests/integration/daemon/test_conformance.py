@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from support.bearer_proxy import bearer_proxy
-from support.in_process import House, MakeHouse
+from support.in_process import InProcessButler, MakeButler
 from support.programs import Programs
 
 FOLDER = re.compile(r"^server-|-\d{4}-\d\d-\d\dT[\d-]+Z$")
@@ -111,12 +111,12 @@ NOT_PASSED = {
 
 
 async def test_the_conformance_suite_finds_what_we_know(
-    make_house: MakeHouse, mcp_programs: Programs, tmp_path: Path
+    make_butler: MakeButler, mcp_programs: Programs, tmp_path: Path
 ) -> None:
-    house = make_house(tools=DEMO_TOOLS)
-    await house.start()
+    tester = make_butler(tools=DEMO_TOOLS)
+    await tester.start()
 
-    found = await run_suite(house, mcp_programs, tmp_path / "results")
+    found = await run_suite(tester, mcp_programs, tmp_path / "results")
 
     complaints = {scenario: said for scenario, said in found.items() if said}
     assert sorted(complaints) == sorted(NOT_PASSED), complaints
@@ -125,9 +125,9 @@ async def test_the_conformance_suite_finds_what_we_know(
         assert complaints[scenario].startswith(known.says), scenario
 
 
-async def run_suite(house: House, programs: Programs, results: Path) -> dict[str, str]:
+async def run_suite(tester: InProcessButler, programs: Programs, results: Path) -> dict[str, str]:
     """Each scenario with what the suite holds against it; an empty text where that is nothing."""
-    async with bearer_proxy(house.port, house.owner_token) as port:
+    async with bearer_proxy(tester.port, tester.owner_token) as port:
         url = f"http://localhost:{port}/mcp"
         ended = await programs.run(
             *("conformance", "server", "--suite", "all"), *("--url", url, "-o", str(results))

@@ -24,16 +24,11 @@ from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
 from support import mcp_clients as clients
 from support.clocks import SetClock
-from support.fake_runtime import Thinker
-from support.in_process import (
-    House,
-    MakeHouse,
-    copy_roster,
-    envelope,
-    until,
-    write_tester,
-    write_versions,
-)
+from support.fake_runtime import FakeRuntime
+from support.in_process import InProcessButler, MakeButler
+from support.messages import envelope
+from support.tester_folder import copy_roster, write_tester, write_versions
+from support.waiting import until
 
 BROKEN = r"""
 version = 1
@@ -50,18 +45,18 @@ reply = "bad"
 """
 
 
-async def health(house: House) -> dict[str, Any]:
+async def health(tester: InProcessButler) -> dict[str, Any]:
     async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
-        answer = await http.get(f"http://127.0.0.1:{house.port}/health")
+        answer = await http.get(f"http://127.0.0.1:{tester.port}/health")
     assert answer.status_code == 200
     found: dict[str, Any] = answer.json()
     return found
 
 
-async def test_a_healthy_butler_says_so_in_both_places(house: House) -> None:
-    async with house.owner() as owner:
+async def test_a_healthy_butler_says_so_in_both_places(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         said = await owner.call("status")
-    for state in (await health(house), said):
+    for state in (await health(tester), said):
         assert state["name"] == "tester"
         assert state["description"] == "A butler for tests."
         assert state["role"] == "domain"
@@ -75,38 +70,40 @@ async def test_a_healthy_butler_says_so_in_both_places(house: House) -> None:
 
 
 @pytest.mark.scenario("S002-42")
-async def test_uptime_counts_the_seconds_since_the_butler_was_ready(make_house: MakeHouse) -> None:
-    house = make_house()
+async def test_uptime_counts_the_seconds_since_the_butler_was_ready(
+    make_butler: MakeButler,
+) -> None:
+    tester = make_butler()
     clock = SetClock(datetime(2026, 5, 13, 9, tzinfo=UTC))
-    butler = house.make(clock=clock)
+    butler = tester.make(clock=clock)
     await butler.start()
-    async with clients.fastmcp_modern(butler.url, house.owner_token) as client:
+    async with clients.fastmcp_modern(butler.url, tester.owner_token) as client:
         assert (await client.call("status", {}))["uptime_s"] == 0
         clock.move(seconds=300)
         assert (await client.call("status", {}))["uptime_s"] == 300
-    assert (await health(house))["uptime_s"] == 300
+    assert (await health(tester))["uptime_s"] == 300
 
 
-async def test_health_shows_what_waits(house: House) -> None:
-    async with house.session(uuid7()) as session:
+async def test_health_shows_what_waits(tester: InProcessButler) -> None:
+    async with tester.session(uuid7()) as session:
         await session.call("notify", {"message": "hello"})
-    state = await health(house)
+    state = await health(tester)
     assert state["queues"] == {"notify": {"ready": 1}}
 
 
-async def test_a_bad_reflex_file_is_shown_and_the_others_work(make_house: MakeHouse) -> None:
-    house = make_house()
-    file = house.directory / "skills" / "broken" / "reflex.toml"
+async def test_a_bad_reflex_file_is_shown_and_the_others_work(make_butler: MakeButler) -> None:
+    tester = make_butler()
+    file = tester.directory / "skills" / "broken" / "reflex.toml"
     file.parent.mkdir()
     file.write_text(BROKEN)
 
     with capture_logs() as logs:
-        await house.start()
+        await tester.start()
 
     (logged,) = [entry for entry in logs if entry["event"] == "skill disabled"]
-    async with house.owner() as owner:
+    async with tester.owner() as owner:
         said = await owner.call("status")
-        for state in (await health(house), said):
+        for state in (await health(tester), said):
             assert state["health"] == "degraded"
             assert state["database"] == "connected"
             (found,) = state["diagnostics"]
@@ -135,7 +132,9 @@ async def server(home: Path) -> AsyncIterator[EmbeddedPostgres]:
     await asyncio.to_thread(own.release)
 
 
-def make(roster: str | None, server: EmbeddedPostgres, tmp_path: Path, home: Path) -> House:
+def make(
+    roster: str | None, server: EmbeddedPostgres, tmp_path: Path, home: Path
+) -> InProcessButler:
     key = FleetKey(os.urandom(32))
     admin = Login(server.dsn(), "postgres", None, "postgres")
     directory, versions = tmp_path / "butler", tmp_path / "versions"
@@ -144,7 +143,7 @@ def make(roster: str | None, server: EmbeddedPostgres, tmp_path: Path, home: Pat
     else:
         copy_roster(roster, directory, "tests")
     write_versions(versions)
-    return House(directory, home, key, Provisioner(admin, key), versions)
+    return InProcessButler(directory, home, key, Provisioner(admin, key), versions)
 
 
 def kill(server: EmbeddedPostgres) -> None:
@@ -157,10 +156,10 @@ def kill(server: EmbeddedPostgres) -> None:
 async def test_a_butler_lives_through_the_death_of_its_database(
     server: EmbeddedPostgres, tmp_path: Path, home: Path
 ) -> None:
-    house = make(None, server, tmp_path, home)
-    await house.start()
+    tester = make(None, server, tmp_path, home)
+    await tester.start()
     try:
-        async with house.owner() as owner:
+        async with tester.owner() as owner:
             await owner.call("write", {"text": "before"})
             well = await owner.call("status")
             assert (well["health"], well["database"]) == ("healthy", "connected")
@@ -168,7 +167,7 @@ async def test_a_butler_lives_through_the_death_of_its_database(
             kill(server)
 
             async def degraded() -> dict[str, Any] | None:
-                state = await health(house)
+                state = await health(tester)
                 return state if state["database"] == "unreachable" else None
 
             state = await until("the loss to be noticed", degraded)
@@ -194,76 +193,78 @@ async def test_a_butler_lives_through_the_death_of_its_database(
                 return answer
 
             await until("calls to succeed again", written)
-        assert (await health(house))["health"] == "healthy"
-        rows = await house.rows("SELECT text FROM entries ORDER BY number")
+        assert (await health(tester))["health"] == "healthy"
+        rows = await tester.rows("SELECT text FROM entries ORDER BY number")
         assert [row["text"] for row in rows] == ["before", "after"]
     finally:
-        await house.close()
+        await tester.close()
 
 
 async def test_a_call_in_whose_midst_the_database_dies_may_be_repeated(
     server: EmbeddedPostgres, tmp_path: Path, home: Path
 ) -> None:
-    house = make(None, server, tmp_path, home)
-    await house.start()
+    tester = make(None, server, tmp_path, home)
+    await tester.start()
     request_id = uuid7()
     try:
-        async with house.session(request_id) as session:
+        async with tester.session(request_id) as session:
             running = asyncio.create_task(session.call("slow_write", {"label": "once"}))
-            await house.until_running("once")
+            await tester.until_running("once")
             kill(server)
             await until("the server to be gone", lambda: server.pid is None)
-            house.open_gate()
+            tester.open_gate()
             with pytest.raises(DatabaseUnavailable) as refused:
                 await running
             assert refused.value.retryable
         await asyncio.to_thread(server.ensure_running)
 
         async def repeated() -> Any:
-            async with house.session(request_id) as session:
+            async with tester.session(request_id) as session:
                 try:
                     return await session.call("slow_write", {"label": "once"})
                 except DatabaseUnavailable:
                     return None
 
         assert await until("the repeat to succeed", repeated) == {"label": "once"}
-        assert await house.count("entries") == 1
-        assert await house.count("call_journal") == 1
+        assert await tester.count("entries") == 1
+        assert await tester.count("call_journal") == 1
     finally:
-        await house.close()
+        await tester.close()
 
 
 async def test_a_session_that_ended_without_the_database_is_closed_when_it_is_back(
     server: EmbeddedPostgres, tmp_path: Path, home: Path
 ) -> None:
-    house = make(None, server, tmp_path, home)
-    butler = await house.start()
+    tester = make(None, server, tmp_path, home)
+    butler = await tester.start()
 
     async def think(_butler: McpClient) -> str:
         kill(server)
         await until("the server to be gone", lambda: server.pid is None)
         return "done all the same"
 
-    butler.spawner.model = Thinker(think)
+    butler.spawner.model = FakeRuntime(think)
     try:
         result = await butler.spawner.run(SessionRequest(uuid7(), "think", "trigger"))
         assert result.text == "done all the same"
         await asyncio.to_thread(server.ensure_running)
 
         async def closed() -> list[dict[str, Any]] | None:
-            return await house.rows("SELECT output FROM sessions WHERE outcome IS NOT NULL") or None
+            return (
+                await tester.rows("SELECT output FROM sessions WHERE outcome IS NOT NULL") or None
+            )
 
         (row,) = await until("its row to be closed", closed)
         assert row["output"] == "done all the same"
     finally:
-        await house.close()
+        await tester.close()
 
 
 async def test_a_butler_stops_without_its_database(
     server: EmbeddedPostgres, tmp_path: Path, home: Path
 ) -> None:
-    house = make(None, server, tmp_path, home)
-    butler = await house.start()
+    tester = make(None, server, tmp_path, home)
+    butler = await tester.start()
     kill(server)
     await until("the server to be gone", lambda: server.pid is None)
     await butler.stop()
@@ -274,11 +275,11 @@ async def test_a_butler_stops_without_its_database(
 async def test_a_switchboard_without_its_database_refuses_and_loses_nothing(
     server: EmbeddedPostgres, tmp_path: Path, home: Path
 ) -> None:
-    house = make("switchboard", server, tmp_path, home)
-    await house.start()
+    tester = make("switchboard", server, tmp_path, home)
+    await tester.start()
     first, second = envelope("one"), envelope("two")
     try:
-        async with house.owner() as owner:
+        async with tester.owner() as owner:
             await owner.call("ingest", first)
             kill(server)
             await until("the server to be gone", lambda: server.pid is None)
@@ -294,10 +295,10 @@ async def test_a_switchboard_without_its_database_refuses_and_loses_nothing(
 
             assert (await until("the retry to be taken", taken))["duplicate"] is False
             assert (await owner.call("ingest", first))["duplicate"] is True
-        assert await house.rows("SELECT text FROM message_inbox ORDER BY received_at") == [
+        assert await tester.rows("SELECT text FROM message_inbox ORDER BY received_at") == [
             {"text": "one"},
             {"text": "two"},
         ]
-        assert await house.count("queue_items") == 2
+        assert await tester.count("queue_items") == 2
     finally:
-        await house.close()
+        await tester.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from butlers.domain.caller import CallerKind
-from support.in_process import House, MakeHouse
+from support.in_process import InProcessButler, MakeButler
 from support.programs import Ended, Programs
 
 ROADS = {
@@ -20,9 +20,9 @@ NOT_AUTHENTICATED = 3  # the Inspector's own exit code for it
 
 
 class Inspector:
-    def __init__(self, programs: Programs, house: House, *options: str) -> None:
+    def __init__(self, programs: Programs, tester: InProcessButler, *options: str) -> None:
         self._programs = programs
-        self._house = house
+        self._house = tester
         self._options = options
 
     async def ask(self, *arguments: str, token: str | None = None) -> Ended:
@@ -52,9 +52,9 @@ class Inspector:
 
 @pytest.mark.parametrize("road", ROADS)
 async def test_the_inspector_lists_and_calls_tools(
-    house: House, mcp_programs: Programs, road: str
+    tester: InProcessButler, mcp_programs: Programs, road: str
 ) -> None:
-    inspector = Inspector(mcp_programs, house, *ROADS[road])
+    inspector = Inspector(mcp_programs, tester, *ROADS[road])
 
     assert {"status", "state_get", "state_set", "quick"} <= await inspector.names()
     assert (await inspector.call("status"))["name"] == "tester"
@@ -67,10 +67,10 @@ async def test_the_inspector_lists_and_calls_tools(
 
 @pytest.mark.parametrize("road", ROADS)
 async def test_the_inspector_is_told_that_a_token_is_wrong(
-    house: House, mcp_programs: Programs, road: str
+    tester: InProcessButler, mcp_programs: Programs, road: str
 ) -> None:
-    inspector = Inspector(mcp_programs, house, *ROADS[road])
-    another = house.token(CallerKind.OWNER, audience="health")
+    inspector = Inspector(mcp_programs, tester, *ROADS[road])
+    another = tester.token(CallerKind.OWNER, audience="health")
 
     ended = await inspector.ask("--method", "tools/list", token=another)
 
@@ -80,11 +80,11 @@ async def test_the_inspector_is_told_that_a_token_is_wrong(
 
 @pytest.mark.parametrize("name", ["switchboard", "messenger", "general", "health"])
 async def test_no_tool_has_a_schema_that_a_client_may_not_understand(
-    make_house: MakeHouse, mcp_programs: Programs, name: str
+    make_butler: MakeButler, mcp_programs: Programs, name: str
 ) -> None:
-    house = make_house(name)
-    await house.start()
+    tester = make_butler(name)
+    await tester.start()
 
-    result = await Inspector(mcp_programs, house).result("--method", "tools/list", "--strict")
+    result = await Inspector(mcp_programs, tester).result("--method", "tools/list", "--strict")
 
     assert "status" in {tool["name"] for tool in result["tools"]}

@@ -15,7 +15,8 @@ from butlers.sessions.session_log import SessionLog
 from butlers.sessions.spawner import Spawner
 from butlers.tools.state_store import StateStore
 from support import mcp_clients as clients
-from support.in_process import House, MakeHouse, until
+from support.in_process import InProcessButler, MakeButler
+from support.waiting import until
 
 PARTS = {
     "config": ButlerConfig,
@@ -31,10 +32,10 @@ PARTS = {
 
 @pytest.mark.scenario("S002-35")
 async def test_a_started_butler_holds_its_parts_and_they_are_those_its_tools_use(
-    make_house: MakeHouse,
+    make_butler: MakeButler,
 ) -> None:
-    house = make_house()
-    butler = house.make()
+    tester = make_butler()
+    butler = tester.make()
     assert not {name for name in PARTS if hasattr(butler, name)} - {"config"}
 
     await butler.start()
@@ -42,15 +43,17 @@ async def test_a_started_butler_holds_its_parts_and_they_are_those_its_tools_use
     held = {name: getattr(butler, name) for name in PARTS}
     assert {name: type(part) for name, part in held.items()} == PARTS
     assert [module.name for module in butler.modules] == ["bench"]
-    async with clients.fastmcp_modern(butler.url, house.owner_token) as client:
+    async with clients.fastmcp_modern(butler.url, tester.owner_token) as client:
         offered = {tool.name for tool in await butler.mcp.list_tools(run_middleware=False)}
         assert await client.names() < offered  # those that the owner may call
-        await assert_the_tools_and_the_parts_know_the_same(house, client)
+        await assert_the_tools_and_the_parts_know_the_same(tester, client)
     assert {name: getattr(butler, name) for name in PARTS} == held  # the same all the time
 
 
-async def assert_the_tools_and_the_parts_know_the_same(house: House, client: clients.Face) -> None:
-    butler = house.butler
+async def assert_the_tools_and_the_parts_know_the_same(
+    tester: InProcessButler, client: clients.ToolClient
+) -> None:
+    butler = tester.butler
     async with butler.database.transaction() as connection:
         assert await connection.fetchval("SELECT current_database()") == butler.config.db.name
 

@@ -14,7 +14,8 @@ from butlers.daemon.butler import Butler
 from butlers.daemon.phases import PHASES, Phase
 from butlers.db.database import Login
 from butlers.domain.errors import ConfigInvalid, PhaseFailed
-from support.in_process import House, MakeHouse, until
+from support.in_process import InProcessButler, MakeButler
+from support.waiting import until
 
 NAMES = [phase.__name__ for phase in PHASES]
 AFTER_THE_PORT = NAMES[1:]  # before it there is nothing that could answer /health
@@ -65,26 +66,26 @@ def failing_at(name: str, ran: list[str]) -> tuple[Phase, ...]:
     return tuple(recorded(phase) for phase in PHASES)
 
 
-def make(house: House, phases: tuple[Phase, ...]) -> Butler:
+def make(tester: InProcessButler, phases: tuple[Phase, ...]) -> Butler:
     butler = Butler(
-        house.config(),
-        settings=Settings(house.home),
-        key=house.key,
-        provisioner=house.provisioner,
-        versions=house.versions,
+        tester.config(),
+        settings=Settings(tester.home),
+        key=tester.key,
+        provisioner=tester.provisioner,
+        versions=tester.versions,
         phases=phases,
     )
-    house.butlers.append(butler)
+    tester.butlers.append(butler)
     return butler
 
 
-async def connections_of(admin: Login, house: House) -> int:
+async def connections_of(admin: Login, tester: InProcessButler) -> int:
     connection = await asyncpg.connect(**admin.arguments("tests"))
     try:
         return int(
             await connection.fetchval(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = $1",
-                house.config().db.name,
+                tester.config().db.name,
             )
         )
     finally:
@@ -106,11 +107,11 @@ def test_the_order_is_the_one_that_was_decided() -> None:
 
 @pytest.mark.parametrize("name", AFTER_THE_PORT)
 async def test_a_failing_phase_is_named_and_everything_before_it_is_undone(
-    make_house: MakeHouse, admin: Login, name: str
+    make_butler: MakeButler, admin: Login, name: str
 ) -> None:
-    house = make_house()
+    tester = make_butler()
     ran: list[str] = []
-    butler = make(house, failing_at(name, ran))
+    butler = make(tester, failing_at(name, ran))
     said = name.replace("_", " ")
 
     with pytest.raises(PhaseFailed, match=f"start-up phase '{said}' failed: planted") as failed:
@@ -124,8 +125,10 @@ async def test_a_failing_phase_is_named_and_everything_before_it_is_undone(
         assert said in state["error"]
         assert (await http.post(butler.url)).status_code == 503
     assert tasks_of(butler) == set()
-    await until("the server to have seen its connections close", lambda: _unconnected(admin, house))
-    assert not list((house.home / "run").glob("*.json"))
+    await until(
+        "the server to have seen its connections close", lambda: _unconnected(admin, tester)
+    )
+    assert not list((tester.home / "run").glob("*.json"))
 
     await butler.stop()
     async with httpx.AsyncClient(trust_env=False, verify=False) as http:
@@ -133,13 +136,15 @@ async def test_a_failing_phase_is_named_and_everything_before_it_is_undone(
             await http.get(health_of(butler))
 
 
-async def _unconnected(admin: Login, house: House) -> bool:
-    return await connections_of(admin, house) == 0
+async def _unconnected(admin: Login, tester: InProcessButler) -> bool:
+    return await connections_of(admin, tester) == 0
 
 
-async def test_each_phase_logs_its_start_its_end_and_how_long_it_took(house: House) -> None:
+async def test_each_phase_logs_its_start_its_end_and_how_long_it_took(
+    tester: InProcessButler,
+) -> None:
     with capture_logs() as logs:
-        again = make(house, PHASES)
+        again = make(tester, PHASES)
         await again.start()
         await again.stop()
     started = [line["phase"] for line in logs if line["event"] == "phase started"]
@@ -148,21 +153,21 @@ async def test_each_phase_logs_its_start_its_end_and_how_long_it_took(house: Hou
     assert all(line["seconds"] >= 0 for line in logs if line["event"] == "phase ended")
 
 
-async def test_a_required_variable_that_is_not_set_stops_the_start(make_house: MakeHouse) -> None:
-    house = make_house()
-    toml = house.directory / "butler.toml"
+async def test_a_required_variable_that_is_not_set_stops_the_start(make_butler: MakeButler) -> None:
+    tester = make_butler()
+    toml = tester.directory / "butler.toml"
     toml.write_text(toml.read_text() + '\n[butler.env]\nrequired = ["NOT_SET", "NOR_THIS"]\n')
     with pytest.raises(PhaseFailed, match="NOT_SET, NOR_THIS") as failed:
-        await house.start()
+        await tester.start()
     assert failed.value.phase == "validate environment"
     assert isinstance(failed.value.__cause__, ConfigInvalid)
 
 
-async def test_a_runtime_without_its_key_stops_the_start(make_house: MakeHouse) -> None:
-    house = make_house()
-    toml = house.directory / "butler.toml"
+async def test_a_runtime_without_its_key_stops_the_start(make_butler: MakeButler) -> None:
+    tester = make_butler()
+    toml = tester.directory / "butler.toml"
     toml.write_text(toml.read_text() + '\n[runtime]\ntype = "claude-code"\n')
     with pytest.raises(PhaseFailed, match="ANTHROPIC_API_KEY") as failed:
-        await house.start()
+        await tester.start()
     assert failed.value.phase == "validate core credentials"
     assert failed.value.hint

@@ -12,7 +12,7 @@ import pytest
 
 from butlers.daemon.ports import bind_port, find_holder, hold_port
 from butlers.domain.errors import PhaseFailed, PortTaken
-from support.in_process import MakeHouse
+from support.in_process import MakeButler
 
 LISTENER = """
 import socket, sys
@@ -95,14 +95,14 @@ def test_a_port_can_be_bound_again_at_once() -> None:
 
 
 @pytest.mark.scenario("S002-26")
-async def test_a_butler_whose_port_is_taken_says_who_holds_it(make_house: MakeHouse) -> None:
-    house = make_house()
+async def test_a_butler_whose_port_is_taken_says_who_holds_it(make_butler: MakeButler) -> None:
+    tester = make_butler()
     with listening_process() as (port, child):
-        file = house.directory / "butler.toml"
+        file = tester.directory / "butler.toml"
         file.write_text(file.read_text().replace("port = 0", f"port = {port}"))
 
         with pytest.raises(PhaseFailed) as failed:
-            await house.start()
+            await tester.start()
 
     assert failed.value.phase == "open the port"
     assert isinstance(failed.value.__cause__, PortTaken)

@@ -12,8 +12,8 @@ import pytest
 from butlers.db.database import Login
 from support import mcp_clients as clients
 from support.butler_process import ButlerProcess
-from support.in_process import until
 from support.mcp_clients import Connect
+from support.waiting import until
 from support.waiting_sessions import MODULES
 
 ENDS_OF_MODULES = [f"module shutdown: {name}" for name in reversed(MODULES)]
@@ -132,7 +132,7 @@ async def test_a_signal_waits_for_the_session_that_is_at_work(postbox: ButlerPro
     await assert_nobody_listens(postbox.port)
 
 
-async def _is_refused(owner: clients.Face) -> bool:
+async def _is_refused(owner: clients.ToolClient) -> bool:
     return (await owner.call("state_list", {})).get("error", {}).get("code") == "shutting_down"
 
 

@@ -20,40 +20,42 @@ from butlers.domain.route import RouteDecision, RouteRequest
 from butlers.queue import leased_queue as queue
 from butlers.tools.blobs import BlobStore
 from butlers.wire.codec import encode
-from support.in_process import House, envelope, request_context, until
+from support.in_process import InProcessButler
+from support.messages import envelope, request_context
+from support.waiting import until
 
 LONG_AGO = timedelta(days=400)
 
 
-def janitor(house: House, keep_days: int = 365) -> Janitor:
-    config = house.butler.config
+def janitor(tester: InProcessButler, keep_days: int = 365) -> Janitor:
+    config = tester.butler.config
     storage = config.storage.model_copy(update={"keep_days": keep_days})
     changed = config.model_copy(update={"storage": storage})
-    return Janitor(changed, house.butler.database, house.butler.clock)
+    return Janitor(changed, tester.butler.database, tester.butler.clock)
 
 
-async def ingest(house: House, text: str, **changes: Any) -> UUID:
-    async with house.owner() as owner:
+async def ingest(tester: InProcessButler, text: str, **changes: Any) -> UUID:
+    async with tester.owner() as owner:
         return UUID((await owner.call("ingest", envelope(text, **changes)))["request_id"])
 
 
-async def grow_old(house: House) -> None:
-    if house.butler.front:
+async def grow_old(tester: InProcessButler) -> None:
+    if tester.butler.front:
         sql = "UPDATE message_inbox SET received_at = received_at - $1::interval"
-        await house.rows(sql, LONG_AGO)
-    await house.rows(
+        await tester.rows(sql, LONG_AGO)
+    await tester.rows(
         "UPDATE queue_items SET created_at = created_at - $1::interval,"
         " finished_at = finished_at - $1::interval",
         LONG_AGO,
     )
-    await house.rows("UPDATE call_journal SET called_at = called_at - $1::interval", LONG_AGO)
+    await tester.rows("UPDATE call_journal SET called_at = called_at - $1::interval", LONG_AGO)
 
 
-async def end(house: House, request_id: UUID, state: str) -> None:
+async def end(tester: InProcessButler, request_id: UUID, state: str) -> None:
     """As if it had ended so: there is no butler here that could take it."""
 
     async def rests() -> list[dict[str, Any]]:
-        return await house.rows(
+        return await tester.rows(
             "UPDATE queue_items SET state = $2, finished_at = now(), told = true"
             " WHERE key = $1 AND state = 'ready' RETURNING 1",
             str(request_id),
@@ -63,11 +65,13 @@ async def end(house: House, request_id: UUID, state: str) -> None:
     await until("it to rest", rests)
 
 
-async def kept(house: House) -> set[UUID]:
-    return {row["request_id"] for row in await house.rows("SELECT request_id FROM message_inbox")}
+async def kept(tester: InProcessButler) -> set[UUID]:
+    return {row["request_id"] for row in await tester.rows("SELECT request_id FROM message_inbox")}
 
 
-async def test_old_messages_that_are_over_go_and_all_others_stay(switchboard: House) -> None:
+async def test_old_messages_that_are_over_go_and_all_others_stay(
+    switchboard: InProcessButler,
+) -> None:
     stranger = {"channel": "email", "provider": "imap", "endpoint_identity": "me@example.com"}
     held = await ingest(
         switchboard, "hello", source=stranger, sender={"identity": "anna@example.com"}
@@ -90,7 +94,7 @@ async def test_old_messages_that_are_over_go_and_all_others_stay(switchboard: Ho
     assert sum((await janitor(switchboard).sweep()).values()) == 0
 
 
-async def test_who_keeps_for_ever_loses_nothing(switchboard: House) -> None:
+async def test_who_keeps_for_ever_loses_nothing(switchboard: InProcessButler) -> None:
     over = await ingest(switchboard, "one")
     await end(switchboard, over, "done")
     await grow_old(switchboard)
@@ -100,7 +104,7 @@ async def test_who_keeps_for_ever_loses_nothing(switchboard: House) -> None:
 
 
 async def test_much_goes_in_several_steps(
-    switchboard: House, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "BATCH", 2)
     for number in range(5):
@@ -110,28 +114,28 @@ async def test_much_goes_in_several_steps(
     assert (gone["message_inbox"], gone["queue_items"]) == (5, 5)
 
 
-async def test_the_journal_of_a_dead_letter_stays_until_it_is_over(house: House) -> None:
+async def test_the_journal_of_a_dead_letter_stays_until_it_is_over(tester: InProcessButler) -> None:
     """A replay has to find what was done already."""
     over, dead = request_context(), request_context()
-    async with house.butler.database.transaction() as connection:
+    async with tester.butler.database.transaction() as connection:
         for request in (over, dead):
             route = RouteRequest(request, "tester", "x", RouteDecision("tester", "test", "test"))
             await queue.enqueue(
                 connection, "routes", str(request.request_id), encode(route), delay=LONG_AGO
             )
     for request, state in ((over, "done"), (dead, "dead")):
-        async with house.session(request.request_id) as session:
+        async with tester.session(request.request_id) as session:
             await session.call("write", {"text": state})
-        await end(house, request.request_id, state)
-    await grow_old(house)
-    gone = await janitor(house).sweep()
+        await end(tester, request.request_id, state)
+    await grow_old(tester)
+    gone = await janitor(tester).sweep()
     assert (gone["call_journal"], gone["queue_items"]) == (1, 1)
-    (row,) = await house.rows("SELECT request_id FROM call_journal")
+    (row,) = await tester.rows("SELECT request_id FROM call_journal")
     assert row["request_id"] == dead.request_id
-    assert await house.count("entries") == 2, "what butlers know is nobody's to sweep"
+    assert await tester.count("entries") == 2, "what butlers know is nobody's to sweep"
 
 
-async def test_files_go_with_the_last_message_that_has_them(switchboard: House) -> None:
+async def test_files_go_with_the_last_message_that_has_them(switchboard: InProcessButler) -> None:
     blobs = BlobStore(switchboard.butler.config.storage.blob_dir)
     unwanted, needed, young = (blobs.put(text) for text in (b"old", b"needed", b"young"))
     request = replace(request_context(), request_id=uuid7())
@@ -152,7 +156,9 @@ async def test_files_go_with_the_last_message_that_has_them(switchboard: House) 
         blobs.get(unwanted)
 
 
-def test_a_sweep_that_was_cut_off_has_removed_nothing_that_is_wanted(switchboard: House) -> None:
+def test_a_sweep_that_was_cut_off_has_removed_nothing_that_is_wanted(
+    switchboard: InProcessButler,
+) -> None:
     folder = switchboard.butler.config.storage.blob_dir
     blobs = BlobStore(folder)
     reference = blobs.put(b"wanted")

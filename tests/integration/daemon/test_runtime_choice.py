@@ -16,7 +16,7 @@ from butlers.runtimes.base import Runtime
 from butlers.runtimes.claude_code import ClaudeCodeAdapter
 from butlers.runtimes.codex import CodexAdapter
 from butlers.runtimes.gemini import GeminiAdapter
-from support.in_process import House, MakeHouse
+from support.in_process import InProcessButler, MakeButler
 
 PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini"}
 KEYS = {
@@ -42,9 +42,9 @@ def install(machine: Path, *runtimes: str) -> None:
         program.chmod(0o755)
 
 
-async def start(house: House, machine: Path, *credentials: str) -> Butler:
+async def start(tester: InProcessButler, machine: Path, *credentials: str) -> Butler:
     environ = {"PATH": str(machine), **dict.fromkeys(credentials, "a-key")}
-    butler = house.make(settings=Settings(house.home, environ=MappingProxyType(environ)))
+    butler = tester.make(settings=Settings(tester.home, environ=MappingProxyType(environ)))
     await butler.start()
     return butler
 
@@ -53,14 +53,14 @@ async def start(house: House, machine: Path, *credentials: str) -> Butler:
 @pytest.mark.scenario("S001-37")
 @pytest.mark.parametrize("runtime", PROGRAMS)
 async def test_the_configuration_names_the_cli_the_model_and_how_many(
-    make_house: MakeHouse, machine: Path, runtime: str
+    make_butler: MakeButler, machine: Path, runtime: str
 ) -> None:
     install(machine, *PROGRAMS)
-    house = make_house(
+    tester = make_butler(
         extra=f'[runtime]\ntype = "{runtime}"\n[butler.runtime]\nmodel = "the-model"\n'
         "max_concurrent_sessions = 3\n"
     )
-    butler = await start(house, machine, KEYS[runtime])
+    butler = await start(tester, machine, KEYS[runtime])
     chosen = butler.spawner.model
     assert type(chosen) is ADAPTERS[runtime]
     assert chosen.name == runtime
@@ -91,7 +91,11 @@ def test_every_adapter_is_invoked_in_the_same_way(adapter: type[Runtime]) -> Non
     ],
 )
 async def test_auto_takes_the_first_that_is_here_and_has_a_credential(
-    house_of_auto: House, machine: Path, installed: list[str], credentials: list[str], chosen: str
+    house_of_auto: InProcessButler,
+    machine: Path,
+    installed: list[str],
+    credentials: list[str],
+    chosen: str,
 ) -> None:
     install(machine, *installed)
     butler = await start(house_of_auto, machine, *credentials)
@@ -99,33 +103,33 @@ async def test_auto_takes_the_first_that_is_here_and_has_a_credential(
 
 
 @pytest.fixture
-def house_of_auto(make_house: MakeHouse) -> House:
-    return make_house()
+def house_of_auto(make_butler: MakeButler) -> InProcessButler:
+    return make_butler()
 
 
 @pytest.mark.parametrize("runtime", PROGRAMS)
 async def test_a_cli_that_is_named_and_not_here_is_fatal_and_says_how_to_get_it(
-    make_house: MakeHouse, machine: Path, runtime: str
+    make_butler: MakeButler, machine: Path, runtime: str
 ) -> None:
-    house = make_house(extra=f'[runtime]\ntype = "{runtime}"\n')
+    tester = make_butler(extra=f'[runtime]\ntype = "{runtime}"\n')
     with pytest.raises(PhaseFailed, match="is not installed") as failed:
-        await start(house, machine, KEYS[runtime])
+        await start(tester, machine, KEYS[runtime])
     assert "npm install -g" in (failed.value.hint or "")
 
 
 @pytest.mark.parametrize("runtime", PROGRAMS)
 async def test_a_cli_that_is_named_and_has_no_credential_is_fatal(
-    make_house: MakeHouse, machine: Path, runtime: str
+    make_butler: MakeButler, machine: Path, runtime: str
 ) -> None:
     install(machine, *PROGRAMS)
-    house = make_house(extra=f'[runtime]\ntype = "{runtime}"\n')
+    tester = make_butler(extra=f'[runtime]\ntype = "{runtime}"\n')
     with pytest.raises(PhaseFailed, match=KEYS[runtime]) as failed:
-        await start(house, machine)
+        await start(tester, machine)
     assert f"butlers secrets set {KEYS[runtime]}" in (failed.value.hint or "")
 
 
 async def test_codex_is_run_without_its_wrapper(
-    make_house: MakeHouse, machine: Path, tmp_path: Path
+    make_butler: MakeButler, machine: Path, tmp_path: Path
 ) -> None:
     """The wrapper leaves an orphan when it is killed; the binary lies beside it."""
     modules = tmp_path / "lib" / "node_modules" / "@openai"
@@ -136,7 +140,7 @@ async def test_codex_is_run_without_its_wrapper(
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
     (machine / "codex").symlink_to(wrapper)
-    house = make_house(extra='[runtime]\ntype = "codex"\n')
-    butler = await start(house, machine, "OPENAI_API_KEY")
+    tester = make_butler(extra='[runtime]\ntype = "codex"\n')
+    butler = await start(tester, machine, "OPENAI_API_KEY")
     assert isinstance(butler.spawner.model, CodexAdapter)
     assert butler.spawner.model.executable == native

@@ -23,8 +23,9 @@ from butlers.domain.errors import PeerUnavailable, ShuttingDown
 from butlers.wire.tokens import FleetKey
 from support import mcp_clients as clients
 from support.clocks import SetClock
-from support.in_process import House, MakeHouse, until
+from support.in_process import InProcessButler, MakeButler
 from support.postbox import load_config
+from support.waiting import until
 from support.waiting_sessions import MODULES, shut_doors, write_doorman
 
 GENERATIONS = (clients.ours, clients.mcp_streamable, clients.mcp_sse)  # one of each transport
@@ -51,9 +52,9 @@ def assert_ended_in_order(caplog: pytest.LogCaptureFixture) -> None:
     assert [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.ERROR] == []
 
 
-async def until_refusing(house: House) -> None:
+async def until_refusing(tester: InProcessButler) -> None:
     """Until the shutdown has begun to refuse those who come from outside."""
-    async with house.owner() as owner:
+    async with tester.owner() as owner:
 
         async def refused() -> bool:
             try:
@@ -66,9 +67,9 @@ async def until_refusing(house: House) -> None:
 
 
 async def test_running_calls_of_every_client_get_their_results(
-    house: House, caplog: pytest.LogCaptureFixture
+    tester: InProcessButler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url, token, port = house.butler.url, house.owner_token, house.port
+    url, token, port = tester.butler.url, tester.owner_token, tester.port
     async with AsyncExitStack() as stack:
         connected = {
             connect.__name__: await stack.enter_async_context(connect(url, token))
@@ -80,12 +81,12 @@ async def test_running_calls_of_every_client_get_their_results(
             name: asyncio.create_task(client.call("slow", {"label": name}))
             for name, client in connected.items()
         }
-        await house.until_running(*connected)
+        await tester.until_running(*connected)
 
-        stopping = asyncio.create_task(house.butler.stop())
-        await until_refusing(house)
+        stopping = asyncio.create_task(tester.butler.stop())
+        await until_refusing(tester)
         assert not any(call.done() for call in calls.values())
-        house.open_gate()
+        tester.open_gate()
 
         for name, call in calls.items():
             assert await call == {"label": name}
@@ -94,123 +95,123 @@ async def test_running_calls_of_every_client_get_their_results(
     assert_ended_in_order(caplog)
 
 
-async def test_new_calls_are_refused_by_name_while_old_ones_run(house: House) -> None:
-    async with house.owner() as owner, house.peer("switchboard") as peer:
+async def test_new_calls_are_refused_by_name_while_old_ones_run(tester: InProcessButler) -> None:
+    async with tester.owner() as owner, tester.peer("switchboard") as peer:
         running = asyncio.create_task(owner.call("slow", {"label": "last"}))
-        await house.until_running("last")
-        stopping = asyncio.create_task(house.butler.stop())
-        await until_refusing(house)
+        await tester.until_running("last")
+        stopping = asyncio.create_task(tester.butler.stop())
+        await until_refusing(tester)
 
         for outsider in (owner, peer):
             with pytest.raises(ShuttingDown) as refused:
                 await outsider.call("quick")
             assert refused.value.retryable
             assert refused.value.hint
-        async with house.session() as session:  # it has to finish what a running call waits for
+        async with tester.session() as session:  # it has to finish what a running call waits for
             assert (await session.call("quick"))["caller"] == "session"
 
-        house.open_gate()
+        tester.open_gate()
         assert await running == {"label": "last"}
         await stopping
         with pytest.raises(PeerUnavailable):
             await owner.call("quick")
-    assert_port_is_free(house.port)
+    assert_port_is_free(tester.port)
 
 
-async def test_clients_of_older_protocols_are_told_the_same(house: House) -> None:
+async def test_clients_of_older_protocols_are_told_the_same(tester: InProcessButler) -> None:
     async with (
-        clients.mcp_sse(house.butler.url, house.owner_token) as sse,
-        clients.mcp_streamable(house.butler.url, house.owner_token) as streamable,
+        clients.mcp_sse(tester.butler.url, tester.owner_token) as sse,
+        clients.mcp_streamable(tester.butler.url, tester.owner_token) as streamable,
     ):
         running = asyncio.create_task(sse.call("slow", {"label": "last"}))
-        await house.until_running("last")
-        stopping = asyncio.create_task(house.butler.stop())
-        await until_refusing(house)
+        await tester.until_running("last")
+        stopping = asyncio.create_task(tester.butler.stop())
+        await until_refusing(tester)
 
         for client in (sse, streamable):
             error = (await client.call("quick", {}))["error"]
             assert (error["code"], error["retryable"]) == ("shutting_down", True)
 
-        house.open_gate()
+        tester.open_gate()
         assert await running == {"label": "last"}
         await stopping
 
 
-async def test_a_running_trigger_may_still_start_its_session(house: House) -> None:
+async def test_a_running_trigger_may_still_start_its_session(tester: InProcessButler) -> None:
     """One session at a time: the second waits for its turn, which comes during the shutdown."""
-    async with house.owner() as owner:
+    async with tester.owner() as owner:
         first = asyncio.create_task(owner.call("trigger", {"prompt": "wait for one"}))
-        await house.until_running("one")
+        await tester.until_running("one")
         second = asyncio.create_task(owner.call("trigger", {"prompt": "keep two"}))
-        await until("both to be in flight", lambda: house.butler.in_flight.count == 3 or None)
+        await until("both to be in flight", lambda: tester.butler.in_flight.count == 3 or None)
 
-        stopping = asyncio.create_task(house.butler.stop())
-        await until_refusing(house)
-        house.open_gate()
+        stopping = asyncio.create_task(tester.butler.stop())
+        await until_refusing(tester)
+        tester.open_gate()
 
         assert (await first)["output"] == "Waited for one."
         assert (await second)["output"] == "Kept: two as number 1."
         await stopping
-    assert await house.count("entries") == 1
+    assert await tester.count("entries") == 1
 
 
-async def test_a_committed_write_is_answered_before_the_end(house: House) -> None:
-    async with house.owner() as owner:
+async def test_a_committed_write_is_answered_before_the_end(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         running = asyncio.create_task(owner.call("slow_write", {"label": "kept"}))
-        await house.until_running("kept")
-        stopping = asyncio.create_task(house.butler.stop())
-        await until_refusing(house)
-        house.open_gate()
+        await tester.until_running("kept")
+        stopping = asyncio.create_task(tester.butler.stop())
+        await until_refusing(tester)
+        tester.open_gate()
         assert await running == {"label": "kept"}
         await stopping
-    assert await house.count("entries") == 1
+    assert await tester.count("entries") == 1
 
 
 @pytest.mark.parametrize("tool", ["slow", "slow_write"])
 @pytest.mark.parametrize("connect", GENERATIONS, ids=lambda connect: connect.__name__)
 async def test_a_call_that_never_ends_does_not_hold_the_shutdown(
-    make_house: MakeHouse, connect: clients.Connect, tool: str
+    make_butler: MakeButler, connect: clients.Connect, tool: str
 ) -> None:
-    house = make_house(extra=SHORT)
-    await house.start()
+    tester = make_butler(extra=SHORT)
+    await tester.start()
 
     async def hang() -> None:
-        async with connect(house.butler.url, house.owner_token) as client:
+        async with connect(tester.butler.url, tester.owner_token) as client:
             await client.call(tool, {"label": "stuck"})
 
     call = asyncio.create_task(hang())
-    await house.until_running("stuck")
-    await house.butler.stop()
+    await tester.until_running("stuck")
+    await tester.butler.stop()
 
-    assert house.bench().running == []  # it was ended, not left behind
+    assert tester.bench().running == []  # it was ended, not left behind
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
-    assert await house.count("entries") == 0
-    assert_port_is_free(house.port)
+    assert await tester.count("entries") == 0
+    assert_port_is_free(tester.port)
 
 
 async def test_an_idle_butler_with_standing_streams_stops(
-    house: House, caplog: pytest.LogCaptureFixture
+    tester: InProcessButler, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with AsyncExitStack() as stack:
         for connect in clients.ALL:
-            client = await stack.enter_async_context(connect(house.butler.url, house.owner_token))
+            client = await stack.enter_async_context(connect(tester.butler.url, tester.owner_token))
             await client.call("quick", {})
-        await house.butler.stop()
-    assert_port_is_free(house.port)
+        await tester.butler.stop()
+    assert_port_is_free(tester.port)
     assert_ended_in_order(caplog)
 
 
-async def test_it_can_be_started_again_on_what_it_left(house: House) -> None:
-    async with house.owner() as owner:
+async def test_it_can_be_started_again_on_what_it_left(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         await owner.call("write", {"text": "before"})
-    await house.butler.stop()
-    assert not (house.home / "run" / "tester.json").exists()
+    await tester.butler.stop()
+    assert not (tester.home / "run" / "tester.json").exists()
 
-    await house.start()
-    async with house.owner() as owner:
+    await tester.start()
+    async with tester.owner() as owner:
         await owner.call("write", {"text": "after"})
-    assert [row["text"] for row in await house.rows("SELECT text FROM entries ORDER BY 1")] == [
+    assert [row["text"] for row in await tester.rows("SELECT text FROM entries ORDER BY 1")] == [
         "after",
         "before",
     ]
@@ -332,5 +333,5 @@ async def test_sessions_share_one_time_limit_and_everything_ends_in_reverse(
 
 
 @pytest.mark.parametrize("line", ["shutdown_timeout_s = 7", "shutdown.timeout_s = 7"])
-async def test_the_time_limit_is_the_one_of_the_config(make_house: MakeHouse, line: str) -> None:
-    assert (await make_house(extra=line).start()).grace_s == 7
+async def test_the_time_limit_is_the_one_of_the_config(make_butler: MakeButler, line: str) -> None:
+    assert (await make_butler(extra=line).start()).grace_s == 7

@@ -16,7 +16,7 @@ from butlers.daemon.phases import PHASES, Phase
 from butlers.db.database import Login
 from butlers.domain.errors import PhaseFailed
 from support import mcp_clients as clients
-from support.in_process import House, MakeHouse
+from support.in_process import InProcessButler, MakeButler
 
 # The nine steps of a start, by the phase that takes each.
 STEPS = {
@@ -46,7 +46,7 @@ def upgrade() -> None:
 class Witness:
     """Looks at the world after each phase."""
 
-    house: House
+    tester: InProcessButler
     admin: Login
     stands: dict[str, str] = field(default_factory=dict)  # what -> the phase after which it stood
 
@@ -66,7 +66,7 @@ class Witness:
     async def _look(self, butler: Butler) -> list[str]:
         tables = await self.tables()
         tools = await _tools(butler)
-        module = self.house.bench(butler) if _has(butler, "modules") else None
+        module = self.tester.bench(butler) if _has(butler, "modules") else None
         signs = {
             "config": butler.config.name == "tester",
             "database": tables is not None,
@@ -83,7 +83,7 @@ class Witness:
 
     async def tables(self) -> set[str] | None:
         """None: there is no such database."""
-        name = self.house.config().db.name
+        name = self.tester.config().db.name
         try:
             connection = await asyncpg.connect(
                 **{**self.admin.arguments("tests"), "database": name}
@@ -112,9 +112,9 @@ async def _answers(butler: Butler) -> bool:
         return (await http.post(butler.url, json={})).status_code == 401
 
 
-def told_when_it_starts(house: House) -> None:
+def told_when_it_starts(tester: InProcessButler) -> None:
     """The bench module, made to leave a sign when it is started."""
-    file = house.directory / "modules" / "__init__.py"
+    file = tester.directory / "modules" / "__init__.py"
     file.write_text(
         file.read_text()
         + "\n    async def on_startup(self, config, db):\n        running.append('started')\n"
@@ -123,12 +123,12 @@ def told_when_it_starts(house: House) -> None:
 
 @pytest.mark.scenario("S002-28", "S002-36")
 async def test_each_step_stands_after_its_phase_and_not_before(
-    make_house: MakeHouse, admin: Login
+    make_butler: MakeButler, admin: Login
 ) -> None:
-    house = make_house()
-    told_when_it_starts(house)
-    witness = Witness(house, admin)
-    butler = house.make(phases=witness.phases)
+    tester = make_butler()
+    told_when_it_starts(tester)
+    witness = Witness(tester, admin)
+    butler = tester.make(phases=witness.phases)
     assert (butler.config.name, butler.phase) == ("tester", "created")  # it is given its config
 
     await butler.start()
@@ -137,21 +137,21 @@ async def test_each_step_stands_after_its_phase_and_not_before(
     assert list(witness.stands) == list(STEPS)
     assert butler.phase == READY
     for connect in clients.ALL:
-        async with connect(butler.url, house.owner_token) as client:
+        async with connect(butler.url, tester.owner_token) as client:
             assert (await client.call("quick", {"text": "hello"}))["text"] == "hello"
 
 
 @pytest.mark.scenario("S002-29")
 async def test_a_failing_core_migration_is_told_and_no_later_step_is_taken(
-    make_house: MakeHouse, admin: Login
+    make_butler: MakeButler, admin: Login
 ) -> None:
-    house = make_house()
-    told_when_it_starts(house)
-    head = max(path.stem for path in (house.versions / "core").glob("core_*.py"))
+    tester = make_butler()
+    told_when_it_starts(tester)
+    head = max(path.stem for path in (tester.versions / "core").glob("core_*.py"))
     broken = BROKEN.format(head="_".join(head.split("_")[:2]))
-    (house.versions / "core" / "core_999_broken.py").write_text(broken)
-    witness = Witness(house, admin)
-    butler = house.make(phases=witness.phases)
+    (tester.versions / "core" / "core_999_broken.py").write_text(broken)
+    witness = Witness(tester, admin)
+    butler = tester.make(phases=witness.phases)
 
     with capture_logs() as logs, pytest.raises(PhaseFailed) as failed:
         await butler.start()
@@ -163,7 +163,7 @@ async def test_a_failing_core_migration_is_told_and_no_later_step_is_taken(
     )
     assert list(witness.stands) == ["config", "database", "pool"]
     assert "entries" not in (await witness.tables() or ())
-    assert "started" not in house.bench(butler).running
+    assert "started" not in tester.bench(butler).running
     assert not hasattr(butler, "mcp")
     async with httpx.AsyncClient(trust_env=False, verify=False) as http:
         assert (await http.post(butler.url, json={})).status_code == 503
@@ -172,8 +172,8 @@ async def test_a_failing_core_migration_is_told_and_no_later_step_is_taken(
     assert "TABEL" in state["error"]
 
 
-def with_switchboard(house: House) -> None:
-    toml = house.directory / "butler.toml"
+def with_switchboard(tester: InProcessButler) -> None:
+    toml = tester.directory / "butler.toml"
     toml.write_text(
         toml.read_text().replace(
             "[modules.bench]",
@@ -183,11 +183,11 @@ def with_switchboard(house: House) -> None:
 
 
 async def test_only_the_switchboard_routes_and_only_the_others_register(
-    make_house: MakeHouse, tmp_path: Path
+    make_butler: MakeButler, tmp_path: Path
 ) -> None:
-    tester = make_house()
+    tester = make_butler()
     with_switchboard(tester)
-    domain, switchboard = await tester.start(), await make_house("switchboard").start()
+    domain, switchboard = await tester.start(), await make_butler("switchboard").start()
     assert domain.dispatch is None
     assert domain.registrar is not None
     assert switchboard.dispatch is not None

@@ -15,7 +15,7 @@ from butlers.db.migrations import shipped_versions
 from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 
-MakeButler = Callable[..., Butler]
+MakeBareButler = Callable[..., Butler]
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def versions(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def make_butler(
+async def make_bare_butler(
     tmp_path: Path, home: Path, key: FleetKey, provisioner: Provisioner, database_name: str
-) -> AsyncIterator[MakeButler]:
+) -> AsyncIterator[MakeBareButler]:
     """Makes a butler that is not started yet, on any free port; stops it after the test."""
     made: list[Butler] = []
 

@@ -29,7 +29,7 @@ from butlers.domain.errors import MigrationFailed, PhaseFailed
 from butlers.wire.tokens import FleetKey
 from support.not_served import assert_not_served
 
-MakeButler = Callable[..., Butler]
+MakeBareButler = Callable[..., Butler]
 SOURCES = Path(__file__).resolve().parents[3] / "src"
 
 # What ships grows with every issue; these tests only need to know where it ends.
@@ -95,11 +95,11 @@ CORE_APPLIED = [("core", revision) for revision in CORE]
 
 @pytest.mark.scenario("S002-10")
 async def test_the_first_start_makes_the_core_tables(
-    make_butler: MakeButler, provisioner: Provisioner, database_name: str
+    make_bare_butler: MakeBareButler, provisioner: Provisioner, database_name: str
 ) -> None:
     login = await provisioner.provision(Place("minimal", database_name, None))
     assert await tables(login) == set()
-    butler = make_butler("minimal")
+    butler = make_bare_butler("minimal")
     with capture_logs() as logs:
         await butler.start()
     assert butler.database.login == login
@@ -110,9 +110,9 @@ async def test_the_first_start_makes_the_core_tables(
 
 @pytest.mark.scenario("S002-11")
 async def test_what_is_applied_is_not_applied_again_and_what_is_newer_is(
-    make_butler: MakeButler, versions: Path
+    make_bare_butler: MakeBareButler, versions: Path
 ) -> None:
-    first = make_butler("minimal", versions=versions)
+    first = make_bare_butler("minimal", versions=versions)
     await first.start()
     login = first.database.login
     async with first.database.transaction() as connection:
@@ -120,7 +120,7 @@ async def test_what_is_applied_is_not_applied_again_and_what_is_newer_is(
     before = await fetch(login, "SELECT 'state'::regclass::oid")
     await first.stop()
 
-    again = make_butler("minimal", versions=versions)
+    again = make_bare_butler("minimal", versions=versions)
     with capture_logs() as logs:
         await again.start()
     assert applied(logs) == []
@@ -128,7 +128,7 @@ async def test_what_is_applied_is_not_applied_again_and_what_is_newer_is(
     await again.stop()
 
     write_revision(versions, "core", "core_next", HEAD, "CREATE TABLE newer (x int)")
-    newer = make_butler("minimal", versions=versions)
+    newer = make_bare_butler("minimal", versions=versions)
     with capture_logs() as logs:
         await newer.start()
     assert applied(logs) == [("core", "core_next")]
@@ -168,7 +168,7 @@ BROKEN = {
 @pytest.mark.parametrize("fresh", [True, False], ids=["on an empty database", "on a migrated one"])
 @pytest.mark.parametrize("how", BROKEN)
 async def test_a_failing_migration_ends_the_start_and_leaves_nothing(
-    make_butler: MakeButler,
+    make_bare_butler: MakeBareButler,
     versions: Path,
     provisioner: Provisioner,
     database_name: str,
@@ -186,7 +186,7 @@ async def test_a_failing_migration_ends_the_start_and_leaves_nothing(
     )
     (versions / "core" / "core_next.py").write_text(header + BROKEN[how])
 
-    butler = make_butler("minimal", versions=versions)
+    butler = make_bare_butler("minimal", versions=versions)
     with pytest.raises(PhaseFailed) as caught:
         await butler.start()
     assert caught.value.phase == butler.phase == "apply core migrations"
@@ -199,7 +199,7 @@ async def test_a_failing_migration_ends_the_start_and_leaves_nothing(
         assert await recorded(login) == [HEAD]
 
     (versions / "core" / "core_next.py").unlink()
-    mended = make_butler("minimal", versions=versions)
+    mended = make_bare_butler("minimal", versions=versions)
     await mended.start()
     assert await recorded(login) == [HEAD]
 
@@ -209,7 +209,7 @@ async def test_a_failing_migration_ends_the_start_and_leaves_nothing(
 
 @pytest.mark.scenario("S002-13")
 async def test_a_butlers_own_chain_comes_after_core(
-    make_butler: MakeButler, versions: Path
+    make_bare_butler: MakeBareButler, versions: Path
 ) -> None:
     # It refers to a core table, so in another order it would fail.
     write_revision(
@@ -226,7 +226,7 @@ async def test_a_butlers_own_chain_comes_after_core(
         "relationship_001",
         "ALTER TABLE contacts ADD COLUMN name text",
     )
-    butler = make_butler("relationship", versions=versions)
+    butler = make_bare_butler("relationship", versions=versions)
     with capture_logs() as logs:
         await butler.start()
     assert butler.phase == READY
@@ -243,11 +243,11 @@ async def test_a_butlers_own_chain_comes_after_core(
 
 @pytest.mark.scenario("S002-14")
 async def test_a_butler_without_a_chain_has_the_core_tables(
-    make_butler: MakeButler, versions: Path
+    make_bare_butler: MakeBareButler, versions: Path
 ) -> None:
     assert not (versions / "minimal").exists()
     assert not (shipped_versions() / "minimal").exists()
-    butler = make_butler("minimal", versions=versions)
+    butler = make_bare_butler("minimal", versions=versions)
     with capture_logs() as logs:
         await butler.start()
     assert butler.phase == READY
@@ -258,10 +258,10 @@ async def test_a_butler_without_a_chain_has_the_core_tables(
 
 
 async def test_a_failing_chain_of_a_butler_keeps_the_core(
-    make_butler: MakeButler, versions: Path, provisioner: Provisioner, database_name: str
+    make_bare_butler: MakeBareButler, versions: Path, provisioner: Provisioner, database_name: str
 ) -> None:
     write_revision(versions, "minimal", "minimal_001", None, "CREATE TABLE t (x int)", "nonsense")
-    butler = make_butler("minimal", versions=versions)
+    butler = make_bare_butler("minimal", versions=versions)
     with pytest.raises(PhaseFailed, match="'minimal' failed"):
         await butler.start()
     assert butler.phase == "apply butler migrations"
@@ -347,10 +347,10 @@ async def test_a_path_may_contain_anything(login_in_schema: Login, tmp_path: Pat
 # -- mistakes --------------------------------------------------------------------------------------
 
 
-async def test_two_heads_are_named(make_butler: MakeButler, versions: Path) -> None:
+async def test_two_heads_are_named(make_bare_butler: MakeBareButler, versions: Path) -> None:
     write_revision(versions, "core", "core_next_a", HEAD, "SELECT 1")
     write_revision(versions, "core", "core_next_b", HEAD, "SELECT 1")
-    butler = make_butler("minimal", versions=versions)
+    butler = make_bare_butler("minimal", versions=versions)
     with pytest.raises(PhaseFailed) as caught:
         await butler.start()
     assert "several heads: core_next_a, core_next_b" in str(caught.value)
@@ -493,9 +493,9 @@ asyncio.run(main())
 
 
 async def test_a_daemon_with_nothing_to_migrate_never_imports_alembic(
-    make_butler: MakeButler, admin: Login, key: FleetKey, home: Path
+    make_bare_butler: MakeBareButler, admin: Login, key: FleetKey, home: Path
 ) -> None:
-    butler = make_butler("general", schema="general")
+    butler = make_bare_butler("general", schema="general")
     told = {
         "dsn": admin.server_dsn,
         "key": key.secret.hex(),

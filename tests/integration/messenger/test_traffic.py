@@ -110,7 +110,7 @@ async def test_whatever_a_channel_does_nothing_is_doubled_and_nothing_is_lost(
         row, times = await closed.delivery(one), closed.server.times.get(str(one), 0)
         state = row["state"]
         if target.startswith("sure"):
-            # Asked again until there is proof, or until its attempts are used up.
+            # Invocation again until there is proof, or until its attempts are used up.
             assert state == "delivered" or (state, row["tries"]) == ("unknown", MAX_ATTEMPTS), (
                 f"seed {seed}"
             )

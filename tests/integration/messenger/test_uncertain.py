@@ -18,7 +18,7 @@ from butlers.messenger import sender as deliver
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
 from support.deliveries import Office, delivery
-from support.queue_history import eventually
+from support.waiting import until
 from support.webhook_server import CLOSE, HANG, WAIT, status
 
 DELIVERED = DeliveryState.DELIVERED
@@ -210,7 +210,7 @@ async def test_a_proof_that_comes_after_it_was_given_up_counts(closed: Office) -
     given_up = await other.send(Lease.from_row(row))
     assert given_up["state"] == "unknown"
     closed.server.release()
-    await eventually("the proof to be kept", partial(is_delivered, closed, sent))
+    await until("the proof to be kept", partial(is_delivered, closed, sent))
     assert closed.server.times == {str(sent): 1}
 
 
@@ -243,12 +243,12 @@ async def test_an_outage_of_the_database_loses_no_proof(
         async def tried() -> bool:
             return any("could not write down" in call.args[0] for call in heard.calls)
 
-        await eventually("it to be tried without a database", tried)
+        await until("it to be tried without a database", tried)
     finally:
         await connection.execute(f'ALTER ROLE "{role}" CONNECTION LIMIT -1')
         await connection.close()
 
-    await eventually("it to be delivered", partial(is_delivered, closed, sent))
+    await until("it to be delivered", partial(is_delivered, closed, sent))
     assert closed.server.times == {str(sent): 1}
 
 

@@ -19,10 +19,10 @@ from butlers.modules.base import Module
 from butlers.tools.base import spec_of
 from butlers.tools.catalogue import core_tools
 from support import mcp_clients as clients
-from support.in_process import ROSTER, copy_roster
-from support.mcp_clients import Face
+from support.mcp_clients import ToolClient
 from support.postbox import GOOD
 from support.postbox_butler import Place
+from support.tester_folder import ROSTER, copy_roster
 
 CORE = {
     *("status", "trigger", "route.execute", "tick", "notify", "remind", "get_attachment"),
@@ -59,7 +59,7 @@ class Tells(Module):
 '''
 
 
-async def call_each_core_tool(client: Face) -> dict[str, Any]:
+async def call_each_core_tool(client: ToolClient) -> dict[str, Any]:
     """Every tool that a butler must have, called once; the answers by name."""
     answers: dict[str, Any] = {}
 
@@ -191,7 +191,7 @@ async def test_a_butler_has_the_tools_of_the_modules_it_declares_and_only_declar
     place: Place,
 ) -> None:
     butler = await place.start({**EMAIL, "tells": ""}, code={"tells": TELLS})
-    # Asked once, at the start, with what it may register on, its section and the database.
+    # Invocation once, at the start, with what it may register on, its section and the database.
     ((registrar, config, db),) = place.module("tells").asked
     assert config is butler.modules.modules[1].config
     assert db is butler.database

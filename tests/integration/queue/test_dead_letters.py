@@ -18,8 +18,10 @@ from butlers.queue import worker
 from butlers.queue.outbox import queue_end, queue_reply
 from butlers.sessions.routes import accept_route
 from butlers.wire.client import McpClient
-from support.fake_runtime import Thinker
-from support.in_process import House, request_context, until
+from support.fake_runtime import FakeRuntime
+from support.in_process import InProcessButler
+from support.messages import request_context
+from support.waiting import until
 
 
 async def crash(_butler: McpClient) -> str:
@@ -31,64 +33,64 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "backoff", lambda _attempt: timedelta(0))
 
 
-async def route(house: House, text: str) -> UUID:
+async def route(tester: InProcessButler, text: str) -> UUID:
     request = replace(request_context(), request_id=uuid7())
     decision = RouteDecision("tester", "fallback", "test")
-    async with house.butler.database.transaction() as connection:
+    async with tester.butler.database.transaction() as connection:
         await accept_route(connection, RouteRequest(request, "tester", text, decision))
     return request.request_id
 
 
-async def replies(house: House, request_id: UUID) -> list[str]:
-    rows = await house.rows("SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id")
+async def replies(tester: InProcessButler, request_id: UUID) -> list[str]:
+    rows = await tester.rows("SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id")
     found = [json.loads(row["payload"]) for row in rows]
     return [reply["message"] for reply in found if reply["request_id"] == str(request_id)]
 
 
-async def dead(house: House) -> list[dict[str, Any]]:
-    async with house.owner() as owner:
+async def dead(tester: InProcessButler) -> list[dict[str, Any]]:
+    async with tester.owner() as owner:
         found: list[dict[str, Any]] = (await owner.call("dead_letters_list"))["dead_letters"]
         return found
 
 
-async def test_the_sender_is_told_once_and_the_next_is_not_held_up(house: House) -> None:
-    house.butler.spawner.model = Thinker(crash)
-    broken = await route(house, "think about it")
-    whole = await route(house, "ping")
-    (told,) = await until("the sender to be told", lambda: replies(house, broken))
+async def test_the_sender_is_told_once_and_the_next_is_not_held_up(tester: InProcessButler) -> None:
+    tester.butler.spawner.model = FakeRuntime(crash)
+    broken = await route(tester, "think about it")
+    whole = await route(tester, "ping")
+    (told,) = await until("the sender to be told", lambda: replies(tester, broken))
     assert "could not deal with your message" in told
     assert "it breaks each time" in told
-    assert await until("the next", lambda: replies(house, whole)) == ["pong"]
-    (letter,) = await dead(house)
+    assert await until("the next", lambda: replies(tester, whole)) == ["pong"]
+    (letter,) = await dead(tester)
     assert (letter["queue"], letter["key"], letter["attempts"]) == ("routes", str(broken), 8)
-    await house.butler.stop()
-    await house.start()
-    assert len(await replies(house, broken)) == 1
+    await tester.butler.stop()
+    await tester.start()
+    assert len(await replies(tester, broken)) == 1
 
 
-async def test_it_is_shown_whole_and_tried_again(house: House) -> None:
-    house.butler.spawner.model = Thinker(crash)
-    request_id = await route(house, "think about it")
-    await until("it to die", lambda: dead(house))
-    house.butler.spawner.model = Thinker()
-    async with house.owner() as owner:
+async def test_it_is_shown_whole_and_tried_again(tester: InProcessButler) -> None:
+    tester.butler.spawner.model = FakeRuntime(crash)
+    request_id = await route(tester, "think about it")
+    await until("it to die", lambda: dead(tester))
+    tester.butler.spawner.model = FakeRuntime()
+    async with tester.owner() as owner:
         (letter,) = (await owner.call("dead_letters_list"))["dead_letters"]
         shown = await owner.call("dead_letters_get", {"id": letter["id"]})
         assert shown["payload"]["text"] == "think about it"
         await owner.call("dead_letters_replay", {"id": letter["id"]})
-    await until("an answer", lambda: _has(replies(house, request_id), "thought"))
-    assert await dead(house) == []
+    await until("an answer", lambda: _has(replies(tester, request_id), "thought"))
+    assert await dead(tester) == []
 
 
 async def _has(found: Any, text: str) -> bool:
     return text in await found
 
 
-async def test_it_is_thrown_away(house: House) -> None:
-    house.butler.spawner.model = Thinker(crash)
-    await route(house, "think about it")
-    await until("it to die", lambda: dead(house))
-    async with house.owner() as owner:
+async def test_it_is_thrown_away(tester: InProcessButler) -> None:
+    tester.butler.spawner.model = FakeRuntime(crash)
+    await route(tester, "think about it")
+    await until("it to die", lambda: dead(tester))
+    async with tester.owner() as owner:
         (letter,) = (await owner.call("dead_letters_list"))["dead_letters"]
         await owner.call("dead_letters_discard", {"id": letter["id"]})
         assert (await owner.call("dead_letters_list"))["dead_letters"] == []
@@ -97,40 +99,40 @@ async def test_it_is_thrown_away(house: House) -> None:
                 await owner.call(tool, {"id": letter["id"]})
 
 
-async def test_one_that_died_with_its_worker_is_told_too(house: House) -> None:
+async def test_one_that_died_with_its_worker_is_told_too(tester: InProcessButler) -> None:
     """Found by the recovery, not by a handler: attempts used up, holder gone."""
     request_id = uuid7()
     request = replace(request_context(), request_id=request_id)
     decision = RouteDecision("tester", "fallback", "test")
-    async with house.butler.database.transaction() as connection:
+    async with tester.butler.database.transaction() as connection:
         await accept_route(connection, RouteRequest(request, "tester", "ping", decision))
         await connection.execute(
             "UPDATE queue_items SET state = 'leased', attempts = max_attempts, holder = 1,"
             " lease_until = now() - interval '1 minute' WHERE key = $1",
             str(request_id),
         )
-    await house.butler.stop()
-    await house.start()
-    (told,) = await until("the sender to be told", lambda: replies(house, request_id))
+    await tester.butler.stop()
+    await tester.start()
+    (told,) = await until("the sender to be told", lambda: replies(tester, request_id))
     assert "the worker died or lost its lease" in told
 
 
-async def test_what_can_not_be_read_stops_nobody(house: House) -> None:
-    async with house.butler.database.transaction() as connection:
+async def test_what_can_not_be_read_stops_nobody(tester: InProcessButler) -> None:
+    async with tester.butler.database.transaction() as connection:
         await connection.execute(
             "INSERT INTO queue_items (id, queue, key, payload, state, max_attempts, error)"
             " VALUES ($1, 'routes', 'odd', '{}', 'dead', 8, 'odd')",
             uuid7(),
         )
-    house.butler.spawner.model = Thinker(crash)
-    request_id = await route(house, "think about it")
-    assert await until("the other to be told", lambda: replies(house, request_id))
+    tester.butler.spawner.model = FakeRuntime(crash)
+    request_id = await route(tester, "think about it")
+    assert await until("the other to be told", lambda: replies(tester, request_id))
 
 
-async def test_the_path_of_a_request(house: House) -> None:
-    request_id = await route(house, "keep this")
-    await until("an answer", lambda: replies(house, request_id))
-    async with house.owner() as owner:
+async def test_the_path_of_a_request(tester: InProcessButler) -> None:
+    request_id = await route(tester, "keep this")
+    await until("an answer", lambda: replies(tester, request_id))
+    async with tester.owner() as owner:
         hops = (await owner.call("request_path", {"request_id": str(request_id)}))["hops"]
         assert [hop["hop"] for hop in hops] == [
             "queued",
@@ -145,15 +147,15 @@ async def test_the_path_of_a_request(house: House) -> None:
         assert nothing == {"hops": []}
 
 
-async def test_the_owner_is_told_once_of_what_never_left_the_house(house: House) -> None:
+async def test_the_owner_is_told_once_of_what_never_left_the_house(tester: InProcessButler) -> None:
     async def words() -> list[str]:
-        rows = await house.rows(
+        rows = await tester.rows(
             "SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id"
         )
         return [json.loads(row["payload"])["message"] for row in rows]
 
     async def bury(message: str) -> None:
-        async with house.butler.database.transaction() as connection:
+        async with tester.butler.database.transaction() as connection:
             await connection.execute(
                 "UPDATE queue_items SET state = 'dead', error = 'nobody for a day', told = false"
                 " WHERE queue = 'notify' AND payload ->> 'message' = $1",
@@ -161,7 +163,7 @@ async def test_the_owner_is_told_once_of_what_never_left_the_house(house: House)
             )
             await queue.notify(connection, queue.DEAD)
 
-    async with house.butler.database.transaction() as connection:
+    async with tester.butler.database.transaction() as connection:
         await queue_reply(connection, "tester", request_context(), "your train leaves at nine")
     await bury("your train leaves at nine")
 
@@ -171,13 +173,13 @@ async def test_the_owner_is_told_once_of_what_never_left_the_house(house: House)
     message = await until("the owner to be told", told)
     assert "reply to console:owner on console, from tester: nobody for a day" in message
     await bury(message)
-    async with house.butler.database.transaction() as connection:
+    async with tester.butler.database.transaction() as connection:
         await connection.execute("UPDATE queue_items SET told = false WHERE queue = 'notify'")
         await queue.notify(connection, queue.DEAD)
 
     async def all_seen() -> bool | None:
         return (
-            not await house.rows("SELECT 1 FROM queue_items WHERE state = 'dead' AND NOT told")
+            not await tester.rows("SELECT 1 FROM queue_items WHERE state = 'dead' AND NOT told")
             or None
         )
 
@@ -185,10 +187,12 @@ async def test_the_owner_is_told_once_of_what_never_left_the_house(house: House)
     assert len(await words()) == 2, "the same is told once, and the word of it is not told of"
 
 
-async def test_a_report_that_never_left_the_house_is_no_message_to_tell_of(house: House) -> None:
+async def test_a_report_that_never_left_the_house_is_no_message_to_tell_of(
+    tester: InProcessButler,
+) -> None:
     """Whoever waits for it tells of the part that waits; here it is a dead letter like any other."""
     request = request_context()
-    async with house.butler.database.transaction() as connection:
+    async with tester.butler.database.transaction() as connection:
         await queue_end(connection, request, well=True)
         await connection.execute(
             "UPDATE queue_items SET state = 'dead', error = 'nobody for a day' WHERE queue = 'notify'"
@@ -196,9 +200,9 @@ async def test_a_report_that_never_left_the_house_is_no_message_to_tell_of(house
         await queue.notify(connection, queue.DEAD)
 
     async def seen() -> list[dict[str, Any]]:
-        return await house.rows("SELECT payload FROM queue_items WHERE state = 'dead' AND told")
+        return await tester.rows("SELECT payload FROM queue_items WHERE state = 'dead' AND told")
 
     (row,) = await until("it to be looked at", seen)
     assert json.loads(row["payload"])["ended"]["request_id"] == str(request.request_id)
-    assert len(await house.rows("SELECT 1 FROM queue_items")) == 1, "and nothing was told"
-    assert [letter["queue"] for letter in await dead(house)] == ["notify"]
+    assert len(await tester.rows("SELECT 1 FROM queue_items")) == 1, "and nothing was told"
+    assert [letter["queue"] for letter in await dead(tester)] == ["notify"]

@@ -114,7 +114,7 @@ async def test_one_that_waits_for_somebody_keeps_its_place(desk: asyncpg.Connect
         await queue.enqueue(desk, "q", key, {}, lane="a")
     await queue.wait(desk, await take(desk), "they are away")
     assert await keys(desk) == []
-    await queue.hurry(desk, "q")
+    await queue.make_due(desk, "q")
     assert await keys(desk) == ["first"]
 
 
@@ -127,7 +127,7 @@ async def test_one_that_waits_takes_its_lane_along_and_nobody_else(
     due = "SELECT key FROM queue_items WHERE run_after <= now() ORDER BY id"
     assert [found["key"] for found in await desk.fetch(due)] == ["other", "free"]
     assert (await row(desk, "second"))["error"] == "an earlier one waits"
-    await queue.hurry(desk, "q")
+    await queue.make_due(desk, "q")
     assert sorted(await keys(desk)) == ["first", "free", "other"]
     await desk.execute("UPDATE queue_items SET state = 'done' WHERE state = 'leased'")
     assert await keys(desk) == ["second"]
@@ -155,7 +155,7 @@ async def test_one_that_is_postponed_steps_aside_and_takes_its_place_again(
     second = await take(desk)
     assert second.key == "second"
     await queue.complete(desk, second)
-    await queue.hurry(desk, "q")
+    await queue.make_due(desk, "q")
     assert await keys(desk) == ["first"]
 
 
@@ -174,7 +174,7 @@ async def test_after_a_crash_and_a_wait_it_still_is(desk: asyncpg.Connection) ->
     assert await queue.recover(desk) == 1
     await queue.wait(desk, await take(desk), "they are away")
     assert await keys(desk) == [], "the crash was no failure of its own"
-    await queue.hurry(desk, "q")
+    await queue.make_due(desk, "q")
     assert await keys(desk) == ["first"]
 
 
@@ -303,7 +303,7 @@ async def test_who_was_overtaken_is_refused_and_rolled_back(witnessed: Database,
     settle = {
         "complete": lambda c: queue.complete(c, zombie),
         "retry": lambda c: queue.retry(c, zombie, "late", LATER),
-        "bury": lambda c: queue.bury(c, zombie, "late"),
+        "bury": lambda c: queue.dead_letter(c, zombie, "late"),
         "release": lambda c: queue.release(c, zombie),
     }[how]
 
@@ -341,7 +341,7 @@ async def test_a_dead_holders_items_come_back_without_waiting_for_the_lease(
     async def recovered() -> bool:
         return await queue.recover(desk) == 1
 
-    await witness.eventually("the server to notice the death", recovered)
+    await witness.until("the server to notice the death", recovered)
     found = await row(desk, "k")
     assert (found["state"], found["attempts"], found["holder"]) == ("ready", 1, None)
     assert found["error"] == "the worker died or lost its lease"
@@ -443,7 +443,7 @@ async def test_a_time_in_which_nobody_was_there_is_no_waiting(desk: asyncpg.Conn
         found = await row(desk, key)
         assert found["state"] == "ready"
         assert datetime.now(UTC) - found["waits_since"] < timedelta(hours=1)
-        await queue.bury(desk, await retake(desk), "out of the way of the next")
+        await queue.dead_letter(desk, await retake(desk), "out of the way of the next")
 
 
 async def retake(desk: asyncpg.Connection) -> queue.Lease:
@@ -519,7 +519,7 @@ async def test_depths_count_what_is_not_done(desk: asyncpg.Connection) -> None:
         await queue.enqueue(desk, "one", key, {})
     await queue.enqueue(desk, "two", "later", {}, delay=LATER)
     await queue.complete(desk, await take(desk, "one"))
-    await queue.bury(desk, await take(desk, "one"), "never")
+    await queue.dead_letter(desk, await take(desk, "one"), "never")
     await take(desk, "one")
     assert await queue.depths(desk) == {
         "one": {"dead": 1, "leased": 1, "ready": 1},

@@ -117,7 +117,7 @@ class World:
         async def gone() -> bool:
             return not await witness.is_locked(self.desk, worker.holder)
 
-        await witness.eventually("the server to drop the lock", gone)
+        await witness.until("the server to drop the lock", gone)
 
     async def crash(self, worker: Worker) -> None:
         if worker.open:
@@ -270,7 +270,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(which=WHICH)
     def bury(self, which: int) -> None:
         worker, held = choose(self.in_hand(), which)
-        if self._settles(worker, held, queue.bury(worker.work, held.lease, "never")):
+        if self._settles(worker, held, queue.dead_letter(worker.work, held.lease, "never")):
             self.items[held.lease.key].state = "dead"
 
     @precondition(lambda self: self.in_hand())

@@ -34,7 +34,7 @@ from butlers.queue.listener import Listener
 from butlers.queue.worker import Finish, Handler, QueueWorker
 from butlers.wire.tokens import FleetKey
 from support import queue_history as witness
-from support.queue_history import eventually
+from support.waiting import until
 
 QUEUE = "work"
 Staff = Callable[..., Awaitable[QueueWorker]]
@@ -94,7 +94,7 @@ async def ended(database: Database, *keys: str) -> list[asyncpg.Record]:
         found = [await item(database, key) for key in keys]
         return found if all(row["state"] in ("done", "dead") for row in found) else None
 
-    return await eventually(f"{keys} to end", look)
+    return await until(f"{keys} to end", look)
 
 
 async def act_on(database: Database, lease: Lease) -> Any:
@@ -204,7 +204,7 @@ async def test_a_model_that_takes_no_more_is_asked_again_with_long_pauses(
                 " WHERE error IS NOT NULL AND state = 'ready'"
             )
 
-    assert least <= await eventually("it to wait", waits) <= most
+    assert least <= await until("it to wait", waits) <= most
 
 
 def test_delays_grow_and_do_not_march_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,7 +453,7 @@ async def test_a_long_item_keeps_its_lease(witnessed: Database, staff: Staff) ->
         seen.append((await item(witnessed, "k"))["lease_until"])
         return len({until for until in seen if until}) >= 5
 
-    await eventually("the lease to be extended past its first end", extensions)
+    await until("the lease to be extended past its first end", extensions)
     extended.set()
     [done] = await ended(witnessed, "k")
     assert (done["result"], done["attempts"]) == ("1", 1)
@@ -505,7 +505,7 @@ async def test_late_work_is_refused(witnessed: Database, staff: Staff) -> None:
         async def refused() -> bool:
             return any(entry["event"] == "late work refused" for entry in logs)
 
-        await eventually("the late work to be refused", refused)
+        await until("the late work to be refused", refused)
     assert (await item(witnessed, "k"))["result"] == "by the other"
 
 
@@ -524,7 +524,7 @@ async def test_a_lost_listener_comes_back_and_vouches_again(
         async with witnessed.transaction() as connection:
             return listener.vouches and await witness.is_locked(connection, listener.holder)
 
-    await eventually("the lock", vouched)
+    await until("the lock", vouched)
     async with witnessed.transaction() as connection:
         [pid] = await connection.fetch(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -534,7 +534,7 @@ async def test_a_lost_listener_comes_back_and_vouches_again(
     await put(witnessed, "k")
     [done] = await ended(witnessed, "k")
     assert done["state"] == "done"
-    await eventually("the lock again", vouched)
+    await until("the lock again", vouched)
 
 
 @pytest.fixture
@@ -585,7 +585,7 @@ async def test_when_the_database_was_gone_everything_goes_on_and_nothing_twice(
                 return True
             return False
 
-        await eventually("the database to be gone", refused)
+        await until("the database to be gone", refused)
         wait.set()  # its end can not be written down now
         await asyncio.sleep(0.1)
         assert await asyncio.to_thread(own_server.ensure_running)

@@ -13,12 +13,13 @@ import pytest
 from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from support import npm
-from support.cli_butler import OpenPlace, Place, at_work, make_house
+from support.cli_butler import CliButler, OpenCliButler
 from support.cli_session import Bench
 from support.clis import CLIS, Cli
 from support.fake_model import FakeModel, fake_model
-from support.in_process import House, write_tester, write_versions
+from support.in_process import InProcessButler
 from support.offline import offline
+from support.tester_folder import write_tester, write_versions
 
 __all__ = ["offline"]
 
@@ -44,18 +45,18 @@ def private() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def house(
+async def tester(
     offline: None,
     tmp_path: Path,
     home: Path,
     key: FleetKey,
     provisioner: Provisioner,
     database_name: str,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[InProcessButler]:
     """A butler at work, in the same place without a network as the CLI."""
     write_versions(tmp_path / "versions")
     write_tester(tmp_path / "tester", database_name)
-    made = House(tmp_path / "tester", home, key, provisioner, tmp_path / "versions")
+    made = InProcessButler(tmp_path / "tester", home, key, provisioner, tmp_path / "versions")
     await made.start()
     yield made
     await made.close()
@@ -68,7 +69,7 @@ async def model(offline: None) -> AsyncIterator[FakeModel]:
 
 
 @pytest.fixture
-def open_place(
+def open_cli_butler(
     offline: None,
     tmp_path: Path,
     home: Path,
@@ -76,22 +77,33 @@ def open_place(
     provisioner: Provisioner,
     database_name: str,
     model: FakeModel,
-) -> OpenPlace:
+) -> OpenCliButler:
     """A butler that thinks with a CLI; what its folder has beside is put there by ``furnish``."""
 
     @asynccontextmanager
     async def opened(
-        cli: Cli, runtime: str = "", furnish: Callable[[House], None] | None = None
-    ) -> AsyncIterator[Place]:
-        house = make_house(tmp_path, home, key, provisioner, database_name, cli, runtime)
+        cli: Cli, runtime: str = "", furnish: Callable[[InProcessButler], None] | None = None
+    ) -> AsyncIterator[CliButler]:
+        butler = CliButler.create(
+            tmp_path,
+            home,
+            key,
+            provisioner,
+            database_name,
+            cli=cli,
+            model=model,
+            runtime=runtime,
+        )
         if furnish is not None:
-            furnish(house)
-        async with at_work(house, model, cli) as place:
-            yield place
+            furnish(butler)
+        async with butler.running():
+            yield butler
 
     return opened
 
 
 @pytest.fixture
-def bench(house: House, model: FakeModel, cli: Cli, executable: Path, private: Path) -> Bench:
-    return Bench(house, model, cli, cli.adapter(executable), private)
+def bench(
+    tester: InProcessButler, model: FakeModel, cli: Cli, executable: Path, private: Path
+) -> Bench:
+    return Bench(tester, model, cli, cli.adapter(executable), private)

@@ -20,10 +20,11 @@ from butlers.domain.session import Outcome, SessionRequest
 from butlers.sessions import pool as pools
 from butlers.sessions.blank import NOBODY, BlankPool, blank_pool
 from butlers.wire.tokens import FleetKey
-from support.cli_butler import Place, at_work, make_house
+from support.cli_butler import CliButler
 from support.clis import CLAUDE, CODEX, Cli
 from support.fake_model import FakeModel, Hang, Say, Use
-from support.in_process import House, until
+from support.in_process import InProcessButler
+from support.waiting import until
 
 NAMES = ("tester", "second")
 
@@ -33,7 +34,7 @@ class Street:
     """Two butlers of one process, and what waits for either."""
 
     pool: BlankPool
-    places: dict[str, Place]
+    places: dict[str, CliButler]
     home: Path
     stack: AsyncExitStack
 
@@ -79,30 +80,31 @@ async def street(
         for name in NAMES:
             folder = tmp_path / name
             folder.mkdir()
-            house = make_house(folder, home, key, provisioner, database_name, cli)
-            _rename(house, name)
-            place = await stack.enter_async_context(at_work(house, model, cli, blanks=pool))
-            places[name] = place
+            butler = CliButler.create(
+                folder, home, key, provisioner, database_name, cli=cli, model=model
+            )
+            _rename(butler, name)
+            places[name] = await stack.enter_async_context(butler.running(blanks=pool))
         yield Street(pool, places, home, stack)
 
 
-def _rename(house: House, name: str) -> None:
+def _rename(tester: InProcessButler, name: str) -> None:
     """A butler of that name in a schema of its own."""
-    file = house.directory / "butler.toml"
+    file = tester.directory / "butler.toml"
     text = file.read_text().replace('name = "tester"', f'name = "{name}"', 1)
     file.write_text(text.replace("db.name =", f'db.schema = "{name}"\ndb.name =', 1))
-    (house.directory / "CLAUDE.md").write_text(f"You are {name}, and you say {name.upper()}.")
+    (tester.directory / "CLAUDE.md").write_text(f"You are {name}, and you say {name.upper()}.")
 
 
 async def test_two_butlers_use_it_in_turn(street: Street, model: FakeModel) -> None:
-    for name, place in street.places.items():
+    for name, butler in street.places.items():
         await street.ready()
         before = street.waiting()
         assert before
         model.script = [Use("quick", text=name), Say(f"Said by {name}.")]
-        session, first = place.message(f"to {name}"), len(model.turns)
+        session, first = butler.message(f"to {name}"), len(model.turns)
         with capture_logs() as logs:
-            result = await place.run(session)
+            result = await butler.run(session)
         assert (result.outcome, result.error, result.text) == (
             Outcome.OK,
             None,
@@ -116,7 +118,7 @@ async def test_two_butlers_use_it_in_turn(street: Street, model: FakeModel) -> N
         assert turn.find("quick")
         (other,) = set(NAMES) - {name}
         assert not any(other in offered for offered in turn.offered)
-        (row,) = await place.house.rows("SELECT session_id, request_id FROM tool_calls")
+        (row,) = await butler.rows("SELECT session_id, request_id FROM tool_calls")
         assert (row["session_id"], row["request_id"]) == (session.session_id, session.request_id)
         await street.ready()
         assert not before & street.waiting(), "one process is one session"
@@ -147,8 +149,8 @@ async def test_while_one_session_decides_whose_message_it_is_the_next_one_boots(
 async def test_while_it_waits_it_knows_no_token(street: Street, model: FakeModel) -> None:
     await street.ready()
     assert model.turns == [], "waiting costs no tokens"
-    for place in street.places.values():
-        assert place.house.butler.guard._live == {}
+    for butler in street.places.values():
+        assert butler.butler.guard._live == {}
     for pid in street.waiting():
         process = psutil.Process(pid)
         assert "MCP_SERVERS" not in process.environ()
@@ -169,11 +171,11 @@ async def test_another_credential_is_another_process(
 ) -> None:
     """The one that waits holds the key that it was booted with."""
     await street.ready()
-    before, place = street.waiting(), street.places["second"]
-    environ = {**place.house.butler.settings.environ, cli.no_key: "another"}
-    place.house.butler.credentials._environ = environ  # as if it had been changed in the store
+    before, butler = street.waiting(), street.places["second"]
+    environ = {**butler.butler.settings.environ, cli.no_key: "another"}
+    butler.butler.credentials._environ = environ  # as if it had been changed in the store
     model.script = [Say("On my own key.")]
-    assert (await place.run()).text == "On my own key."
+    assert (await butler.run()).text == "On my own key."
     assert before <= street.waiting(), "it still waits for who has its key"
     model.script = [Say("On the shared one.")]
     assert (await street.places["tester"].run()).text == "On the shared one."
@@ -185,11 +187,11 @@ async def test_one_with_a_key_that_nobody_has_any_more_is_ended(
 ) -> None:
     await street.ready()
     before = street.waiting()
-    for place in street.places.values():
-        environ = {**place.house.butler.settings.environ, cli.no_key: "another"}
-        place.house.butler.credentials._environ = environ  # as if it had been changed in the store
+    for butler in street.places.values():
+        environ = {**butler.butler.settings.environ, cli.no_key: "another"}
+        butler.butler.credentials._environ = environ  # as if it had been changed in the store
         model.script = [Say("On the new key.")]
-        assert (await place.run()).text == "On the new key."
+        assert (await butler.run()).text == "On the new key."
     await until("the old one to be gone", lambda: not before & street.waiting() or None)
     await street.ready()
     (held,) = street.pool._ready
@@ -201,15 +203,15 @@ async def test_a_control_protocol_that_misbehaves_is_given_up_for_a_cold_start(
 ) -> None:
     await street.ready()
     monkeypatch.setattr("butlers.runtimes.dialogue.ANSWER_S", 0.2)
-    frozen, place = street.waiting(), street.places["tester"]
+    frozen, butler = street.waiting(), street.places["tester"]
     for process in frozen:
         os.kill(process, signal.SIGSTOP)
     model.script = [Use("write", text="once"), Say("Cold, but here.")]
     with capture_logs() as logs:
-        result = await place.run()
+        result = await butler.run()
     assert (result.outcome, result.text) == (Outcome.OK, "Cold, but here.")
     assert any(line["event"] == "warm start failed; starting cold" for line in logs)
-    assert await place.house.count("entries") == 1
+    assert await butler.count("entries") == 1
     await until("the frozen one to be gone", lambda: not frozen & street.waiting() or None)
 
 

@@ -119,7 +119,7 @@ async def test_what_was_granted_works(workspace: Bench) -> None:
     assert plain.startswith("RAN []")
     assert with_arguments.startswith("RAN ['--count=3', 'milk & eggs; ok', 'Grüße']")
     assert notes.read_text() == "Better notes.\n"
-    assert await workspace.house.count("entries") == 1
+    assert await workspace.tester.count("entries") == 1
 
 
 async def test_notes_that_are_not_there_yet_can_be_made(workspace: Bench) -> None:

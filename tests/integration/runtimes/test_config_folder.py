@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.cli_butler import OpenPlace, Place
+from support.cli_butler import CliButler, OpenCliButler
 from support.clis import CLAUDE, Cli
 from support.fake_model import Call, Say, Use
 
@@ -19,41 +19,41 @@ NOTES = "User prefers metric units for health data"
 
 
 @pytest.fixture
-async def place(open_place: OpenPlace, cli: Cli) -> AsyncIterator[Place]:
-    async with open_place(cli) as place:
-        yield place
+async def butler(open_cli_butler: OpenCliButler, cli: Cli) -> AsyncIterator[CliButler]:
+    async with open_cli_butler(cli) as butler:
+        yield butler
 
 
-def folder(place: Place) -> Path:
-    return place.house.directory
+def folder(butler: CliButler) -> Path:
+    return butler.directory
 
 
-def read(place: Place, name: str) -> Use:
-    return Use(Call("Read", {"file_path": str(folder(place) / name)}))
+def read(butler: CliButler, name: str) -> Use:
+    return Use(Call("Read", {"file_path": str(folder(butler) / name)}))
 
 
-def write(place: Place, name: str, text: str) -> Use:
-    return Use(Call("Write", {"file_path": str(folder(place) / name), "content": text}))
+def write(butler: CliButler, name: str, text: str) -> Use:
+    return Use(Call("Write", {"file_path": str(folder(butler) / name), "content": text}))
 
 
-def system(place: Place) -> str:
+def system(butler: CliButler) -> str:
     """What the model was given as its system prompt, of the last turn."""
-    blocks: list[dict[str, Any]] = place.model.turns[-1].body["system"]
+    blocks: list[dict[str, Any]] = butler.model.turns[-1].body["system"]
     return "\n".join(block["text"] for block in blocks)
 
 
 @pytest.mark.scenario("S000-02")
-async def test_the_working_directory_is_the_butlers_own(place: Place) -> None:
-    (folder(place) / "MANIFESTO.md").write_text("We keep what is tested.")
-    place.model.script = [
-        read(place, "MANIFESTO.md"),
-        read(place, "butler.toml"),
+async def test_the_working_directory_is_the_butlers_own(butler: CliButler) -> None:
+    (folder(butler) / "MANIFESTO.md").write_text("We keep what is tested.")
+    butler.model.script = [
+        read(butler, "MANIFESTO.md"),
+        read(butler, "butler.toml"),
         Use(Call("Bash", {"command": "ls skills/"})),
         Say("Seen."),
     ]
-    ended = await place.trigger()
+    ended = await butler.trigger()
     assert (ended["outcome"], ended["output"]) == ("ok", "Seen.")
-    manifesto, config, listing = place.model.turns[-1].results
+    manifesto, config, listing = butler.model.turns[-1].results
     assert "We keep what is tested." in manifesto
     assert 'name = "tester"' in config
     assert listing.split()[0] == "bench"
@@ -62,7 +62,7 @@ async def test_the_working_directory_is_the_butlers_own(place: Place) -> None:
 @pytest.mark.scenario("S000-03")
 @pytest.mark.scenario("S000-04")
 @pytest.mark.scenario("S000-07")
-async def test_the_system_prompt_is_the_file(place: Place) -> None:
+async def test_the_system_prompt_is_the_file(butler: CliButler) -> None:
     text = (
         "You are the Health butler. You track daily health metrics.\n\n"
         "## Skills\n- morning-briefing: Generates a daily health summary\n"
@@ -70,96 +70,96 @@ async def test_the_system_prompt_is_the_file(place: Place) -> None:
         "Use the state_set tool to persist data between sessions.\n"
         "Always consult AGENTS.md before starting a task.\n"
     )
-    (folder(place) / "CLAUDE.md").write_text(text)
-    place.model.script = [Use("state_set", key="seen", value=True), Say("Done.")]
-    ended = await place.trigger()
+    (folder(butler) / "CLAUDE.md").write_text(text)
+    butler.model.script = [Use("state_set", key="seen", value=True), Say("Done.")]
+    ended = await butler.trigger()
     assert ended["success"]
-    assert text in system(place)
-    body = json.dumps(place.model.turns[0].body)
+    assert text in system(butler)
+    body = json.dumps(butler.model.turns[0].body)
     assert body.count("You track daily health metrics.") == 1, "nothing is told twice"
-    async with place.house.owner() as owner:
+    async with butler.owner() as owner:
         assert (await owner.call("state_get", {"key": "seen"}))["value"] is True
 
 
 @pytest.mark.scenario("S000-05")
 @pytest.mark.scenario("S000-06")
 @pytest.mark.parametrize("text", [None, ""])
-async def test_without_a_text_the_butler_is_named(place: Place, text: str | None) -> None:
-    file = folder(place) / "CLAUDE.md"
+async def test_without_a_text_the_butler_is_named(butler: CliButler, text: str | None) -> None:
+    file = folder(butler) / "CLAUDE.md"
     assert not file.exists()
     if text is not None:
         file.write_text(text)
-    place.model.script = [Say("Here.")]
-    assert (await place.trigger())["output"] == "Here."
-    assert "You are the tester butler." in system(place)
+    butler.model.script = [Say("Here.")]
+    assert (await butler.trigger())["output"] == "Here."
+    assert "You are the tester butler." in system(butler)
 
 
 @pytest.mark.scenario("S000-08")
 @pytest.mark.scenario("S000-10")
-async def test_notes_are_read_by_hand_and_are_not_in_the_prompt(place: Place) -> None:
-    (folder(place) / "CLAUDE.md").write_text("You are Tester.")
-    (folder(place) / "AGENTS.md").write_text(NOTES)
-    place.model.script = [read(place, "AGENTS.md"), Say("Read.")]
-    assert (await place.trigger())["success"]
-    assert NOTES not in json.dumps(place.model.turns[0].body)
-    (seen,) = place.model.turns[-1].results
+async def test_notes_are_read_by_hand_and_are_not_in_the_prompt(butler: CliButler) -> None:
+    (folder(butler) / "CLAUDE.md").write_text("You are Tester.")
+    (folder(butler) / "AGENTS.md").write_text(NOTES)
+    butler.model.script = [read(butler, "AGENTS.md"), Say("Read.")]
+    assert (await butler.trigger())["success"]
+    assert NOTES not in json.dumps(butler.model.turns[0].body)
+    (seen,) = butler.model.turns[-1].results
     assert NOTES in seen
 
 
 @pytest.mark.scenario("S000-09")
-async def test_a_note_is_there_for_the_next_session(place: Place) -> None:
+async def test_a_note_is_there_for_the_next_session(butler: CliButler) -> None:
     note = "Morning briefings before 8am."
-    (folder(place) / "AGENTS.md").write_text("# Notes\n")
-    place.model.script = [
-        read(place, "AGENTS.md"),
-        write(place, "AGENTS.md", f"# Notes\n{note}\n"),
+    (folder(butler) / "AGENTS.md").write_text("# Notes\n")
+    butler.model.script = [
+        read(butler, "AGENTS.md"),
+        write(butler, "AGENTS.md", f"# Notes\n{note}\n"),
         Say("Noted."),
     ]
-    first = await place.trigger()
+    first = await butler.trigger()
     assert (first["outcome"], first["error"]) == ("ok", None)
-    assert (folder(place) / "AGENTS.md").read_text() == f"# Notes\n{note}\n"
-    place.model.script = [read(place, "AGENTS.md"), Say("Read.")]
-    await place.trigger()
-    assert note in place.model.turns[-1].results[0]
+    assert (folder(butler) / "AGENTS.md").read_text() == f"# Notes\n{note}\n"
+    butler.model.script = [read(butler, "AGENTS.md"), Say("Read.")]
+    await butler.trigger()
+    assert note in butler.model.turns[-1].results[0]
 
 
 @pytest.mark.scenario("S000-11")
-async def test_the_last_write_stays(place: Place) -> None:
-    notes = folder(place) / "AGENTS.md"
+async def test_the_last_write_stays(butler: CliButler) -> None:
+    notes = folder(butler) / "AGENTS.md"
     notes.write_text("# Notes\n")
     for text in ("the first\n", "the second\n"):
-        place.model.script = [
-            read(place, "AGENTS.md"),
-            write(place, "AGENTS.md", text),
+        butler.model.script = [
+            read(butler, "AGENTS.md"),
+            write(butler, "AGENTS.md", text),
             Say("Noted."),
         ]
-        assert (await place.trigger())["success"]
+        assert (await butler.trigger())["success"]
     assert notes.read_text() == "the second\n"
 
 
 @pytest.mark.scenario("S000-12")
-async def test_empty_notes_are_read_and_written(place: Place) -> None:
-    notes = folder(place) / "AGENTS.md"
+async def test_empty_notes_are_read_and_written(butler: CliButler) -> None:
+    notes = folder(butler) / "AGENTS.md"
     notes.write_text("")
-    place.model.script = [
-        read(place, "AGENTS.md"),
-        write(place, "AGENTS.md", "A first note.\n"),
+    butler.model.script = [
+        read(butler, "AGENTS.md"),
+        write(butler, "AGENTS.md", "A first note.\n"),
         Say("Noted."),
     ]
-    ended = await place.trigger()
+    ended = await butler.trigger()
     assert (ended["outcome"], ended["error"]) == ("ok", None)
     assert notes.read_text() == "A first note.\n"
 
 
-async def test_what_a_message_says_can_not_write_notes(place: Place) -> None:
+async def test_what_a_message_says_can_not_write_notes(butler: CliButler) -> None:
     """A session of a message is sealed: the tools for that are not there."""
-    notes = folder(place) / "AGENTS.md"
+    notes = folder(butler) / "AGENTS.md"
     notes.write_text("# Notes\n")
-    place.model.script = [
+    butler.model.script = [
         Use(Call("Write", {"file_path": str(notes), "content": "obey me"}, anyway=True)),
         Use(Call("Bash", {"command": "ls skills/"}, anyway=True)),
         Say("I could not."),
     ]
-    await place.run()
+    await butler.run()
     assert notes.read_text() == "# Notes\n"
-    assert {name for name in place.model.turns[0].offered if not name.startswith("mcp__")} == set()
+    assert {name for name in butler.model.turns[0].offered if not name.startswith("mcp__")} == set()

@@ -23,10 +23,11 @@ import pytest
 
 from butlers.domain.errors import InternalError
 from butlers.domain.session import Access, Outcome
-from butlers.runtimes.base import Grants, Limits
+from butlers.process.runner import TimeLimits
+from butlers.runtimes.base import Grants
 from support.cli_session import SYSTEM_PROMPT, Bench
 from support.fake_model import Call, Fail, Hang, Say, Use
-from support.in_process import until
+from support.waiting import until
 
 # The names are those that Gemini CLI puts something in place of.
 NASTY = """
@@ -67,13 +68,13 @@ NO_MONEY = Fail(
 
 async def rows(bench: Bench) -> list[str]:
     return [
-        row["text"] for row in await bench.house.rows("SELECT text FROM entries ORDER BY number")
+        row["text"] for row in await bench.tester.rows("SELECT text FROM entries ORDER BY number")
     ]
 
 
 async def calls(bench: Bench) -> list[dict[str, Any]]:
     """What came to the butler, by its own record."""
-    return await bench.house.rows(
+    return await bench.tester.rows(
         "SELECT tool, ok, error, result_bytes FROM tool_calls ORDER BY id"
     )
 
@@ -280,14 +281,14 @@ async def test_no_credential_at_all(bench: Bench) -> None:
 async def test_it_hangs_at_the_start(bench: Bench, tmp_path: Path) -> None:
     """A CLI that says nothing at all, which has been seen to last for hours."""
     bench.adapter = bench.cli.adapter(_program(tmp_path, "import time; time.sleep(3600)"))
-    bench.limits = Limits(startup_s=0.5, silence_s=60, total_s=60)
+    bench.limits = TimeLimits(startup_s=0.5, silence_s=60, total_s=60)
     result = await bench.invoke()
     assert result.outcome is Outcome.TIMED_OUT
     assert result.error
     assert bench.model.turns == []
     assert await calls(bench) == []
     assert bench.processes() == []
-    assert bench.house.butler.guard.count == 0
+    assert bench.tester.butler.guard.count == 0
 
 
 async def test_a_server_that_takes_the_call_and_never_answers(bench: Bench) -> None:
@@ -300,7 +301,7 @@ async def test_a_server_that_takes_the_call_and_never_answers(bench: Bench) -> N
 
     async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
         bench.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-        bench.limits = Limits(startup_s=3, silence_s=3, total_s=6)
+        bench.limits = TimeLimits(startup_s=3, silence_s=3, total_s=6)
         bench.model.script = [Use("write", text="milk"), Say("Done.")]
         result = await bench.invoke()
         never.set()
@@ -314,7 +315,7 @@ async def test_a_server_that_takes_the_call_and_never_answers(bench: Bench) -> N
 
 async def test_a_model_that_never_says_the_first_word(bench: Bench) -> None:
     bench.model.script = [Hang()]
-    bench.limits = Limits(startup_s=60, silence_s=3, total_s=60)
+    bench.limits = TimeLimits(startup_s=60, silence_s=3, total_s=60)
     result = await bench.invoke()
     assert result.outcome is Outcome.TIMED_OUT
     assert result.text == ""
@@ -330,14 +331,14 @@ async def test_it_hangs_in_the_middle(bench: Bench) -> None:
         Use("write", text="eggs"),
         Say("Late."),
     ]
-    bench.limits = Limits(startup_s=60, silence_s=5, total_s=120)
+    bench.limits = TimeLimits(startup_s=60, silence_s=5, total_s=120)
     result = await bench.invoke()
     assert result.outcome is Outcome.TIMED_OUT
     assert (result.error, result.text) != (None, "Late.")
     (call,) = result.tool_calls
     assert (call.tool, call.ok) == ("write", True)
     assert bench.processes() == []
-    assert bench.house.butler.guard.count == 0
+    assert bench.tester.butler.guard.count == 0
     bench.model.release()
     assert await rows(bench) == ["milk"]
     assert [(made["tool"], made["ok"]) for made in await calls(bench)] == [("write", True)]
@@ -369,7 +370,7 @@ async def test_a_cancelled_session_leaves_nothing(bench: Bench) -> None:
             await session
         assert not any(one.is_running() for one in known)
     assert bench.processes() == []
-    assert bench.house.butler.guard.count == 0
+    assert bench.tester.butler.guard.count == 0
     bench.model.release()
     assert await rows(bench) == ["milk"]
     assert len(await calls(bench)) == 1
@@ -394,7 +395,7 @@ async def test_a_sealed_session_has_its_butlers_tools_alone(bench: Bench, tmp_pa
     attempt = replace(bench.cli.run(f"touch {planted}"), anyway=True)
     bench.model.script = [Use(attempt), Say("I could not.")]
     result = await bench.invoke()
-    async with bench.house.session() as session:
+    async with bench.tester.session() as session:
         served = {tool["name"] for tool in await session.list_tools()}
     assert "quick" in served
     offered = sorted([*(f"{bench.cli.prefix}{name}" for name in served), *bench.cli.beside])

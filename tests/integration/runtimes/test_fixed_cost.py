@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from support.cli_butler import OpenPlace, Place
+from support.cli_butler import CliButler, OpenCliButler
 from support.clis import CLAUDE, CLIS, CODEX, GEMINI, Cli
 from support.fake_model import Say
-from support.in_process import House
+from support.in_process import InProcessButler
 
 MORE_TOOLS = '''
 """Tools of an ordinary size, to make up the number."""
@@ -46,28 +46,28 @@ class Bench(Module):
 
 
 def furnished(
-    open_place: OpenPlace, cli: Cli, tools: int, access: str = "workspace"
-) -> AbstractAsyncContextManager[Place]:
+    open_cli_butler: OpenCliButler, cli: Cli, tools: int, access: str = "workspace"
+) -> AbstractAsyncContextManager[CliButler]:
     """A shipped butler's prompt, and as many tools of its own as are asked for."""
-    return open_place(cli, f'access = "{access}"\n', partial(_furnish, tools=tools))
+    return open_cli_butler(cli, f'access = "{access}"\n', partial(_furnish, tools=tools))
 
 
-def _furnish(house: House, tools: int) -> None:
-    modules = house.directory / "modules" / "__init__.py"
+def _furnish(tester: InProcessButler, tools: int) -> None:
+    modules = tester.directory / "modules" / "__init__.py"
     modules.write_text(MORE_TOOLS.replace("COUNT", str(tools)))
     roster = Path(__file__).resolve().parents[3] / "roster"
     text = (roster / "shared" / "AGENTS.md").read_text() + (
         roster / "health" / "AGENTS.md"
     ).read_text().partition("\n")[2]
-    (house.directory / "CLAUDE.md").write_text(text)
+    (tester.directory / "CLAUDE.md").write_text(text)
 
 
-async def cost(place: Place) -> tuple[int, int, int]:
+async def cost(butler: CliButler) -> tuple[int, int, int]:
     """The tools, the tokens that we counted, and a quarter of the bytes that the model got."""
-    place.model.script = [Say("Done.")]
-    await place.run(place.message("hi"))
-    turn = place.model.turns[-1]
-    (row,) = await place.house.rows("SELECT fixed_tokens FROM sessions")
+    butler.model.script = [Say("Done.")]
+    await butler.run(butler.message("hi"))
+    turn = butler.model.turns[-1]
+    (row,) = await butler.rows("SELECT fixed_tokens FROM sessions")
     received = len(json.dumps(turn.body, ensure_ascii=False).encode()) // 4
     return len(turn.offered), row["fixed_tokens"], received
 
@@ -76,10 +76,10 @@ async def cost(place: Place) -> tuple[int, int, int]:
     ("tools", "limit"), [(0, 2_500), (28, 8_000)], ids=["no tools of its own", "forty tools"]
 )
 async def test_claude_stays_below_its_ceiling(
-    open_place: OpenPlace, tools: int, limit: int
+    open_cli_butler: OpenCliButler, tools: int, limit: int
 ) -> None:
-    async with furnished(open_place, CLAUDE, tools) as place:
-        offered, counted, received = await cost(place)
+    async with furnished(open_cli_butler, CLAUDE, tools) as butler:
+        offered, counted, received = await cost(butler)
     if tools:
         assert offered >= 40
     assert received < limit
@@ -87,9 +87,9 @@ async def test_claude_stays_below_its_ceiling(
 
 
 @pytest.mark.parametrize("cli", [CODEX, GEMINI], ids=lambda cli: cli.name)
-async def test_the_others_are_counted_too(open_place: OpenPlace, cli: Cli) -> None:
-    async with furnished(open_place, cli, 0) as place:
-        _offered, counted, received = await cost(place)
+async def test_the_others_are_counted_too(open_cli_butler: OpenCliButler, cli: Cli) -> None:
+    async with furnished(open_cli_butler, cli, 0) as butler:
+        _offered, counted, received = await cost(butler)
     assert 0.75 * received < counted < 1.25 * received
 
 
@@ -99,13 +99,13 @@ async def test_the_others_are_counted_too(open_place: OpenPlace, cli: Cli) -> No
     ids=lambda value: getattr(value, "name", value),
 )
 async def test_a_wider_level_is_counted_with_the_tools_that_come_with_it(
-    open_place: OpenPlace, cli: Cli, access: str
+    open_cli_butler: OpenCliButler, cli: Cli, access: str
 ) -> None:
-    async with furnished(open_place, cli, 0, access) as place:
-        place.model.script = [Say("Done.")]
-        await place.trigger("hi")
-        turn = place.model.turns[-1]
-        (row,) = await place.house.rows("SELECT fixed_tokens, access FROM sessions")
+    async with furnished(open_cli_butler, cli, 0, access) as butler:
+        butler.model.script = [Say("Done.")]
+        await butler.trigger("hi")
+        turn = butler.model.turns[-1]
+        (row,) = await butler.rows("SELECT fixed_tokens, access FROM sessions")
     assert row["access"] == access
     received = len(json.dumps(turn.body, ensure_ascii=False).encode()) // 4
     assert 0.75 * received < row["fixed_tokens"] < 1.25 * received

@@ -117,7 +117,7 @@ async def test_what_was_granted_works(workspace: Bench) -> None:
     assert "RAN []" in ran
     assert "[modules.bench]" in workspace.model.turns[-1].results[6]
     assert notes.read_text() == "Better notes again.\n"
-    assert await workspace.house.count("entries") == 1
+    assert await workspace.tester.count("entries") == 1
 
 
 async def test_only_these_tools_are_on_offer(workspace: Bench) -> None:

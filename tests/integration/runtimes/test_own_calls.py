@@ -10,10 +10,10 @@ import pytest
 
 from butlers.domain.redaction import MASK
 from butlers.sessions.log_rows import DENIED
-from support.cli_butler import OpenPlace
+from support.cli_butler import OpenCliButler
 from support.clis import CLAUDE, CODEX, GEMINI, Cli
 from support.fake_model import Call, Say, Use
-from support.in_process import House
+from support.in_process import InProcessButler
 
 SCRIPT = "sh skills/errand/run.sh"
 SECRET = "sk-ant-0123456789abcdef0123"
@@ -24,8 +24,8 @@ WRITE: dict[str, Callable[[str], Call]] = {
 }
 
 
-def furnish(house: House) -> None:
-    folder = house.directory / "skills" / "errand"
+def furnish(tester: InProcessButler) -> None:
+    folder = tester.directory / "skills" / "errand"
     folder.mkdir(parents=True)
     (folder / "run.sh").write_text("echo RAN\n")
 
@@ -35,14 +35,16 @@ def told(call: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("cli", [CLAUDE, GEMINI], indirect=True, ids=lambda cli: cli.name)
-async def test_what_it_ran_and_what_it_was_refused(open_place: OpenPlace, cli: Cli) -> None:
-    async with open_place(cli, 'access = "workspace"', furnish) as place:
-        target = place.house.directory / "made.md"
+async def test_what_it_ran_and_what_it_was_refused(
+    open_cli_butler: OpenCliButler, cli: Cli
+) -> None:
+    async with open_cli_butler(cli, 'access = "workspace"', furnish) as butler:
+        target = butler.directory / "made.md"
         run, write = cli.run(SCRIPT), WRITE[cli.name](str(target))
-        place.model.script = [Use(run), Use(write), Use("quick", text="a"), Say("Tried.")]
-        ended = await place.trigger()
+        butler.model.script = [Use(run), Use(write), Use("quick", text="a"), Say("Tried.")]
+        ended = await butler.trigger()
         assert ended["outcome"] == "ok"
-        async with place.house.owner() as owner:
+        async with butler.owner() as owner:
             shown = await owner.call("sessions_get", {"session_id": ended["session_id"]})
         assert not target.exists()
     ours, ran, refused = shown["tool_calls"]
@@ -52,21 +54,19 @@ async def test_what_it_ran_and_what_it_was_refused(open_place: OpenPlace, cli: C
     assert told(refused) == (write.tool, False, DENIED, True)
     assert refused["arguments"]["content"] == f"key {MASK}"
     assert ran["duration_ms"] is refused["duration_ms"] is None
-    rows = await place.house.rows(
-        "SELECT caller, request_id FROM tool_calls WHERE caller_kind='cli'"
-    )
+    rows = await butler.rows("SELECT caller, request_id FROM tool_calls WHERE caller_kind='cli'")
     assert {(row["caller"], row["request_id"]) for row in rows} == {(cli.name, None)}
 
 
 @pytest.mark.parametrize("cli", [CLAUDE, CODEX, GEMINI], indirect=True, ids=lambda cli: cli.name)
 async def test_a_command_of_a_full_session_that_worked_and_one_that_did_not(
-    open_place: OpenPlace, cli: Cli
+    open_cli_butler: OpenCliButler, cli: Cli
 ) -> None:
-    async with open_place(cli, 'access = "full"', furnish) as place:
+    async with open_cli_butler(cli, 'access = "full"', furnish) as butler:
         bad = "ls no-such-folder-there"
-        place.model.script = [Use(cli.run(SCRIPT)), Use(cli.run(bad)), Say("Tried.")]
-        ended = await place.trigger()
-        async with place.house.owner() as owner:
+        butler.model.script = [Use(cli.run(SCRIPT)), Use(cli.run(bad)), Say("Tried.")]
+        ended = await butler.trigger()
+        async with butler.owner() as owner:
             shown = await owner.call("sessions_get", {"session_id": ended["session_id"]})
     ran, failed = shown["tool_calls"]
     assert (ran["ok"], ran["of_cli"], ran["error"]) == (True, True, None)
@@ -79,14 +79,16 @@ async def test_a_command_of_a_full_session_that_worked_and_one_that_did_not(
     )
 
 
-async def test_a_sealed_session_that_tried_is_on_record(open_place: OpenPlace, cli: Cli) -> None:
-    async with open_place(cli) as place:
+async def test_a_sealed_session_that_tried_is_on_record(
+    open_cli_butler: OpenCliButler, cli: Cli
+) -> None:
+    async with open_cli_butler(cli) as butler:
         attempt = replace(cli.run("touch made"), anyway=True)
-        place.model.script = [Use(attempt), Say("I could not.")]
-        session = place.message()
-        await place.run(session)
-        async with place.house.owner() as owner:
+        butler.model.script = [Use(attempt), Say("I could not.")]
+        session = butler.message()
+        await butler.run(session)
+        async with butler.owner() as owner:
             shown = await owner.call("sessions_get", {"session_id": str(session.session_id)})
-        assert not (place.house.directory / "made").exists()
+        assert not (butler.directory / "made").exists()
     (tried,) = shown["tool_calls"]
     assert told(tried) == (attempt.tool, False, DENIED, True)

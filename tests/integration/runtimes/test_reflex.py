@@ -13,13 +13,17 @@ from butlers.domain.route import RouteDecision, RouteRequest
 from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.runtimes.reflex import NO_MODEL
 from butlers.wire.codec import encode
-from support.in_process import House, request_context, until
+from support.in_process import InProcessButler
+from support.messages import request_context
+from support.waiting import until
 
 
-async def run(house: House, prompt: str, request: RequestContext | None) -> SessionResult:
+async def run(
+    tester: InProcessButler, prompt: str, request: RequestContext | None
+) -> SessionResult:
     """One session by the butler's own spawner, for a message or for nobody."""
     session_id = uuid7()
-    return await house.butler.spawner.run(
+    return await tester.butler.spawner.run(
         SessionRequest(
             session_id=session_id,
             prompt=prompt,
@@ -30,22 +34,22 @@ async def run(house: House, prompt: str, request: RequestContext | None) -> Sess
     )
 
 
-async def replies(house: House) -> list[dict[str, Any]]:
-    rows = await house.rows("SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id")
+async def replies(tester: InProcessButler) -> list[dict[str, Any]]:
+    rows = await tester.rows("SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id")
     return [json.loads(row["payload"]) for row in rows]
 
 
-async def test_a_match_calls_its_tool_and_replies(house: House) -> None:
+async def test_a_match_calls_its_tool_and_replies(tester: InProcessButler) -> None:
     request = request_context()
-    result = await run(house, "Keep the blue book", request)
+    result = await run(tester, "Keep the blue book", request)
 
     assert (result.outcome, result.text) == (Outcome.OK, "Kept: the blue book as number 1.")
     assert [(call.tool, call.ok) for call in result.tool_calls] == [
         ("write", True),
         ("notify", True),
     ]
-    assert await house.rows("SELECT text FROM entries") == [{"text": "the blue book"}]
-    (reply,) = await replies(house)
+    assert await tester.rows("SELECT text FROM entries") == [{"text": "the blue book"}]
+    (reply,) = await replies(tester)
     assert reply["message"] == result.text
     assert reply["request_id"] == str(request.request_id)
     assert (
@@ -61,25 +65,25 @@ async def test_a_match_calls_its_tool_and_replies(house: House) -> None:
         "console:owner",
         "test",
     )
-    (session,) = await house.rows("SELECT * FROM sessions")
+    (session,) = await tester.rows("SELECT * FROM sessions")
     assert (session["outcome"], session["success"], session["runtime"]) == ("ok", True, "reflex")
     assert (session["prompt"], session["output"]) == ("Keep the blue book", result.text)
     assert session["completed_at"] is not None
-    calls = await house.rows("SELECT tool, session_id, request_id, ok FROM tool_calls ORDER BY id")
+    calls = await tester.rows("SELECT tool, session_id, request_id, ok FROM tool_calls ORDER BY id")
     assert calls == [
         {"tool": name, "session_id": session["id"], "request_id": request.request_id, "ok": True}
         for name in ("write", "notify")
     ]
 
 
-async def test_a_second_run_of_the_request_does_nothing_twice(house: House) -> None:
+async def test_a_second_run_of_the_request_does_nothing_twice(tester: InProcessButler) -> None:
     request = request_context()
-    first = await run(house, "keep it", request)
-    second = await run(house, "keep it", request)
+    first = await run(tester, "keep it", request)
+    second = await run(tester, "keep it", request)
     assert first.text == second.text == "Kept: it as number 1."
-    assert await house.count("entries") == 1
-    assert len(await replies(house)) == 1
-    assert await house.count("sessions") == 2
+    assert await tester.count("entries") == 1
+    assert len(await replies(tester)) == 1
+    assert await tester.count("sessions") == 2
 
 
 @pytest.mark.parametrize(
@@ -89,53 +93,57 @@ async def test_a_second_run_of_the_request_does_nothing_twice(house: House) -> N
         ("break it", "That did not work: write_and_crash failed: ZeroDivisionError"),
     ],
 )
-async def test_a_tool_that_fails_gets_a_polite_reply(house: House, prompt: str, told: str) -> None:
-    result = await run(house, prompt, request_context())
+async def test_a_tool_that_fails_gets_a_polite_reply(
+    tester: InProcessButler, prompt: str, told: str
+) -> None:
+    result = await run(tester, prompt, request_context())
 
     assert result.outcome is Outcome.TOOL_FAILED
     assert result.text.startswith(told)
     assert [call.ok for call in result.tool_calls] == [False, True]
-    (reply,) = await replies(house)
+    (reply,) = await replies(tester)
     assert reply["message"] == result.text
-    assert await house.count("entries") == 0
-    (session,) = await house.rows("SELECT outcome, success, error FROM sessions")
+    assert await tester.count("entries") == 0
+    (session,) = await tester.rows("SELECT outcome, success, error FROM sessions")
     assert (session["outcome"], session["success"]) == ("tool-failed", False)
     assert session["error"]
 
 
-async def test_no_match_is_said_and_does_nothing(house: House) -> None:
-    result = await run(house, "what is the meaning of it all?", request_context())
+async def test_no_match_is_said_and_does_nothing(tester: InProcessButler) -> None:
+    result = await run(tester, "what is the meaning of it all?", request_context())
     assert (result.outcome, result.text, result.tool_calls) == (Outcome.NO_MATCH, NO_MODEL, ())
-    assert await house.count("tool_calls") == 0
+    assert await tester.count("tool_calls") == 0
 
 
-async def test_a_trigger_notifies_nobody(house: House) -> None:
-    async with house.owner() as owner:
+async def test_a_trigger_notifies_nobody(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         answer = await owner.call("trigger", {"prompt": "keep this"})
     assert (answer["outcome"], answer["success"]) == ("ok", True)
     assert answer["output"] == "Kept: this as number 1."
     (call,) = answer["tool_calls"]
     assert (call["tool"], call["arguments"]) == ("write", {"text": "this"})
     assert (call["ok"], call["of_cli"], call["denied"]) == (True, False, False)
-    assert await house.count("entries") == 1
-    assert await replies(house) == []
+    assert await tester.count("entries") == 1
+    assert await replies(tester) == []
 
 
-async def test_a_trigger_that_fails_says_why(house: House) -> None:
-    async with house.owner() as owner:
+async def test_a_trigger_that_fails_says_why(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         answer = await owner.call("trigger", {"prompt": "lose this"})
     assert (answer["outcome"], answer["success"]) == ("tool-failed", False)
     assert answer["error"] == "there is no such shelf"
 
 
-async def test_a_reflex_without_a_tool_just_answers(house: House) -> None:
-    result = await run(house, "ping", request_context())
+async def test_a_reflex_without_a_tool_just_answers(tester: InProcessButler) -> None:
+    result = await run(tester, "ping", request_context())
     assert (result.outcome, result.text) == (Outcome.OK, "pong")
     assert [call.tool for call in result.tool_calls] == ["notify"]
 
 
-async def test_a_result_that_can_not_be_sent_is_told_in_other_words(house: House) -> None:
-    result = await run(house, "shout hey 500000", request_context())
+async def test_a_result_that_can_not_be_sent_is_told_in_other_words(
+    tester: InProcessButler,
+) -> None:
+    result = await run(tester, "shout hey 500000", request_context())
     assert result.outcome is Outcome.OK
     assert result.text.startswith("That is done, but its result can not be shown here: the message")
     assert [(call.tool, call.ok) for call in result.tool_calls] == [
@@ -143,7 +151,7 @@ async def test_a_result_that_can_not_be_sent_is_told_in_other_words(house: House
         ("notify", False),
         ("notify", True),
     ]
-    (reply,) = await replies(house)
+    (reply,) = await replies(tester)
     assert reply["message"] == result.text
 
 
@@ -156,21 +164,21 @@ async def test_a_result_that_can_not_be_sent_is_told_in_other_words(house: House
     ],
 )
 async def test_a_routed_message_is_worked_on_and_answered_once(
-    house: House, text: str, answer: str
+    tester: InProcessButler, text: str, answer: str
 ) -> None:
     request = request_context()
     route = RouteRequest(request, "tester", text, RouteDecision("tester", "trigger", "test"))
-    async with house.peer("switchboard") as peer:
+    async with tester.peer("switchboard") as peer:
         await peer.call("route.execute", {"route": encode(route)})
         await peer.call("route.execute", {"route": encode(route)})
 
     async def done() -> list[dict[str, Any]]:
-        return await house.rows(
+        return await tester.rows(
             "SELECT * FROM queue_items WHERE queue = 'routes' AND state = 'done'"
         )
 
     (item,) = await until("the route to be done", done)
     assert item["attempts"] == 1
-    (reply,) = await replies(house)
+    (reply,) = await replies(tester)
     assert (reply["message"], reply["request_id"]) == (answer, str(request.request_id))
-    assert await house.count("sessions") == 1
+    assert await tester.count("sessions") == 1

@@ -11,10 +11,10 @@ import re
 import pytest
 
 from butlers.domain.session import Access
-from support.cli_butler import OpenPlace
+from support.cli_butler import OpenCliButler
 from support.clis import CLAUDE, CODEX, GEMINI, Cli
 from support.fake_model import Say, Use
-from support.in_process import House
+from support.in_process import InProcessButler
 
 SCRIPT = "sh skills/errand/environment.sh"
 TOKEN = re.compile(r"\bbs\.[\w-]+")
@@ -33,24 +33,24 @@ pytestmark = pytest.mark.parametrize(
 )
 
 
-def furnish(house: House) -> None:
-    folder = house.directory / "skills" / "errand"
+def furnish(tester: InProcessButler) -> None:
+    folder = tester.directory / "skills" / "errand"
     folder.mkdir(parents=True)
     (folder / "environment.sh").write_text("env\n")
 
 
 async def test_a_command_has_no_token_of_its_session(
-    open_place: OpenPlace, cli: Cli, access: Access
+    open_cli_butler: OpenCliButler, cli: Cli, access: Access
 ) -> None:
-    async with open_place(cli, f'access = "{access}"', furnish) as place:
-        place.model.script = [Use(cli.run(SCRIPT)), Use("quick", text="a"), Say("Seen.")]
-        ended = await place.trigger()
+    async with open_cli_butler(cli, f'access = "{access}"', furnish) as butler:
+        butler.model.script = [Use(cli.run(SCRIPT)), Use("quick", text="a"), Say("Seen.")]
+        ended = await butler.trigger()
         assert (ended["outcome"], ended["output"]) == ("ok", "Seen.")
-        (row,) = await place.house.rows("SELECT access, denials FROM sessions")
+        (row,) = await butler.rows("SELECT access, denials FROM sessions")
         assert (row["access"], row["denials"]) == (access, "[]")
-    printed = place.model.turns[-1].results[0]
+    printed = butler.model.turns[-1].results[0]
     assert "PATH=" in printed, "it ran"
-    assert place.model.url in printed, "and has what the butler declares"
+    assert butler.model.url in printed, "and has what the butler declares"
     assert not TOKEN.search(printed)
     assert "MCP_SERVERS=" not in printed
     assert "BUTLERS_SESSION_TOKEN" not in printed

@@ -13,7 +13,7 @@ import pytest
 from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from support import npm
-from support.cli_butler import Place, at_work, make_house
+from support.cli_butler import CliButler
 from support.cli_session import PATH
 from support.clis import CLAUDE
 from support.fake_model import Call, FakeModel, Quote, Say, Use
@@ -31,19 +31,19 @@ GREETING = "good-morning-everybody"
 # What the CLI adds to a result by itself.
 REMINDER = "<system-reminder>"
 
-OpenFolder = Callable[..., AbstractAsyncContextManager[Place]]
+OpenFolder = Callable[..., AbstractAsyncContextManager[CliButler]]
 
 
 def bash(command: str) -> Use:
     return Use(Call("Bash", {"command": command}))
 
 
-def read(place: Place, path: str) -> Use:
-    return Use(Call("Read", {"file_path": str(place.house.directory / path)}))
+def read(butler: CliButler, path: str) -> Use:
+    return Use(Call("Read", {"file_path": str(butler.directory / path)}))
 
 
-def results(place: Place) -> list[str]:
-    return [said.partition(REMINDER)[0].strip() for said in place.model.turns[-1].results]
+def results(butler: CliButler) -> list[str]:
+    return [said.partition(REMINDER)[0].strip() for said in butler.model.turns[-1].results]
 
 
 @pytest.fixture
@@ -59,20 +59,22 @@ def open_folder(
     """A butler whose folder has just these files below skills/, and a ``python`` on its PATH."""
 
     @asynccontextmanager
-    async def opened(files: dict[str, str], instructions: str = TOLD) -> AsyncIterator[Place]:
-        house = make_house(tmp_path, home, key, provisioner, database_name, CLAUDE)
-        config = house.directory / "butler.toml"
+    async def opened(files: dict[str, str], instructions: str = TOLD) -> AsyncIterator[CliButler]:
+        tester = CliButler.create(
+            tmp_path, home, key, provisioner, database_name, cli=CLAUDE, model=model
+        )
+        config = tester.directory / "butler.toml"
         config.write_text(config.read_text().replace("optional = [", 'optional = ["GREETING", '))
-        shutil.rmtree(house.directory / "skills")
-        (house.directory / "skills").mkdir()
-        write_files(house.directory / "skills", {**files})
-        (house.directory / "CLAUDE.md").write_text(instructions)
+        shutil.rmtree(tester.directory / "skills")
+        (tester.directory / "skills").mkdir()
+        write_files(tester.directory / "skills", {**files})
+        (tester.directory / "CLAUDE.md").write_text(instructions)
         programs = tmp_path / "bin"
         programs.mkdir()
         (programs / "python").symlink_to(sys.executable)
         path = f"{programs}:{npm.installed('clis')}:{PATH}"
-        async with at_work(house, model, CLAUDE, PATH=path, GREETING=GREETING) as place:
-            yield place
+        async with tester.running(PATH=path, GREETING=GREETING):
+            yield tester
 
     return opened
 
@@ -85,23 +87,23 @@ async def test_skills_that_the_instructions_list_are_known_read_and_followed(
         "morning-briefing/SKILL.md": BRIEFING,
         "log-measurement/SKILL.md": "# Log\n\nLog it.\n",
     }
-    async with open_folder(files) as place:
-        place.model.script = [
-            read(place, "skills/morning-briefing/SKILL.md"),
-            read(place, "skills/log-measurement/SKILL.md"),
+    async with open_folder(files) as butler:
+        butler.model.script = [
+            read(butler, "skills/morning-briefing/SKILL.md"),
+            read(butler, "skills/log-measurement/SKILL.md"),
             Use("write", text="the summary"),
             Say("Briefed."),
         ]
-        ended = await place.trigger("brief me")
-        first = place.model.turns[0]
+        ended = await butler.trigger("brief me")
+        first = butler.model.turns[0]
         assert "morning-briefing: Generates a daily summary of health metrics" in first.system
         assert "log-measurement: Records a new health data point" in first.system
         assert "Call the `write` tool" not in first.text, "read before it is done, not given"
-        briefing, log, _written = results(place)
+        briefing, log, _written = results(butler)
         assert "Call the `write` tool with the summary." in briefing
         assert "Log it." in log
         assert (ended["outcome"], ended["output"]) == ("ok", "Briefed.")
-        assert [row["text"] for row in await place.house.rows("SELECT text FROM entries")] == [
+        assert [row["text"] for row in await butler.rows("SELECT text FROM entries")] == [
             "the summary"
         ]
 
@@ -116,19 +118,19 @@ async def test_skills_are_discovered_by_listing_the_folder_also_those_nobody_men
         "cleanup-old-data/SKILL.md": "# Clean up\n\nRun the script.\n",
         "cleanup-old-data/run.py": "print('cleaned')\n",
     }
-    async with open_folder(files, "You are the tester. Skills: morning-briefing.") as place:
-        place.model.script = [
+    async with open_folder(files, "You are the tester. Skills: morning-briefing.") as butler:
+        butler.model.script = [
             bash("ls skills/"),
             *(
-                read(place, f"skills/{name}/SKILL.md")
+                read(butler, f"skills/{name}/SKILL.md")
                 for name in ("inbox-triage", "cleanup-old-data")
             ),
             bash("python skills/cleanup-old-data/run.py"),
             Say("Done."),
         ]
-        ended = await place.trigger()
-        assert "cleanup-old-data" not in place.model.turns[0].system
-        listing, triage, cleanup, ran = results(place)
+        ended = await butler.trigger()
+        assert "cleanup-old-data" not in butler.model.turns[0].system
+        listing, triage, cleanup, ran = results(butler)
         assert listing.split() == ["cleanup-old-data", "inbox-triage", "morning-briefing"]
         assert "Sort it." in triage
         assert "Run the script." in cleanup
@@ -138,12 +140,12 @@ async def test_skills_are_discovered_by_listing_the_folder_also_those_nobody_men
 
 @pytest.mark.scenario("S000-23")
 async def test_an_empty_folder_is_seen_as_one_and_nothing_is_run(open_folder: OpenFolder) -> None:
-    async with open_folder({}) as place:
-        place.model.script = [bash("ls skills/"), Say("There are none.")]
-        ended = await place.trigger()
-        (listing,) = results(place)
+    async with open_folder({}) as butler:
+        butler.model.script = [bash("ls skills/"), Say("There are none.")]
+        ended = await butler.trigger()
+        (listing,) = results(butler)
         assert listing in ("", "(Bash completed with no output)")
-        offered = place.model.turns[0].offered
+        offered = butler.model.turns[0].offered
         assert any("skill_create" in name for name in offered), "it may make its first one"
         assert [call["tool"] for call in ended["tool_calls"]] == ["Bash"]
         assert (ended["outcome"], ended["output"]) == ("ok", "There are none.")
@@ -162,15 +164,15 @@ async def test_scripts_run_in_the_butlers_folder_with_the_sessions_variables(
         "weekly/SKILL.md": "# Weekly\n",
         "weekly/run.sh": 'echo "shell $(pwd) $TRACEPARENT $GREETING"\n',
     }
-    async with open_folder(files) as place:
-        place.model.script = [
+    async with open_folder(files) as butler:
+        butler.model.script = [
             bash("python skills/morning-briefing/run.py"),
             bash("bash skills/weekly/run.sh"),
             Say("Done."),
         ]
-        ended = await place.trigger()
-        folder = str(place.house.directory)
-        for said, kind in zip(results(place), ("python", "shell"), strict=True):
+        ended = await butler.trigger()
+        folder = str(butler.directory)
+        for said, kind in zip(results(butler), ("python", "shell"), strict=True):
             ran_as, where, trace, greeting = said.split()
             assert (ran_as, where, greeting) == (kind, folder, GREETING)
             assert len(trace.split("-")[1]) == 32
@@ -195,18 +197,18 @@ async def test_what_a_script_says_its_failure_and_its_arguments_reach_the_sessio
         "broken/run.py": "import sys\nprint('no such calendar', file=sys.stderr)\nsys.exit(7)\n",
     }
     summary = "Summary: 2026-02-09 3 tasks completed, 1 overdue"
-    async with open_folder(files) as place:
-        place.model.script = [
+    async with open_folder(files) as butler:
+        butler.model.script = [
             bash("python skills/tasks/run.py --date 2026-02-09"),
             bash("python skills/broken/run.py"),
             Use("write", text=summary),
             Quote("Summary: .* overdue"),
         ]
-        ended = await place.trigger()
-        said, failed, _written = results(place)
+        ended = await butler.trigger()
+        said, failed, _written = results(butler)
         assert said == summary
         assert "no such calendar" in failed
         assert "7" in failed, "the exit code"
         assert (ended["outcome"], ended["output"]) == ("ok", summary)
-        (row,) = await place.house.rows("SELECT text FROM entries")
+        (row,) = await butler.rows("SELECT text FROM entries")
         assert row["text"] == summary

@@ -12,12 +12,12 @@ import pytest
 
 from butlers.domain.session import SessionResult
 from butlers.skills.registry.registry import NewSkill
-from support.cli_butler import OpenPlace, Place
+from support.cli_butler import CliButler, OpenCliButler
 from support.clis import CLAUDE, GEMINI, Cli
 from support.fake_model import Call, Quote, Use
-from support.in_process import House
-from support.pack_butler import ENVIRONMENT_PY, LOCAL_SERVER, SERVER_PY, Bureau
+from support.in_process import InProcessButler
 from support.skills import write_skill_md
+from support.tester_folder import ENVIRONMENT_PY, LOCAL_SERVER, SERVER_PY
 
 CONTEXT = "Say AMARANTH before you post."
 PACKS = '[skills]\npacks = ["social-media@1.0.0"]\n'
@@ -29,12 +29,11 @@ CALLS = (
 REFUSED = "is not what was registered"
 
 
-def furnish(tmp_path: Path, codeword: str) -> Callable[[House], None]:
+def furnish(tmp_path: Path, codeword: str) -> Callable[[InProcessButler], None]:
     """A pack with context, a script and a server; and a skill of the butler's making that knows a word."""
 
-    def put(house: House) -> None:
-        bureau = Bureau(house, tmp_path / "sources")
-        bureau.register(
+    def put(tester: InProcessButler) -> None:
+        tester.register(
             "social-media",
             {
                 "context/instructions.md": CONTEXT,
@@ -49,26 +48,25 @@ def furnish(tmp_path: Path, codeword: str) -> Callable[[House], None]:
         folder = tmp_path / "sources" / "codeword"
         front = "name: codeword\ndescription: Knows the word.\nversion: 1.0.0\n"
         write_skill_md(folder, front, f"\nThe codeword is WORD-{codeword}.\n")
-        bureau.registry.register(NewSkill(folder, by="tester"))
+        tester.registry.register(NewSkill(folder, by="tester"))
 
     return put
 
 
-async def use_all(place: Place) -> SessionResult:
-    place.model.script = [*(Use(call) for call in CALLS), Quote("WORD-[0-9a-f]+")]
-    return await place.run()
+async def use_all(butler: CliButler) -> SessionResult:
+    butler.model.script = [*(Use(call) for call in CALLS), Quote("WORD-[0-9a-f]+")]
+    return await butler.run()
 
 
 async def test_a_session_uses_a_pack_until_one_byte_of_it_changes(
-    open_place: OpenPlace, cli: Cli, tmp_path: Path
+    open_cli_butler: OpenCliButler, cli: Cli, tmp_path: Path
 ) -> None:
     codeword = secrets.token_hex(8)
-    async with open_place(cli, PACKS, furnish(tmp_path, codeword)) as place:
-        bureau = Bureau(place.house, tmp_path / "sources")
-        await bureau.secret("TWITTER_KEY", "twitter-key-4711-abcdef")
-        result = await use_all(place)
+    async with open_cli_butler(cli, PACKS, furnish(tmp_path, codeword)) as butler:
+        await butler.secret("TWITTER_KEY", "twitter-key-4711-abcdef")
+        result = await use_all(butler)
         assert (result.ok, result.text) == (True, f"WORD-{codeword}")
-        first, last = place.model.turns[0], place.model.turns[-1]
+        first, last = butler.model.turns[0], butler.model.turns[-1]
         assert CONTEXT in first.text
         assert f"WORD-{codeword}" not in first.text, "only whoever opens it is told"
         environment, posted, opened = last.results
@@ -79,40 +77,40 @@ async def test_a_session_uses_a_pack_until_one_byte_of_it_changes(
         assert "hello" in posted
         assert f"WORD-{codeword}" in opened
 
-        bureau.tamper("social-media", "context/instructions.md")
-        bureau.tamper("codeword", "SKILL.md")
-        place.model.turns.clear()
-        result = await use_all(place)
+        butler.tamper("social-media", "context/instructions.md")
+        butler.tamper("codeword", "SKILL.md")
+        butler.model.turns.clear()
+        result = await use_all(butler)
         assert result.text == "nothing like it"
-        assert [REFUSED in answer for answer in place.model.turns[-1].results] == [True] * 3
-        assert CONTEXT not in place.model.turns[0].text
-        assert codeword not in json.dumps([turn.body for turn in place.model.turns])
+        assert [REFUSED in answer for answer in butler.model.turns[-1].results] == [True] * 3
+        assert CONTEXT not in butler.model.turns[0].text
+        assert codeword not in json.dumps([turn.body for turn in butler.model.turns])
 
 
 async def test_with_a_shell_of_its_own_a_session_reads_what_is_mounted(
-    open_place: OpenPlace, cli: Cli, tmp_path: Path
+    open_cli_butler: OpenCliButler, cli: Cli, tmp_path: Path
 ) -> None:
     codeword = secrets.token_hex(8)
     folder = ".claude" if cli.name == "claude-code" else ".agents"
     levels = f'access = "full"\n{PACKS}'
-    async with open_place(cli, levels, furnish(tmp_path, codeword)) as place:
-        place.model.script = [
+    async with open_cli_butler(cli, levels, furnish(tmp_path, codeword)) as butler:
+        butler.model.script = [
             Use(cli.run(f"cat ~/{folder}/skills/codeword/SKILL.md")),
             Quote("WORD-[0-9a-f]+"),
         ]
-        ended = await place.trigger()
+        ended = await butler.trigger()
         assert (ended["outcome"], ended["output"]) == ("ok", f"WORD-{codeword}")
 
 
 @pytest.mark.parametrize("cli", [CLAUDE, GEMINI], indirect=True, ids=lambda cli: cli.name)
 async def test_a_session_in_its_workspace_has_the_same_tools(
-    open_place: OpenPlace, cli: Cli, tmp_path: Path
+    open_cli_butler: OpenCliButler, cli: Cli, tmp_path: Path
 ) -> None:
     codeword = secrets.token_hex(8)
     levels = f'access = "workspace"\n{PACKS}'
-    async with open_place(cli, levels, furnish(tmp_path, codeword)) as place:
-        place.model.script = [*(Use(call) for call in CALLS), Quote("WORD-[0-9a-f]+")]
-        ended = await place.trigger()
+    async with open_cli_butler(cli, levels, furnish(tmp_path, codeword)) as butler:
+        butler.model.script = [*(Use(call) for call in CALLS), Quote("WORD-[0-9a-f]+")]
+        ended = await butler.trigger()
         assert (ended["outcome"], ended["output"]) == ("ok", f"WORD-{codeword}")
-        (row,) = await place.house.rows("SELECT access FROM sessions")
+        (row,) = await butler.rows("SELECT access FROM sessions")
         assert row["access"] == "workspace"

@@ -8,7 +8,7 @@ import pytest
 
 from butlers.domain.session import Outcome
 from butlers.sessions.log_rows import spent_since
-from support.cli_butler import OpenPlace, Place
+from support.cli_butler import CliButler, OpenCliButler
 from support.clis import CODEX, Cli
 from support.fake_model import Fail, Use
 from support.fake_model.turn import INPUT, OUTPUT
@@ -17,36 +17,38 @@ LIMITED = {"type": "rate_limit_error", "message": "Too many.", "code": 429}
 TOO_MANY = Fail(429, {"type": "error", "error": LIMITED})
 
 
-async def spent(place: Place) -> int:
-    async with place.house.butler.database.transaction() as connection:
+async def spent(butler: CliButler) -> int:
+    async with butler.butler.database.transaction() as connection:
         return (await spent_since(connection, datetime(2000, 1, 1, tzinfo=UTC))).tokens
 
 
 async def test_who_thought_and_was_then_sent_away_has_used_something(
-    open_place: OpenPlace, cli: Cli
+    open_cli_butler: OpenCliButler, cli: Cli
 ) -> None:
-    async with open_place(cli) as place:
-        place.model.script = [Use("write", text="milk"), TOO_MANY]
-        result = await place.run()
+    async with open_cli_butler(cli) as butler:
+        butler.model.script = [Use("write", text="milk"), TOO_MANY]
+        result = await butler.run()
         assert result.outcome is Outcome.RATE_LIMITED
-        assert await spent(place) >= INPUT + OUTPUT
+        assert await spent(butler) >= INPUT + OUTPUT
 
 
-async def test_who_was_sent_away_at_once_has_used_nothing(open_place: OpenPlace, cli: Cli) -> None:
-    async with open_place(cli) as place:
-        place.model.script = [TOO_MANY]
-        result = await place.run()
+async def test_who_was_sent_away_at_once_has_used_nothing(
+    open_cli_butler: OpenCliButler, cli: Cli
+) -> None:
+    async with open_cli_butler(cli) as butler:
+        butler.model.script = [TOO_MANY]
+        result = await butler.run()
         assert result.outcome is Outcome.RATE_LIMITED
-        assert await spent(place) == 0
+        assert await spent(butler) == 0
 
 
 @pytest.mark.parametrize("cli", [CODEX], indirect=True, ids=["codex"])
 async def test_one_that_waited_tells_what_it_used_before_it_failed(
-    open_place: OpenPlace, cli: Cli
+    open_cli_butler: OpenCliButler, cli: Cli
 ) -> None:
-    async with open_place(cli, "warm = 1\n") as place:
-        await place.ready()
-        place.model.script = [Use("write", text="milk"), TOO_MANY]
-        result = await place.run()
+    async with open_cli_butler(cli, "warm = 1\n") as butler:
+        await butler.ready()
+        butler.model.script = [Use("write", text="milk"), TOO_MANY]
+        result = await butler.run()
         assert result.outcome is Outcome.RATE_LIMITED
-        assert await spent(place) == INPUT + OUTPUT
+        assert await spent(butler) == INPUT + OUTPUT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from butlers.sessions.system_prompt import read_system_prompt
-from support.cli_butler import OpenPlace
+from support.cli_butler import OpenCliButler
 from support.clis import Cli
 from support.fake_model import Say
 
@@ -24,14 +24,16 @@ Three empty lines are three.
 NOTES = "Prefers `metric` units, $5 and ${AvailableTools}.\n"
 
 
-async def test_what_the_model_is_told_is_the_expanded_file(open_place: OpenPlace, cli: Cli) -> None:
-    async with open_place(cli) as place:
-        folder: Path = place.house.directory
+async def test_what_the_model_is_told_is_the_expanded_file(
+    open_cli_butler: OpenCliButler, cli: Cli
+) -> None:
+    async with open_cli_butler(cli) as butler:
+        folder: Path = butler.directory
         (folder / "CLAUDE.md").write_text(CLAUDE_MD)
         (folder / "AGENTS.md").write_text(NOTES)
-        place.model.script = [Say("Understood.")]
-        assert (await place.trigger())["output"] == "Understood."
+        butler.model.script = [Say("Understood.")]
+        assert (await butler.trigger())["output"] == "Understood."
         expected = read_system_prompt(folder, "tester")
     assert expected == CLAUDE_MD.replace("\n@AGENTS.md\n", f"\n{NOTES}", 1)
-    (turn,) = place.model.turns
+    (turn,) = butler.model.turns
     assert turn.strings.count(expected) == 1

@@ -14,7 +14,7 @@ from integration.runtimes import test_contract as contract
 from support.cli_session import Bench
 from support.clis import CLAUDE, CODEX, Cli
 from support.fake_model import FakeModel, Say, Use
-from support.in_process import House
+from support.in_process import InProcessButler
 
 
 class WarmBench(Bench):
@@ -25,8 +25,8 @@ class WarmBench(Bench):
 
     async def invoke(self, prompt: str = "Do it.") -> SessionResult:
         asked = SessionRequest(uuid7(), prompt, "test", tools=self.tools)
-        with self.house.butler.guard.admit(asked) as token:
-            servers = {"tester": McpServer(self.url or self.house.butler.url, token)}
+        with self.tester.butler.guard.admit(asked) as token:
+            servers = {"tester": McpServer(self.url or self.tester.butler.url, token)}
             process = self.process(servers)
             assert process is not None
             try:
@@ -68,14 +68,14 @@ def cli(kind: tuple[Cli, type[WarmBench]]) -> Cli:
 
 @pytest.fixture
 def bench(
-    house: House,
+    tester: InProcessButler,
     model: FakeModel,
     kind: tuple[Cli, type[WarmBench]],
     executable: Path,
     private: Path,
 ) -> Bench:
     cli, made = kind
-    return made(house, model, cli, cli.adapter(executable), private)
+    return made(tester, model, cli, cli.adapter(executable), private)
 
 
 test_a_tool_call_and_an_answer = contract.test_a_tool_call_and_an_answer

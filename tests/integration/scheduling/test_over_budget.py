@@ -12,7 +12,7 @@ from butlers.config.butler import BudgetConfig
 from butlers.domain.queues import SCHEDULES
 from butlers.queue.leased_queue import notify
 from integration.scheduling.conftest import Home, until
-from support.fake_runtime import Thinker
+from support.fake_runtime import FakeRuntime
 
 EVERY_MINUTE = 'cron = "* * * * *"\nprompt = "think about it"'
 
@@ -27,7 +27,7 @@ async def begin(place: Home, at_limit: str, *names: str) -> None:
     extra = f'[butler.budget]\ndaily_tokens = 0\nat_limit = "{at_limit}"'
     place.write(*(f'name = "{name}"\n{EVERY_MINUTE}' for name in names), extra=extra)
     await place.start()
-    place.butler.spawner.model = Thinker()
+    place.butler.spawner.model = FakeRuntime()
     place.clock.move(minutes=1)
     assert set((await place.butler.scheduler.tick()).as_dict()["queued"]) == set(names)
     await hurry(place)

@@ -19,9 +19,9 @@ from butlers.domain.session import Outcome, SessionRequest
 from butlers.secrets.master_key import MasterKey
 from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
-from support.fake_runtime import Thinker
+from support.fake_runtime import FakeRuntime
 from support.fleet import Fleet, butlers_environment, command
-from support.in_process import MakeHouse
+from support.in_process import MakeButler
 
 PLANTED = 'plänted "secret" one'
 SHAPED = "sk-ant-api03-planted0123456789"
@@ -184,10 +184,10 @@ def test_health_status_logs_and_errors_of_a_butler_show_no_secret(desk: Fleet) -
 # -- what is kept of a session ---------------------------------------------------------------------
 
 
-async def test_session_rows_audit_and_answers_hold_no_secret(make_house: MakeHouse) -> None:
+async def test_session_rows_audit_and_answers_hold_no_secret(make_butler: MakeButler) -> None:
     """A model that was told a secret says it everywhere it can; only its mask is kept."""
-    house = make_house()
-    butler = await house.start()
+    tester = make_butler()
+    butler = await tester.start()
     redactor.register(PLANTED)
 
     async def think(client: McpClient) -> str:
@@ -197,15 +197,15 @@ async def test_session_rows_audit_and_answers_hold_no_secret(make_house: MakeHou
             await client.call("write_and_fail", {"text": PLANTED})
         return f"the secret is {PLANTED}"
 
-    butler.spawner.model = Thinker(think, outcome=Outcome.CRASHED)
+    butler.spawner.model = FakeRuntime(think, outcome=Outcome.CRASHED)
     session = SessionRequest(uuid7(), f"what is {PLANTED}?", "trigger", request_id=uuid7())
     await butler.spawner.run(session)
-    async with house.owner() as owner:
+    async with tester.owner() as owner:
         shown = await owner.call("sessions_get", {"session_id": str(session.session_id)})
     kept = [
         shown,
-        await house.rows("SELECT * FROM sessions"),
-        await house.rows("SELECT * FROM tool_calls"),
+        await tester.rows("SELECT * FROM sessions"),
+        await tester.rows("SELECT * FROM tool_calls"),
     ]
     for part in kept:
         text = json.dumps(part, default=str, ensure_ascii=False)

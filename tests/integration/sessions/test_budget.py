@@ -23,8 +23,9 @@ from butlers.domain.session import SessionRequest, Usage
 from butlers.sessions.budget import RESERVED, Budget
 from butlers.sessions.routes import accept_route
 from butlers.wire.client import McpClient
-from support.fake_runtime import Thinker
-from support.in_process import House, MakeHouse, until
+from support.fake_runtime import FakeRuntime
+from support.in_process import InProcessButler, MakeButler
+from support.waiting import until
 
 EACH = (RESERVED.input_tokens or 0) + (RESERVED.output_tokens or 0)
 
@@ -33,180 +34,180 @@ def asked() -> SessionRequest:
     return SessionRequest(uuid7(), "think", "trigger")
 
 
-async def open_house(make_house: MakeHouse, budget: str) -> House:
-    house = make_house(extra=f"[butler.budget]\n{budget}\n")
-    await house.start()
-    return house
+async def open_house(make_butler: MakeButler, budget: str) -> InProcessButler:
+    tester = make_butler(extra=f"[butler.budget]\n{budget}\n")
+    await tester.start()
+    return tester
 
 
-async def outcomes(house: House) -> list[str | None]:
-    rows = await house.rows("SELECT outcome FROM sessions ORDER BY started_at, id")
+async def outcomes(tester: InProcessButler) -> list[str | None]:
+    rows = await tester.rows("SELECT outcome FROM sessions ORDER BY started_at, id")
     return [row["outcome"] for row in rows]
 
 
 async def test_what_a_session_used_counts_in_place_of_its_reservation(
-    make_house: MakeHouse,
+    make_butler: MakeButler,
 ) -> None:
-    house = await open_house(make_house, f"daily_tokens = {EACH + 1_000}")
-    house.butler.spawner.model = Thinker(usage=Usage(900, 100, 0))
-    await house.butler.spawner.run(asked())
-    await house.butler.spawner.run(asked())
+    tester = await open_house(make_butler, f"daily_tokens = {EACH + 1_000}")
+    tester.butler.spawner.model = FakeRuntime(usage=Usage(900, 100, 0))
+    await tester.butler.spawner.run(asked())
+    await tester.butler.spawner.run(asked())
     with pytest.raises(OverBudget, match="2,000 so far") as refused:
-        await house.butler.spawner.run(asked())
+        await tester.butler.spawner.run(asked())
     assert refused.value.hint
     assert not refused.value.retryable
-    assert await outcomes(house) == ["ok", "ok", "over-budget"]
+    assert await outcomes(tester) == ["ok", "ok", "over-budget"]
 
 
-async def test_two_sessions_do_not_both_take_the_last_of_it(make_house: MakeHouse) -> None:
-    house = await open_house(make_house, f"daily_tokens = {EACH}")
+async def test_two_sessions_do_not_both_take_the_last_of_it(make_butler: MakeButler) -> None:
+    tester = await open_house(make_butler, f"daily_tokens = {EACH}")
     gate = asyncio.Event()
 
     async def think(_butler: McpClient) -> str:
         await gate.wait()
         return "done"
 
-    house.butler.spawner._slots = asyncio.Semaphore(5)
-    house.butler.spawner.model = Thinker(think)
-    running = [asyncio.create_task(house.butler.spawner.run(asked())) for _ in range(5)]
+    tester.butler.spawner._slots = asyncio.Semaphore(5)
+    tester.butler.spawner.model = FakeRuntime(think)
+    running = [asyncio.create_task(tester.butler.spawner.run(asked())) for _ in range(5)]
     await until("four refusals", lambda: sum(task.done() for task in running) == 4 or None)
     gate.set()
     ended = await asyncio.gather(*running, return_exceptions=True)
     assert sum(isinstance(result, OverBudget) for result in ended) == 4
 
 
-async def test_dollars_are_counted_by_the_price_table(make_house: MakeHouse) -> None:
+async def test_dollars_are_counted_by_the_price_table(make_butler: MakeButler) -> None:
     runtime = '[butler.runtime]\nmodel = "claude-sonnet-4-5"\n'
-    house = await open_house(make_house, f"daily_usd = 0.10\n{runtime}")
-    house.butler.spawner.model = Thinker(usage=Usage(30_000, 0, 0))  # $0.09 of this model
-    await house.butler.spawner.run(asked())
-    (row,) = await house.rows("SELECT cost_usd FROM sessions")
+    tester = await open_house(make_butler, f"daily_usd = 0.10\n{runtime}")
+    tester.butler.spawner.model = FakeRuntime(usage=Usage(30_000, 0, 0))  # $0.09 of this model
+    await tester.butler.spawner.run(asked())
+    (row,) = await tester.rows("SELECT cost_usd FROM sessions")
     assert row["cost_usd"] == Decimal("0.09")
     with pytest.raises(OverBudget, match=r"\$0\.09 so far"):
-        await house.butler.spawner.run(asked())
+        await tester.butler.spawner.run(asked())
 
 
 async def test_a_model_that_is_not_known_yet_reserves_what_the_dearest_takes(
-    make_house: MakeHouse,
+    make_butler: MakeButler,
 ) -> None:
-    house = await open_house(make_house, "daily_usd = 0.60")
+    tester = await open_house(make_butler, "daily_usd = 0.60")
     gate = asyncio.Event()
 
     async def wait(_butler: McpClient) -> str:
         await gate.wait()
         return ""
 
-    house.butler.spawner._slots = asyncio.Semaphore(2)
-    house.butler.spawner.model = Thinker(wait)
-    first = asyncio.create_task(house.butler.spawner.run(asked()))
-    await until("the first to be open", lambda: house.rows("SELECT 1 FROM sessions"))
+    tester.butler.spawner._slots = asyncio.Semaphore(2)
+    tester.butler.spawner.model = FakeRuntime(wait)
+    first = asyncio.create_task(tester.butler.spawner.run(asked()))
+    await until("the first to be open", lambda: tester.rows("SELECT 1 FROM sessions"))
     with pytest.raises(OverBudget, match=r"\$0\.45 so far"):
-        await house.butler.spawner.run(asked())
+        await tester.butler.spawner.run(asked())
     gate.set()
     await first
 
 
 async def test_of_a_budget_smaller_than_a_reservation_the_first_of_the_day_takes_all(
-    make_house: MakeHouse,
+    make_butler: MakeButler,
 ) -> None:
-    house = await open_house(make_house, f"daily_tokens = {EACH // 2}\ndaily_usd = 0.05")
-    house.butler.spawner.model = Thinker(usage=Usage(900, 100, 0))
-    assert (await house.butler.spawner.run(asked())).ok
+    tester = await open_house(make_butler, f"daily_tokens = {EACH // 2}\ndaily_usd = 0.05")
+    tester.butler.spawner.model = FakeRuntime(usage=Usage(900, 100, 0))
+    assert (await tester.butler.spawner.run(asked())).ok
     with pytest.raises(OverBudget, match="1,000 so far"):
-        await house.butler.spawner.run(asked())
+        await tester.butler.spawner.run(asked())
 
 
-async def test_each_conversation_is_told_once(make_house: MakeHouse) -> None:
-    house = await open_house(make_house, "daily_tokens = 0")
-    house.butler.spawner.model = Thinker()
-    made = [await route(house, text, thread) for thread in "ab" for text in ("first", "second")]
-    await until("all to wait", lambda: _count(waiting(house), 4))
-    told = {reply["request_id"] for reply in await replies(house)}
+async def test_each_conversation_is_told_once(make_butler: MakeButler) -> None:
+    tester = await open_house(make_butler, "daily_tokens = 0")
+    tester.butler.spawner.model = FakeRuntime()
+    made = [await route(tester, text, thread) for thread in "ab" for text in ("first", "second")]
+    await until("all to wait", lambda: _count(waiting(tester), 4))
+    told = {reply["request_id"] for reply in await replies(tester)}
     assert told == {str(made[n].request.request_id) for n in (0, 2)}
 
 
 async def test_a_refused_trigger_does_not_count_as_having_told_a_sender(
-    make_house: MakeHouse,
+    make_butler: MakeButler,
 ) -> None:
-    house = await open_house(make_house, "daily_tokens = 0")
-    house.butler.spawner.model = Thinker()
+    tester = await open_house(make_butler, "daily_tokens = 0")
+    tester.butler.spawner.model = FakeRuntime()
     with pytest.raises(OverBudget):
-        await house.butler.spawner.run(asked())
-    made = await route(house, "first")
-    (told,) = await until("the sender to be told", lambda: replies(house))
+        await tester.butler.spawner.run(asked())
+    made = await route(tester, "first")
+    (told,) = await until("the sender to be told", lambda: replies(tester))
     assert told["request_id"] == str(made.request.request_id)
     assert told["message"].startswith("Today's budget of 0 tokens is used up")
     assert "UTC" in told["message"]
 
 
-async def test_an_unknown_price_is_unknown_and_bound_by_tokens(make_house: MakeHouse) -> None:
-    house = await open_house(make_house, f"daily_usd = 5\ndaily_tokens = {EACH + 1_000}")
-    house.butler.spawner.model = Thinker(model="nobody-knows-it", usage=Usage(5_000, 100, 0))
-    await house.butler.spawner.run(asked())
-    async with house.owner() as owner:
+async def test_an_unknown_price_is_unknown_and_bound_by_tokens(make_butler: MakeButler) -> None:
+    tester = await open_house(make_butler, f"daily_usd = 5\ndaily_tokens = {EACH + 1_000}")
+    tester.butler.spawner.model = FakeRuntime(model="nobody-knows-it", usage=Usage(5_000, 100, 0))
+    await tester.butler.spawner.run(asked())
+    async with tester.owner() as owner:
         (listed,) = (await owner.call("sessions_list"))["sessions"]
     assert listed["cost_usd"] is None
     with pytest.raises(OverBudget, match="5,100 so far"):
-        await house.butler.spawner.run(asked())
+        await tester.butler.spawner.run(asked())
 
 
 async def test_where_no_model_is_named_it_costs_what_the_model_does_that_the_cli_took(
-    make_house: MakeHouse,
+    make_butler: MakeButler,
 ) -> None:
-    house = await open_house(make_house, "daily_usd = 1")
-    house.butler.spawner.model = Thinker(
+    tester = await open_house(make_butler, "daily_usd = 1")
+    tester.butler.spawner.model = FakeRuntime(
         model="claude-opus-4-5-20251101", usage=Usage(100_000, 0, 0)
     )
-    await house.butler.spawner.run(asked())
-    (row,) = await house.rows("SELECT model, cost_usd FROM sessions")
+    await tester.butler.spawner.run(asked())
+    (row,) = await tester.rows("SELECT model, cost_usd FROM sessions")
     assert (row["model"], row["cost_usd"]) == ("claude-opus-4-5-20251101", Decimal("0.5"))
-    await house.butler.spawner.run(asked())
+    await tester.butler.spawner.run(asked())
     with pytest.raises(OverBudget, match=r"\$1\.00 so far\)"):
-        await house.butler.spawner.run(asked())
+        await tester.butler.spawner.run(asked())
 
 
 @pytest.mark.parametrize("model", ["nobody-knows-it", None])
 async def test_a_price_that_is_still_unknown_in_the_end_is_not_the_dearest(
-    make_house: MakeHouse, model: str | None
+    make_butler: MakeButler, model: str | None
 ) -> None:
     """What was reserved was a guess. What is known are the tokens, and they bind."""
-    house = await open_house(make_house, "daily_usd = 1")
-    house.butler.spawner.model = Thinker(model=model, usage=Usage(9_000, 1_000, 0))
+    tester = await open_house(make_butler, "daily_usd = 1")
+    tester.butler.spawner.model = FakeRuntime(model=model, usage=Usage(9_000, 1_000, 0))
     with capture_logs() as logs:
         for _ in range(3):
-            await house.butler.spawner.run(asked())
+            await tester.butler.spawner.run(asked())
         with pytest.raises(OverBudget, match=r"\$0\.00 so far, and 30,000 tokens of unknown price"):
-            await house.butler.spawner.run(asked())
+            await tester.butler.spawner.run(asked())
     said = [line for line in logs if "price of the model is unknown" in line["event"]]
     assert [(line["model"], line["daily_tokens"]) for line in said] == [(model, [50_000])]
-    rows = await house.rows("SELECT cost_usd FROM sessions WHERE outcome = 'ok'")
+    rows = await tester.rows("SELECT cost_usd FROM sessions WHERE outcome = 'ok'")
     assert [row["cost_usd"] for row in rows] == [None] * 3
 
 
-async def test_a_session_whose_use_nobody_knows_counts_as_reserved(make_house: MakeHouse) -> None:
-    house = await open_house(make_house, f"daily_tokens = {EACH}")
+async def test_a_session_whose_use_nobody_knows_counts_as_reserved(make_butler: MakeButler) -> None:
+    tester = await open_house(make_butler, f"daily_tokens = {EACH}")
 
     async def crash(_butler: McpClient) -> str:
         raise RuntimeError("gone")
 
-    house.butler.spawner.model = Thinker(crash)
+    tester.butler.spawner.model = FakeRuntime(crash)
     with pytest.raises(RuntimeError):
-        await house.butler.spawner.run(asked())
+        await tester.butler.spawner.run(asked())
     with pytest.raises(OverBudget):
-        await house.butler.spawner.run(asked())
+        await tester.butler.spawner.run(asked())
 
 
-async def test_reflexes_cost_nothing(make_house: MakeHouse) -> None:
-    house = await open_house(make_house, "daily_tokens = 0")
-    house.butler.spawner.model = Thinker()
-    result = await house.butler.spawner.run(SessionRequest(uuid7(), "ping", "trigger"))
+async def test_reflexes_cost_nothing(make_butler: MakeButler) -> None:
+    tester = await open_house(make_butler, "daily_tokens = 0")
+    tester.butler.spawner.model = FakeRuntime()
+    result = await tester.butler.spawner.run(SessionRequest(uuid7(), "ping", "trigger"))
     assert result.text == "pong"
 
 
 # -- messages --------------------------------------------------------------------------------------
 
 
-async def route(house: House, text: str, thread: str | None = None) -> RouteRequest:
+async def route(tester: InProcessButler, text: str, thread: str | None = None) -> RouteRequest:
     request = RequestContext(
         uuid7(),
         datetime.now(UTC),
@@ -218,35 +219,35 @@ async def route(house: House, text: str, thread: str | None = None) -> RouteRequ
     )
     decision = RouteDecision("tester", "fallback", "test")
     made = RouteRequest(request, "tester", text, decision)
-    async with house.butler.database.transaction() as connection:
+    async with tester.butler.database.transaction() as connection:
         await accept_route(connection, made)
     return made
 
 
-async def replies(house: House) -> list[dict[str, Any]]:
-    rows = await house.rows("SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id")
+async def replies(tester: InProcessButler) -> list[dict[str, Any]]:
+    rows = await tester.rows("SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id")
     return [json.loads(row["payload"]) for row in rows]
 
 
-async def waiting(house: House) -> list[dict[str, Any]]:
-    return await house.rows(
+async def waiting(tester: InProcessButler) -> list[dict[str, Any]]:
+    return await tester.rows(
         "SELECT * FROM queue_items WHERE queue = 'routes' AND state = 'ready' AND run_after > now()"
     )
 
 
 async def test_messages_wait_until_tomorrow_and_the_person_is_told_once(
-    make_house: MakeHouse,
+    make_butler: MakeButler,
 ) -> None:
-    house = await open_house(make_house, "daily_tokens = 0")
-    house.butler.spawner.model = Thinker()
-    await route(house, "first")
-    await until("the first to wait", lambda: _count(waiting(house), 1))
-    await route(house, "second")
-    found = await until("both to wait", lambda: _count(waiting(house), 2))
+    tester = await open_house(make_butler, "daily_tokens = 0")
+    tester.butler.spawner.model = FakeRuntime()
+    await route(tester, "first")
+    await until("the first to wait", lambda: _count(waiting(tester), 1))
+    await route(tester, "second")
+    found = await until("both to wait", lambda: _count(waiting(tester), 2))
     midnight = (datetime.now(UTC) + timedelta(days=1)).date()
     assert {row["run_after"].date() for row in found} == {midnight}
     assert {row["attempts"] for row in found} == {0}
-    (told,) = await replies(house)
+    (told,) = await replies(tester)
     assert "budget of 0 tokens is used up" in told["message"]
     assert "kept" in told["message"]
 
@@ -256,16 +257,18 @@ async def _count(rows: Any, number: int) -> list[dict[str, Any]] | None:
     return found if len(found) == number else None
 
 
-async def test_messages_are_refused_where_the_configuration_says_so(make_house: MakeHouse) -> None:
-    house = await open_house(make_house, 'daily_tokens = 0\nat_limit = "refuse"')
-    house.butler.spawner.model = Thinker()
-    made = await route(house, "first")
-    (told,) = await until("a reply", lambda: replies(house))
+async def test_messages_are_refused_where_the_configuration_says_so(
+    make_butler: MakeButler,
+) -> None:
+    tester = await open_house(make_butler, 'daily_tokens = 0\nat_limit = "refuse"')
+    tester.butler.spawner.model = FakeRuntime()
+    made = await route(tester, "first")
+    (told,) = await until("a reply", lambda: replies(tester))
     assert told["request_id"] == str(made.request.request_id)
     assert "today" in told["message"]
     await until(
         "the route to be done",
-        lambda: house.rows("SELECT 1 FROM queue_items WHERE queue = 'routes' AND state = 'done'"),
+        lambda: tester.rows("SELECT 1 FROM queue_items WHERE queue = 'routes' AND state = 'done'"),
     )
 
 

@@ -17,7 +17,8 @@ from butlers.runtimes.claude_code.command import CONFINED_SWITCHES, SWITCHES
 from butlers.secrets.master_key import MasterKey
 from butlers.secrets.sealed import NewSecret
 from butlers.secrets.vault import Vault
-from support.in_process import House, MakeHouse, request_context
+from support.in_process import InProcessButler, MakeButler
+from support.messages import request_context
 
 PLANTED = {f"HOST_SECRET_{number}": "planted" for number in range(50)}
 HOST = {
@@ -44,7 +45,7 @@ OF_THE_SYSTEM = {
 
 
 @pytest.fixture
-async def house(make_house: MakeHouse, tmp_path: Path) -> House:
+async def tester(make_butler: MakeButler, tmp_path: Path) -> InProcessButler:
     """Its CLI is a program that writes down what it was given, and leaves."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -54,7 +55,7 @@ async def house(make_house: MakeHouse, tmp_path: Path) -> House:
         f"json.dump([dict(os.environ), os.getcwd()], open({str(tmp_path / 'seen')!r}, 'w'))\n"
     )
     program.chmod(0o755)
-    made = make_house(
+    made = make_butler(
         extra='[runtime]\ntype = "claude-code"\n[butler.env]\nrequired = ["DECLARED"]\n'
         'optional = ["ANTHROPIC_BASE_URL", "ABSENT"]\n'
     )
@@ -64,26 +65,26 @@ async def house(make_house: MakeHouse, tmp_path: Path) -> House:
     return made
 
 
-async def seen(house: House, session: SessionRequest, tmp_path: Path) -> dict[str, str]:
-    await house.butler.spawner.run(session)
+async def seen(tester: InProcessButler, session: SessionRequest, tmp_path: Path) -> dict[str, str]:
+    await tester.butler.spawner.run(session)
     variables, cwd = json.loads((tmp_path / "seen").read_text())
-    assert cwd == str(house.directory)
+    assert cwd == str(tester.directory)
     found: dict[str, str] = variables
     assert not set(found) & set(PLANTED)
     assert "planted" not in json.dumps(found)
-    assert found["HOME"].startswith(str(house.home / "sessions"))
-    assert found["TMPDIR"].startswith(str(house.home / "sessions"))
+    assert found["HOME"].startswith(str(tester.home / "sessions"))
+    assert found["TMPDIR"].startswith(str(tester.home / "sessions"))
     (server,) = json.loads(found["MCP_SERVERS"])["mcpServers"].values()
-    assert server["url"] == f"{house.butler.url}?runtime_session_id={session.session_id}"
+    assert server["url"] == f"{tester.butler.url}?runtime_session_id={session.session_id}"
     return {name: value for name, value in found.items() if name not in OF_THE_SYSTEM}
 
 
 @pytest.mark.scenario("S001-30")
 @pytest.mark.scenario("S001-55")
 async def test_a_persons_own_session_has_what_is_declared_and_the_core_keys(
-    house: House, tmp_path: Path
+    tester: InProcessButler, tmp_path: Path
 ) -> None:
-    found = await seen(house, SessionRequest(uuid7(), "look", "trigger"), tmp_path)
+    found = await seen(tester, SessionRequest(uuid7(), "look", "trigger"), tmp_path)
     assert set(found) == ALWAYS | {
         "CLAUDE_ENV_FILE",  # of the CLI, where it has a shell
         "DECLARED",
@@ -95,22 +96,22 @@ async def test_a_persons_own_session_has_what_is_declared_and_the_core_keys(
 
 
 async def test_a_message_from_outside_has_only_what_its_cli_needs(
-    house: House, tmp_path: Path
+    tester: InProcessButler, tmp_path: Path
 ) -> None:
     request = request_context()
     session = SessionRequest(uuid7(), "look", "route", request, request.request_id)
-    found = await seen(house, session, tmp_path)
+    found = await seen(tester, session, tmp_path)
     assert set(found) == ALWAYS | {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"}
 
 
 async def test_a_secret_that_is_kept_comes_before_the_variable(
-    house: House, tmp_path: Path
+    tester: InProcessButler, tmp_path: Path
 ) -> None:
     vault = Vault(
-        house.provisioner,
-        MasterKey.load(house.butler.settings),
-        {"tester": house.butler.config.db.name},
+        tester.provisioner,
+        MasterKey.load(tester.butler.settings),
+        {"tester": tester.butler.config.db.name},
     )
     await vault.put([NewSecret("tester", "DECLARED", SecretText("from the store"), None, None)])
-    found = await seen(house, SessionRequest(uuid7(), "look", "trigger"), tmp_path)
+    found = await seen(tester, SessionRequest(uuid7(), "look", "trigger"), tmp_path)
     assert found["DECLARED"] == "from the store"

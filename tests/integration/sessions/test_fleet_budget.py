@@ -19,13 +19,14 @@ from butlers.sessions.budget import RESERVED
 from butlers.sessions.fleet_budget import FleetBudget
 from butlers.sessions.limit import TOKENS_OF_A_DOLLAR, Claim
 from butlers.wire.client import McpClient
-from support.fake_runtime import Thinker, for_ever
-from support.in_process import House, MakeHouse, until
+from support.fake_runtime import FakeRuntime, for_ever
+from support.in_process import InProcessButler, MakeButler
+from support.waiting import until
 
 EACH = (RESERVED.input_tokens or 0) + (RESERVED.output_tokens or 0)
 UNKNOWN = '[butler.runtime]\nmodel = "nobody-knows-it"\n'
 
-Start = Callable[..., Awaitable[House]]
+Start = Callable[..., Awaitable[InProcessButler]]
 
 
 def asked() -> SessionRequest:
@@ -33,23 +34,23 @@ def asked() -> SessionRequest:
 
 
 @pytest.fixture
-def start(make_house: MakeHouse) -> Start:
+def start(make_butler: MakeButler) -> Start:
     """A butler that reads the fleet's ledger itself, as one in a process of its own does."""
 
-    async def started(name: str | None, fleet: FleetConfig, extra: str = "") -> House:
-        house = make_house(name) if name else make_house(extra=extra)
-        butler = house.make(fleet_budget=FleetBudget.of(fleet, house.home))
+    async def started(name: str | None, fleet: FleetConfig, extra: str = "") -> InProcessButler:
+        tester = make_butler(name) if name else make_butler(extra=extra)
+        butler = tester.make(fleet_budget=FleetBudget.of(fleet, tester.home))
         await butler.start()
         butler.spawner._slots = asyncio.Semaphore(5)
-        butler.spawner.model = Thinker()
-        return house
+        butler.spawner.model = FakeRuntime()
+        return tester
 
     return started
 
 
 async def test_two_butlers_do_not_overrun_it_together(start: Start) -> None:
     fleet = FleetConfig(daily_tokens=2 * EACH)
-    houses = [await start(None, fleet), await start("general", fleet)]
+    testers = [await start(None, fleet), await start("general", fleet)]
     gate = asyncio.Event()
 
     async def think(butler: McpClient) -> str:
@@ -57,10 +58,12 @@ async def test_two_butlers_do_not_overrun_it_together(start: Start) -> None:
         await gate.wait()
         return "done"
 
-    for house in houses:
-        house.butler.spawner.model = Thinker(think, usage=Usage(900, 100, 0))
+    for tester in testers:
+        tester.butler.spawner.model = FakeRuntime(think, usage=Usage(900, 100, 0))
     running = [
-        asyncio.create_task(house.butler.spawner.run(asked())) for house in houses for _ in range(4)
+        asyncio.create_task(tester.butler.spawner.run(asked()))
+        for tester in testers
+        for _ in range(4)
     ]
     await until("six refusals", lambda: sum(task.done() for task in running) == 6 or None)
     gate.set()
@@ -71,37 +74,37 @@ async def test_two_butlers_do_not_overrun_it_together(start: Start) -> None:
     assert "fleet.toml" in (refused[0].hint or "")
     assert refused[0].until is not None
     # What the two really used counts from here on, and so one more fits.
-    assert (await houses[1].butler.spawner.run(asked())).ok
+    assert (await testers[1].butler.spawner.run(asked())).ok
 
 
 async def test_a_session_that_was_cut_short_counts_at_least_as_reserved(start: Start) -> None:
-    house = await start(None, FleetConfig(daily_tokens=EACH + 10))
-    house.butler.spawner.model = Thinker(for_ever)
+    tester = await start(None, FleetConfig(daily_tokens=EACH + 10))
+    tester.butler.spawner.model = FakeRuntime(for_ever)
     session = asked()
-    running = asyncio.create_task(house.butler.spawner.run(session))
-    await until("it to run", lambda: house.butler.guard.count == 1)
-    house.butler.spawner.stop(session.session_id)
+    running = asyncio.create_task(tester.butler.spawner.run(session))
+    await until("it to run", lambda: tester.butler.guard.count == 1)
+    tester.butler.spawner.stop(session.session_id)
     assert (await running).outcome is Outcome.CANCELLED
     with pytest.raises(OverBudget):
-        await house.butler.spawner.run(asked())
+        await tester.butler.spawner.run(asked())
 
 
 async def test_a_ledger_that_can_not_be_written_loses_no_session(start: Start) -> None:
     """What it used is in its butler's own log; in the fleet's ledger it stays as reserved."""
-    house = await start(None, FleetConfig(daily_tokens=10 * EACH))
+    tester = await start(None, FleetConfig(daily_tokens=10 * EACH))
 
     async def think(butler: McpClient) -> str:
         await butler.list_tools()
-        (ledger,) = (house.home / "budget").glob("*.jsonl")
+        (ledger,) = (tester.home / "budget").glob("*.jsonl")
         ledger.unlink()
         ledger.mkdir()
         return "done"
 
-    house.butler.spawner.model = Thinker(think, usage=Usage(900, 100, 0))
+    tester.butler.spawner.model = FakeRuntime(think, usage=Usage(900, 100, 0))
     session = asked()
     with capture_logs() as logs:
-        assert (await house.butler.spawner.run(session)).text == "done"
-    (row,) = await house.rows("SELECT outcome, input_tokens, completed_at FROM sessions")
+        assert (await tester.butler.spawner.run(session)).text == "done"
+    (row,) = await tester.rows("SELECT outcome, input_tokens, completed_at FROM sessions")
     assert (row["outcome"], row["input_tokens"]) == ("ok", 900)
     assert row["completed_at"] is not None
     (said,) = [line for line in logs if line["event"] == "the fleet's ledger was not settled"]
@@ -110,27 +113,27 @@ async def test_a_ledger_that_can_not_be_written_loses_no_session(start: Start) -
 
 
 async def test_one_that_could_not_be_written_down_gives_back_what_it_took(start: Start) -> None:
-    house = await start(None, FleetConfig(daily_tokens=EACH))
-    house.butler.spawner.model = Thinker(usage=Usage(0, 0, 0))
+    tester = await start(None, FleetConfig(daily_tokens=EACH))
+    tester.butler.spawner.model = FakeRuntime(usage=Usage(0, 0, 0))
     twice = asked()
-    await house.butler.spawner.run(twice)
+    await tester.butler.spawner.run(twice)
     with pytest.raises(Exception, match="duplicate key"):
-        await house.butler.spawner.run(twice)
-    assert (await house.butler.spawner.run(asked())).ok
+        await tester.butler.spawner.run(twice)
+    assert (await tester.butler.spawner.run(asked())).ok
 
 
 async def test_without_a_price_tokens_bind_in_place_of_dollars_and_it_is_said_once(
     start: Start,
 ) -> None:
-    house = await start(None, FleetConfig(), f"[butler.budget]\ndaily_usd = 1\n{UNKNOWN}")
-    thinker = Thinker(model="nobody-knows-it", usage=Usage(TOKENS_OF_A_DOLLAR - EACH, 0, 0))
-    house.butler.spawner.model = thinker
+    tester = await start(None, FleetConfig(), f"[butler.budget]\ndaily_usd = 1\n{UNKNOWN}")
+    thinker = FakeRuntime(model="nobody-knows-it", usage=Usage(TOKENS_OF_A_DOLLAR - EACH, 0, 0))
+    tester.butler.spawner.model = thinker
     with capture_logs() as logs:
-        assert (await house.butler.spawner.run(asked())).ok
+        assert (await tester.butler.spawner.run(asked())).ok
         thinker.usage = Usage(1, 0, 0)
-        assert (await house.butler.spawner.run(asked())).ok
+        assert (await tester.butler.spawner.run(asked())).ok
         with pytest.raises(OverBudget, match="50,000 tokens"):
-            await house.butler.spawner.run(asked())
+            await tester.butler.spawner.run(asked())
     said = [line for line in logs if "price of the model is unknown" in line["event"]]
     assert [line["model"] for line in said] == ["nobody-knows-it"]
     assert said[0]["daily_tokens"] == [50_000]
@@ -138,10 +141,10 @@ async def test_without_a_price_tokens_bind_in_place_of_dollars_and_it_is_said_on
 
 async def test_without_a_price_a_token_budget_of_the_owner_binds(start: Start) -> None:
     fleet = FleetConfig(daily_usd=Decimal(100), daily_tokens=EACH + 1)
-    house = await start(None, fleet, UNKNOWN)
-    await house.butler.spawner.run(asked())  # what it used nobody knows: it counts as reserved
+    tester = await start(None, fleet, UNKNOWN)
+    await tester.butler.spawner.run(asked())  # what it used nobody knows: it counts as reserved
     with pytest.raises(OverBudget, match=f"{EACH + 1:,} tokens"):
-        await house.butler.spawner.run(asked())
+        await tester.butler.spawner.run(asked())
 
 
 def test_what_has_no_price_takes_of_the_dollars_by_its_tokens(tmp_path: Path) -> None:

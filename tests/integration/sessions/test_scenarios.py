@@ -13,14 +13,17 @@ import pytest
 from butlers.config.settings import Settings
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Access, Outcome, SessionRequest, ToolCall, Usage
-from butlers.runtimes.base import Grants, Limits, McpServer, Terms, Workspace
+from butlers.process.runner import TimeLimits
+from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
 from butlers.runtimes.claude_code import ClaudeCodeAdapter
 from butlers.runtimes.codex import CodexAdapter
 from butlers.runtimes.gemini import GeminiAdapter
 from butlers.wire.client import McpClient
-from support.fake_runtime import Thinker
-from support.in_process import House, MakeHouse, request_context, until
+from support.fake_runtime import FakeRuntime
+from support.in_process import InProcessButler, MakeButler
+from support.messages import request_context
 from support.recorded import FOLDER
+from support.waiting import until
 
 HEALTH = "You are the Health butler. You track daily health metrics."
 ADAPTERS = {"claude-code": ClaudeCodeAdapter, "codex": CodexAdapter, "gemini": GeminiAdapter}
@@ -44,29 +47,31 @@ def write_program(folder: Path, runtime: str) -> Path:
 
 
 @pytest.mark.scenario("S000-03")
-async def test_the_system_prompt_of_a_session_is_the_file_and_no_more(house: House) -> None:
-    (house.directory / "CLAUDE.md").write_text(HEALTH)
-    house.butler.spawner.model = model = Thinker()
-    await house.butler.spawner.run(asked())
+async def test_the_system_prompt_of_a_session_is_the_file_and_no_more(
+    tester: InProcessButler,
+) -> None:
+    (tester.directory / "CLAUDE.md").write_text(HEALTH)
+    tester.butler.spawner.model = model = FakeRuntime()
+    await tester.butler.spawner.run(asked())
     assert model.asked[0].system_prompt == HEALTH
 
 
 @pytest.mark.scenario("S001-46")
 async def test_the_system_prompt_is_the_file_what_is_remembered_and_nothing_else(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    tester: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (house.directory / "CLAUDE.md").write_text(HEALTH)
+    (tester.directory / "CLAUDE.md").write_text(HEALTH)
     for other in ("AGENTS.md", "MANIFESTO.md", "GEMINI.md", "CLAUDE.local.md", "skills/SKILL.md"):
-        (house.directory / other).write_text("PERIWINKLE")
-    house.butler.spawner.model = model = Thinker()
-    await house.butler.spawner.run(asked())
-    (module,) = house.butler.modules
+        (tester.directory / other).write_text("PERIWINKLE")
+    tester.butler.spawner.model = model = FakeRuntime()
+    await tester.butler.spawner.run(asked())
+    (module,) = tester.butler.modules
 
     async def remember(session: SessionRequest) -> str:
         return f"# Memory\n- asked to {session.prompt}"
 
     monkeypatch.setattr(module, "session_context", remember)
-    await house.butler.spawner.run(asked())
+    await tester.butler.spawner.run(asked())
     without, with_memory = (given.system_prompt for given in model.asked)
     assert without == HEALTH
     assert with_memory == f"{HEALTH}\n\n# Memory\n- asked to think"
@@ -75,27 +80,27 @@ async def test_the_system_prompt_is_the_file_what_is_remembered_and_nothing_else
 @pytest.mark.scenario("S001-03")
 @pytest.mark.parametrize("source", ["trigger", "route", "schedule:daily"])
 async def test_whatever_triggers_it_a_session_is_bound_to_its_butler_and_logged(
-    make_house: MakeHouse, source: str
+    make_butler: MakeButler, source: str
 ) -> None:
-    house = make_house(extra='[butler.runtime]\nmodel = "claude-sonnet-4-5"\n')
-    spawner = (await house.start()).spawner
-    (house.directory / "CLAUDE.md").write_text(HEALTH)
+    tester = make_butler(extra='[butler.runtime]\nmodel = "claude-sonnet-4-5"\n')
+    spawner = (await tester.start()).spawner
+    (tester.directory / "CLAUDE.md").write_text(HEALTH)
 
     async def think(butler: McpClient) -> str:
         await butler.call("write", {"text": "milk"})
         return "It is written."
 
-    spawner.model = model = Thinker(think, usage=Usage(1_000, 100, 0))
+    spawner.model = model = FakeRuntime(think, usage=Usage(1_000, 100, 0))
     session = asked(source, "write milk")
     result = await spawner.run(session)
     (given,) = model.asked
-    assert given.server.url == f"{house.butler.url}?runtime_session_id={session.session_id}"
+    assert given.server.url == f"{tester.butler.url}?runtime_session_id={session.session_id}"
     assert given.env["MCP_SERVERS"].count('"url"') == 1, "one server, and no other"
-    assert house.butler.url in given.env["MCP_SERVERS"]
+    assert tester.butler.url in given.env["MCP_SERVERS"]
     assert given.system_prompt == HEALTH
     assert result.outcome is Outcome.OK
-    assert house.butler.guard.count == 0, "it has ended, and its token with it"
-    async with house.owner() as owner:
+    assert tester.butler.guard.count == 0, "it has ended, and its token with it"
+    async with tester.owner() as owner:
         kept = await owner.call("sessions_get", {"session_id": str(session.session_id)})
     assert (kept["prompt"], kept["output"]) == ("write milk", "It is written.")
     assert (kept["success"], kept["error"]) == (True, None)
@@ -109,11 +114,11 @@ async def test_whatever_triggers_it_a_session_is_bound_to_its_butler_and_logged(
     assert kept["trigger_source"] == source
 
 
-async def test_what_a_cli_does_not_give_of_its_level_is_said(house: House) -> None:
-    house.butler.spawner.model = Thinker(withheld="it does not stand in its folder")
+async def test_what_a_cli_does_not_give_of_its_level_is_said(tester: InProcessButler) -> None:
+    tester.butler.spawner.model = FakeRuntime(withheld="it does not stand in its folder")
     session = asked()
-    await house.butler.spawner.run(session)
-    (row,) = await house.rows("SELECT access, sealed_because FROM sessions")
+    await tester.butler.spawner.run(session)
+    (row,) = await tester.rows("SELECT access, sealed_because FROM sessions")
     assert (row["access"], row["sealed_because"]) == (
         "workspace",
         "it does not stand in its folder",
@@ -127,7 +132,7 @@ async def test_an_adapter_returns_the_text_the_calls_and_the_usage(
 ) -> None:
     adapter = ADAPTERS[runtime](write_program(tmp_path, runtime))
     private = tmp_path / "private"
-    terms = Terms(Workspace(tmp_path, private), Grants(Access.SEALED), Limits(), "m")
+    terms = Terms(Workspace(tmp_path, private), Grants(Access.SEALED), TimeLimits(), "m")
     butler = "tester" if runtime == "claude-code" else "health"  # as it was recorded
     servers = {butler: McpServer("http://127.0.0.1:1/mcp", "bs.token")}
     env = {"PATH": "/usr/bin:/bin", KEYS[runtime]: "a-key"}
@@ -143,16 +148,16 @@ async def test_an_adapter_returns_the_text_the_calls_and_the_usage(
 @pytest.mark.scenario("S001-37")
 @pytest.mark.parametrize("runtime", ADAPTERS)
 async def test_the_configuration_chooses_adapter_model_and_how_many_at_once(
-    make_house: MakeHouse, tmp_path: Path, runtime: str
+    make_butler: MakeButler, tmp_path: Path, runtime: str
 ) -> None:
     for name in ADAPTERS:
         write_program(tmp_path, name)
-    house = make_house(
+    tester = make_butler(
         extra=f'[runtime]\ntype = "{runtime}"\n'
         '[butler.runtime]\nmodel = "the-model"\nmax_concurrent_sessions = 2\n'
     )
     environ = {"PATH": str(tmp_path), KEYS[runtime]: "a-key"}
-    butler = house.make(settings=Settings(house.home, environ=MappingProxyType(environ)))
+    butler = tester.make(settings=Settings(tester.home, environ=MappingProxyType(environ)))
     await butler.start()
     assert type(butler.spawner.model) is ADAPTERS[runtime]
     gate, at_once, most = asyncio.Event(), 0, 0
@@ -166,7 +171,7 @@ async def test_the_configuration_chooses_adapter_model_and_how_many_at_once(
         at_once -= 1
         return "done"
 
-    butler.spawner.model = model = Thinker(think)
+    butler.spawner.model = model = FakeRuntime(think)
     running: list[Any] = [asyncio.create_task(butler.spawner.run(asked())) for _ in range(4)]
     await until(
         "two to think and two to wait", lambda: at_once == 2 and butler.spawner._queued == 2

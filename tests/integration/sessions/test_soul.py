@@ -8,34 +8,34 @@ import pytest
 
 from butlers.domain.errors import InvalidArguments, NotAllowed, NotFound, StateConflict
 from butlers.wire.client import McpClient
-from support.in_process import request_context
-from support.pack_butler import MakeBureau
+from support.in_process import MakeButler
+from support.messages import request_context
 
 ALLOWED = "allow_soul_edit = true"
 FILE = "You are the tester. You are calm."
 
 
 async def test_a_session_edits_it_only_where_the_configuration_allows_it(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau()
-    await bureau.start()
-    async with bureau.session() as session:
+    tester = make_pack_butler()
+    await tester.start()
+    async with tester.session() as session:
         assert not {one["name"] for one in await session.list_tools()} & {"soul_edit", "soul_undo"}
         with pytest.raises(NotAllowed):
             await session.call("soul_edit", {"text": "Free."})
-    async with bureau.house.owner() as owner:
+    async with tester.owner() as owner:
         await owner.call("soul_edit", {"text": "As its owner says."})
-    asked, _ = await bureau.think()
+    asked, _ = await tester.think()
     assert asked.system_prompt == "As its owner says."
 
 
 async def test_what_a_session_learned_is_in_the_next_ones_prompt_and_can_be_undone(
-    make_bureau: MakeBureau,
+    make_pack_butler: MakeButler,
 ) -> None:
-    bureau = make_bureau(skills=ALLOWED)
-    await bureau.start()
-    file = bureau.house.directory / "CLAUDE.md"
+    tester = make_pack_butler(skills=ALLOWED)
+    await tester.start()
+    file = tester.directory / "CLAUDE.md"
     file.write_text(FILE)
 
     async def learn(butler: McpClient) -> str:
@@ -45,41 +45,41 @@ async def test_what_a_session_learned_is_in_the_next_ones_prompt_and_can_be_undo
         second = await butler.call("soul_edit", {"text": "You are someone else."})
         return f"{first['edit']} {second['edit']}"
 
-    before, result = await bureau.think(learn)
-    after, _ = await bureau.think()
+    before, result = await tester.think(learn)
+    after, _ = await tester.think()
     assert (before.system_prompt, result.text) == (FILE, "1 2")
     assert after.system_prompt == "You are someone else."
-    async with bureau.house.owner() as owner:
+    async with tester.owner() as owner:
         assert await owner.call("soul_undo") == {"undone": 2}
-        undone, _ = await bureau.think()
+        undone, _ = await tester.think()
         assert undone.system_prompt == "You are the tester. You are bold."
         assert await owner.call("soul_undo") == {"undone": 1}
         with pytest.raises(NotFound):
             await owner.call("soul_undo")
-    again, _ = await bureau.think()
+    again, _ = await tester.think()
     assert again.system_prompt == FILE
     assert file.read_text() == FILE, "a person's file is never touched"
-    assert not (bureau.house.directory / "soul.md").exists()
-    rows = await bureau.house.rows("SELECT tool FROM tool_calls WHERE tool LIKE 'soul%'")
+    assert not (tester.directory / "soul.md").exists()
+    rows = await tester.rows("SELECT tool FROM tool_calls WHERE tool LIKE 'soul%'")
     assert len(rows) == 5
 
 
-async def test_what_a_person_wrote_since_is_not_undone(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau(skills=ALLOWED)
-    await bureau.start()
-    async with bureau.house.owner() as owner:
+async def test_what_a_person_wrote_since_is_not_undone(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler(skills=ALLOWED)
+    await tester.start()
+    async with tester.owner() as owner:
         await owner.call("soul_edit", {"text": "Once."})
-        (bureau.house.directory / "soul.md").write_text("By hand.")
+        (tester.directory / "soul.md").write_text("By hand.")
         with pytest.raises(StateConflict, match="changed by hand"):
             await owner.call("soul_undo")
-    assert (bureau.house.directory / "soul.md").read_text() == "By hand."
+    assert (tester.directory / "soul.md").read_text() == "By hand."
 
 
-async def test_what_is_no_soul_or_no_passage_of_it_is_refused(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau(skills=ALLOWED)
-    await bureau.start()
-    (bureau.house.directory / "CLAUDE.md").write_text("Calm, and calm.")
-    async with bureau.session() as session:
+async def test_what_is_no_soul_or_no_passage_of_it_is_refused(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler(skills=ALLOWED)
+    await tester.start()
+    (tester.directory / "CLAUDE.md").write_text("Calm, and calm.")
+    async with tester.session() as session:
         for wrong in (
             {"text": "<!-- nothing -->"},
             {"text": ""},
@@ -88,23 +88,25 @@ async def test_what_is_no_soul_or_no_passage_of_it_is_refused(make_bureau: MakeB
         ):
             with pytest.raises(InvalidArguments):
                 await session.call("soul_edit", wrong)
-    assert not (bureau.house.directory / "soul.md").exists()
+    assert not (tester.directory / "soul.md").exists()
 
 
-async def test_a_strangers_words_change_nobodys_soul(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau(skills=ALLOWED)
-    await bureau.start()
+async def test_a_strangers_words_change_nobodys_soul(make_pack_butler: MakeButler) -> None:
+    tester = make_pack_butler(skills=ALLOWED)
+    await tester.start()
     stranger = replace(request_context(), sender_roles=())
-    async with bureau.house.session(request=stranger) as session:
+    async with tester.session(request=stranger) as session:
         for tool, arguments in (("soul_edit", {"text": "Obey."}), ("soul_undo", {})):
             with pytest.raises(NotAllowed, match="somebody else wrote"):
                 await session.call(tool, arguments)
 
 
-async def test_an_edit_of_a_session_that_is_run_again_happens_once(make_bureau: MakeBureau) -> None:
-    bureau = make_bureau(skills=ALLOWED)
-    await bureau.start()
+async def test_an_edit_of_a_session_that_is_run_again_happens_once(
+    make_pack_butler: MakeButler,
+) -> None:
+    tester = make_pack_butler(skills=ALLOWED)
+    await tester.start()
     request = request_context()
     for _run in range(2):
-        async with bureau.house.session(request=request) as session:
+        async with tester.session(request=request) as session:
             assert await session.call("soul_edit", {"text": "Once."}) == {"edit": 1}

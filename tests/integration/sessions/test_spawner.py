@@ -17,8 +17,9 @@ from butlers.domain.request import RequestContext
 from butlers.domain.session import Access, Outcome, SessionRequest
 from butlers.sessions import spawner
 from butlers.wire.client import McpClient
-from support.fake_runtime import Thinker, for_ever, unreached
-from support.in_process import House, MakeHouse, until
+from support.fake_runtime import FakeRuntime, for_ever, unreached
+from support.in_process import InProcessButler, MakeButler
+from support.waiting import until
 
 REQUEST = RequestContext(
     uuid7(), datetime.now(UTC), "console", "console:owner", "owner", sender_roles=("owner",)
@@ -34,34 +35,34 @@ def routed(prompt: str = "think") -> SessionRequest:
     return asked(prompt, "route", request=request, request_id=request.request_id)
 
 
-async def row(house: House, session_id: UUID) -> dict[str, Any]:
-    (found,) = await house.rows("SELECT * FROM sessions WHERE id = $1", session_id)
+async def row(tester: InProcessButler, session_id: UUID) -> dict[str, Any]:
+    (found,) = await tester.rows("SELECT * FROM sessions WHERE id = $1", session_id)
     return found
 
 
 # -- who thinks ------------------------------------------------------------------------------------
 
 
-async def test_a_reflex_answers_before_a_model(house: House) -> None:
-    house.butler.spawner.model = model = Thinker()
+async def test_a_reflex_answers_before_a_model(tester: InProcessButler) -> None:
+    tester.butler.spawner.model = model = FakeRuntime()
     session = asked("ping")
-    result = await house.butler.spawner.run(session)
+    result = await tester.butler.spawner.run(session)
     assert (result.text, model.asked) == ("pong", [])
-    assert (await row(house, session.session_id))["runtime"] == "reflex"
+    assert (await row(tester, session.session_id))["runtime"] == "reflex"
 
 
-async def test_what_no_reflex_knows_is_thought_about(house: House) -> None:
-    house.butler.spawner.model = model = Thinker()
+async def test_what_no_reflex_knows_is_thought_about(tester: InProcessButler) -> None:
+    tester.butler.spawner.model = model = FakeRuntime()
     session = asked("what is the meaning of it all?")
-    result = await house.butler.spawner.run(session)
+    result = await tester.butler.spawner.run(session)
     assert (result.text, len(model.asked)) == ("thought", 1)
-    assert (await row(house, session.session_id))["runtime"] == "claude-code"
+    assert (await row(tester, session.session_id))["runtime"] == "claude-code"
 
 
-async def test_reflexes_can_be_switched_off(make_house: MakeHouse) -> None:
-    house = make_house(extra="[skills]\nreflexes = false\n")
-    (await house.start()).spawner.model = model = Thinker()
-    assert (await house.butler.spawner.run(asked("ping"))).text == "thought"
+async def test_reflexes_can_be_switched_off(make_butler: MakeButler) -> None:
+    tester = make_butler(extra="[skills]\nreflexes = false\n")
+    (await tester.start()).spawner.model = model = FakeRuntime()
+    assert (await tester.butler.spawner.run(asked("ping"))).text == "thought"
     assert len(model.asked) == 1
 
 
@@ -70,28 +71,28 @@ async def test_reflexes_can_be_switched_off(make_house: MakeHouse) -> None:
 
 @pytest.mark.scenario("S000-02")
 @pytest.mark.scenario("S001-29")
-async def test_a_session_is_given_its_butler_and_its_folder(house: House) -> None:
-    (house.directory / "CLAUDE.md").write_text("You are Tester.")
-    house.butler.spawner.model = model = Thinker()
+async def test_a_session_is_given_its_butler_and_its_folder(tester: InProcessButler) -> None:
+    (tester.directory / "CLAUDE.md").write_text("You are Tester.")
+    tester.butler.spawner.model = model = FakeRuntime()
     session = asked()
-    await house.butler.spawner.run(session)
+    await tester.butler.spawner.run(session)
     (given,) = model.asked
     assert given.system_prompt == "You are Tester."
     assert given.prompt == "think"
-    assert given.server.url == f"{house.butler.url}?runtime_session_id={session.session_id}"
-    assert given.terms.workspace.cwd == house.directory
+    assert given.server.url == f"{tester.butler.url}?runtime_session_id={session.session_id}"
+    assert given.terms.workspace.cwd == tester.directory
     assert not given.terms.workspace.private.exists(), "it is gone when the session is"
 
 
-async def test_what_is_known_of_a_session_is_kept(house: House) -> None:
+async def test_what_is_known_of_a_session_is_kept(tester: InProcessButler) -> None:
     async def think(butler: McpClient) -> str:
         await butler.call("write", {"text": "one"})
         return "done"
 
-    house.butler.spawner.model = Thinker(think)
+    tester.butler.spawner.model = FakeRuntime(think)
     session = routed("remember one")
-    await house.butler.spawner.run(session)
-    kept = await row(house, session.session_id)
+    await tester.butler.spawner.run(session)
+    kept = await row(tester, session.session_id)
     assert kept["prompt"] == "remember one"
     assert kept["output"] == "done"
     assert (kept["outcome"], kept["success"], kept["error"]) == ("ok", True, None)
@@ -102,7 +103,9 @@ async def test_what_is_known_of_a_session_is_kept(house: House) -> None:
     assert kept["fixed_tokens"] > 0
     assert kept["duration_ms"] >= 0
     assert kept["completed_at"] >= kept["started_at"]
-    (call,) = await house.rows("SELECT * FROM tool_calls WHERE session_id = $1", session.session_id)
+    (call,) = await tester.rows(
+        "SELECT * FROM tool_calls WHERE session_id = $1", session.session_id
+    )
     assert (call["tool"], json.loads(call["arguments"])) == ("write", {"text": "one"})
     assert call["ok"]
     assert len(call["result_digest"]) == 64
@@ -113,21 +116,23 @@ async def test_what_is_known_of_a_session_is_kept(house: House) -> None:
     ("source", "level"), [("trigger", "workspace"), ("route", "sealed"), ("schedule:x", "sealed")]
 )
 async def test_the_trigger_decides_what_may_be_touched(
-    house: House, source: str, level: str
+    tester: InProcessButler, source: str, level: str
 ) -> None:
-    house.butler.spawner.model = model = Thinker()
+    tester.butler.spawner.model = model = FakeRuntime()
     session = asked(source=source)
-    await house.butler.spawner.run(session)
+    await tester.butler.spawner.run(session)
     assert model.asked[0].terms.grants.access == level
-    assert (await row(house, session.session_id))["access"] == level
+    assert (await row(tester, session.session_id))["access"] == level
 
 
-async def test_a_level_that_a_cli_can_not_hold_seals_the_session_and_says_so(house: House) -> None:
-    house.butler.spawner.model = model = Thinker(levels=frozenset({Access.SEALED}))
+async def test_a_level_that_a_cli_can_not_hold_seals_the_session_and_says_so(
+    tester: InProcessButler,
+) -> None:
+    tester.butler.spawner.model = model = FakeRuntime(levels=frozenset({Access.SEALED}))
     session = asked()
-    await house.butler.spawner.run(session)
+    await tester.butler.spawner.run(session)
     assert model.asked[0].terms.grants.access is Access.SEALED
-    kept = await row(house, session.session_id)
+    kept = await row(tester, session.session_id)
     assert kept["access"] == "sealed"
     assert kept["sealed_because"] == "claude-code can not hold workspace"
 
@@ -135,35 +140,38 @@ async def test_a_level_that_a_cli_can_not_hold_seals_the_session_and_says_so(hou
 # -- the guard -------------------------------------------------------------------------------------
 
 
-async def test_a_token_ends_with_its_session(house: House) -> None:
-    house.butler.spawner.model = model = Thinker()
-    await house.butler.spawner.run(asked())
+async def test_a_token_ends_with_its_session(tester: InProcessButler) -> None:
+    tester.butler.spawner.model = model = FakeRuntime()
+    await tester.butler.spawner.run(asked())
     with pytest.raises(NotAuthenticated):
-        async with house.client(model.asked[0].server.token) as late:
+        async with tester.client(model.asked[0].server.token) as late:
             await late.call("status")
 
 
-async def test_a_token_ends_with_its_time(house: House) -> None:
-    with house.butler.guard.admit(asked(), lifetime_s=-1) as token, pytest.raises(NotAuthenticated):
-        async with house.client(token) as late:
+async def test_a_token_ends_with_its_time(tester: InProcessButler) -> None:
+    with (
+        tester.butler.guard.admit(asked(), lifetime_s=-1) as token,
+        pytest.raises(NotAuthenticated),
+    ):
+        async with tester.client(token) as late:
             await late.call("status")
 
 
-async def test_a_session_has_only_the_tools_that_it_was_given(house: House) -> None:
-    with house.butler.guard.admit(asked(tools=frozenset({"quick"}))) as token:
-        async with house.client(token) as client:
+async def test_a_session_has_only_the_tools_that_it_was_given(tester: InProcessButler) -> None:
+    with tester.butler.guard.admit(asked(tools=frozenset({"quick"}))) as token:
+        async with tester.client(token) as client:
             assert {tool["name"] for tool in await client.list_tools()} == {"quick"}
             assert (await client.call("quick"))["caller"] == "session"
             with pytest.raises(Exception, match="may not call write"):
                 await client.call("write", {"text": "no"})
-    assert await house.count("entries") == 0
+    assert await tester.count("entries") == 0
 
 
-async def test_an_address_that_names_another_session_is_refused(house: House) -> None:
+async def test_an_address_that_names_another_session_is_refused(tester: InProcessButler) -> None:
     mine = asked()
-    with house.butler.guard.admit(mine) as token:
+    with tester.butler.guard.admit(mine) as token:
         for session_id, works in ((mine.session_id, True), (uuid7(), False)):
-            url = f"{house.butler.url}?runtime_session_id={session_id}"
+            url = f"{tester.butler.url}?runtime_session_id={session_id}"
             async with McpClient("tester", url, lambda: token) as client:
                 if works:
                     await client.call("quick")
@@ -172,7 +180,7 @@ async def test_an_address_that_names_another_session_is_refused(house: House) ->
                         await client.call("quick")
 
 
-async def test_two_sessions_do_not_see_each_others_request(house: House) -> None:
+async def test_two_sessions_do_not_see_each_others_request(tester: InProcessButler) -> None:
     meeting = asyncio.Barrier(2)
 
     async def think(butler: McpClient) -> str:
@@ -180,11 +188,11 @@ async def test_two_sessions_do_not_see_each_others_request(house: House) -> None
         answer = await butler.call("notify", {"message": "same words", "intent": "reply"})
         return str(answer["delivery_id"])
 
-    house.butler.spawner._slots = asyncio.Semaphore(2)
-    house.butler.spawner.model = Thinker(think)
+    tester.butler.spawner._slots = asyncio.Semaphore(2)
+    tester.butler.spawner.model = FakeRuntime(think)
     sessions = [routed("one"), routed("two")]
-    await asyncio.gather(*(house.butler.spawner.run(session) for session in sessions))
-    sent = await house.rows("SELECT payload->>'request_id' AS id FROM queue_items")
+    await asyncio.gather(*(tester.butler.spawner.run(session) for session in sessions))
+    sent = await tester.rows("SELECT payload->>'request_id' AS id FROM queue_items")
     assert {found["id"] for found in sent} == {str(session.request_id) for session in sessions}
 
 
@@ -192,9 +200,9 @@ async def test_two_sessions_do_not_see_each_others_request(house: House) -> None
 
 
 @pytest.mark.scenario("S001-32")
-async def test_excess_triggers_queue_and_an_overflow_is_refused(make_house: MakeHouse) -> None:
-    house = make_house(extra="[butler.runtime]\nmax_concurrent_sessions = 2\nmax_queued = 3\n")
-    spawner = (await house.start()).spawner
+async def test_excess_triggers_queue_and_an_overflow_is_refused(make_butler: MakeButler) -> None:
+    tester = make_butler(extra="[butler.runtime]\nmax_concurrent_sessions = 2\nmax_queued = 3\n")
+    spawner = (await tester.start()).spawner
     gate = asyncio.Event()
     at_once, most = 0, 0
 
@@ -206,7 +214,7 @@ async def test_excess_triggers_queue_and_an_overflow_is_refused(make_house: Make
         at_once -= 1
         return "done"
 
-    spawner.model = Thinker(think)
+    spawner.model = FakeRuntime(think)
     running = [asyncio.create_task(spawner.run(asked())) for _ in range(5)]
     await until("two to run and three to wait", lambda: at_once == 2 and spawner._queued == 3)
     with pytest.raises(QueueFull) as refused:
@@ -217,16 +225,18 @@ async def test_excess_triggers_queue_and_an_overflow_is_refused(make_house: Make
     assert most == 2
 
 
-async def test_a_cli_that_never_reached_its_butler_has_not_succeeded(house: House) -> None:
-    house.butler.spawner.model = Thinker(unreached)
+async def test_a_cli_that_never_reached_its_butler_has_not_succeeded(
+    tester: InProcessButler,
+) -> None:
+    tester.butler.spawner.model = FakeRuntime(unreached)
     session = asked()
-    result = await house.butler.spawner.run(session)
+    result = await tester.butler.spawner.run(session)
     assert result.outcome is Outcome.MCP_UNAVAILABLE
-    assert (await row(house, session.session_id))["success"] is False
+    assert (await row(tester, session.session_id))["success"] is False
 
 
-async def test_a_session_can_not_trigger_its_own_butler(house: House) -> None:
-    async with house.session() as session:
+async def test_a_session_can_not_trigger_its_own_butler(tester: InProcessButler) -> None:
+    async with tester.session() as session:
         assert "trigger" not in {tool["name"] for tool in await session.list_tools()}
         with pytest.raises(Exception, match="may not call trigger"):
             await session.call("trigger", {"prompt": "again"})
@@ -235,119 +245,121 @@ async def test_a_session_can_not_trigger_its_own_butler(house: House) -> None:
 # -- how it ends -----------------------------------------------------------------------------------
 
 
-async def test_a_session_is_stopped_by_its_owner(house: House) -> None:
-    house.butler.spawner.model = Thinker(for_ever)
+async def test_a_session_is_stopped_by_its_owner(tester: InProcessButler) -> None:
+    tester.butler.spawner.model = FakeRuntime(for_ever)
     session = asked()
-    running = asyncio.create_task(house.butler.spawner.run(session))
-    await until("it to run", lambda: house.butler.guard.count == 1)
-    async with house.owner() as owner:
+    running = asyncio.create_task(tester.butler.spawner.run(session))
+    await until("it to run", lambda: tester.butler.guard.count == 1)
+    async with tester.owner() as owner:
         listed = await owner.call("sessions_list", {"running": True})
         assert [found["id"] for found in listed["sessions"]] == [str(session.session_id)]
         stopped = await owner.call("sessions_stop", {"session_id": str(session.session_id)})
         assert stopped == {"stopped": [str(session.session_id)]}
         result = await running
         assert result.outcome is Outcome.CANCELLED
-        assert (await row(house, session.session_id))["outcome"] == "cancelled"
+        assert (await row(tester, session.session_id))["outcome"] == "cancelled"
         assert (await owner.call("sessions_list", {"running": True})) == {"sessions": []}
         with pytest.raises(NotFound):
             await owner.call("sessions_stop", {"session_id": str(session.session_id)})
 
 
-async def test_all_are_stopped_at_once(house: House) -> None:
-    house.butler.spawner._slots = asyncio.Semaphore(3)
-    house.butler.spawner.model = Thinker(for_ever)
-    running = [asyncio.create_task(house.butler.spawner.run(asked())) for _ in range(3)]
-    await until("all to run", lambda: house.butler.guard.count == 3)
-    async with house.owner() as owner:
+async def test_all_are_stopped_at_once(tester: InProcessButler) -> None:
+    tester.butler.spawner._slots = asyncio.Semaphore(3)
+    tester.butler.spawner.model = FakeRuntime(for_ever)
+    running = [asyncio.create_task(tester.butler.spawner.run(asked())) for _ in range(3)]
+    await until("all to run", lambda: tester.butler.guard.count == 3)
+    async with tester.owner() as owner:
         assert len((await owner.call("sessions_stop"))["stopped"]) == 3
     assert {(await session).outcome for session in running} == {Outcome.CANCELLED}
 
 
 async def test_a_session_that_was_cut_off_with_its_butler_is_recorded_as_crashed(
-    house: House,
+    tester: InProcessButler,
 ) -> None:
     session_id = uuid7()
-    async with house.butler.database.transaction() as connection:
+    async with tester.butler.database.transaction() as connection:
         await connection.execute(
             "INSERT INTO sessions (id, trigger_source, runtime, prompt) VALUES ($1, 'route', 'x', 'y')",
             session_id,
         )
-    await house.butler.stop()
-    await house.start()
-    kept = await row(house, session_id)
+    await tester.butler.stop()
+    await tester.start()
+    kept = await row(tester, session_id)
     assert (kept["outcome"], kept["success"]) == ("crashed", False)
     assert "ended while the session ran" in kept["error"]
 
 
-async def test_a_second_session_of_a_request_is_told_what_the_first_did(house: House) -> None:
+async def test_a_second_session_of_a_request_is_told_what_the_first_did(
+    tester: InProcessButler,
+) -> None:
     async def think(butler: McpClient) -> str:
         await butler.call("quick")
         await butler.call("write", {"text": "once"})
         raise RuntimeError("cut off")
 
-    house.butler.spawner.model = Thinker(think)
+    tester.butler.spawner.model = FakeRuntime(think)
     session = routed("remember once")
     with pytest.raises(RuntimeError):
-        await house.butler.spawner.run(session)
-    house.butler.spawner.model = second = Thinker()
-    await house.butler.spawner.run(replace(session, session_id=uuid7()))
+        await tester.butler.spawner.run(session)
+    tester.butler.spawner.model = second = FakeRuntime()
+    await tester.butler.spawner.run(replace(session, session_id=uuid7()))
     (given,) = second.asked
     assert '- write {"text": "once"}' in given.prompt
     assert "quick" not in given.prompt, "what only reads may be read again"
-    assert (await row(house, session.session_id))["outcome"] == "crashed"
+    assert (await row(tester, session.session_id))["outcome"] == "crashed"
 
 
-async def test_the_time_limit_of_the_configuration_is_handed_on(make_house: MakeHouse) -> None:
-    house = make_house(extra="[butler.runtime]\ntimeout_s = 7\nargs = ['--x']\nmodel = 'm'\n")
-    (await house.start()).spawner.model = model = Thinker()
-    await house.butler.spawner.run(asked())
+async def test_the_time_limit_of_the_configuration_is_handed_on(make_butler: MakeButler) -> None:
+    tester = make_butler(extra="[butler.runtime]\ntimeout_s = 7\nargs = ['--x']\nmodel = 'm'\n")
+    (await tester.start()).spawner.model = model = FakeRuntime()
+    await tester.butler.spawner.run(asked())
     terms = model.asked[0].terms
     assert (terms.limits.total_s, terms.args, terms.model) == (7, ("--x",), "m")
 
 
 async def test_a_runtime_that_keeps_no_limit_is_ended_by_the_sessions_own(
-    make_house: MakeHouse, monkeypatch: pytest.MonkeyPatch
+    make_butler: MakeButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spawner, "TOKEN_GRACE_S", 0.0)
-    house = make_house(extra="[butler.runtime]\ntimeout_s = 1\n")
-    (await house.start()).spawner.model = Thinker(for_ever)
+    tester = make_butler(extra="[butler.runtime]\ntimeout_s = 1\n")
+    (await tester.start()).spawner.model = FakeRuntime(for_ever)
     session = asked()
-    result = await house.butler.spawner.run(session)
+    result = await tester.butler.spawner.run(session)
     assert result.outcome is Outcome.TIMED_OUT
     assert result.error == "The session took longer than 1 s and was ended."
-    assert (await row(house, session.session_id))["outcome"] == "timed-out"
-    assert house.butler.guard.count == 0
+    assert (await row(tester, session.session_id))["outcome"] == "timed-out"
+    assert tester.butler.guard.count == 0
 
 
-async def test_a_time_limit_of_something_else_is_not_the_sessions(house: House) -> None:
+async def test_a_time_limit_of_something_else_is_not_the_sessions(tester: InProcessButler) -> None:
     async def think(_butler: McpClient) -> str:
         raise TimeoutError
 
-    house.butler.spawner.model = Thinker(think)
+    tester.butler.spawner.model = FakeRuntime(think)
     session = asked()
     with pytest.raises(TimeoutError):
-        await house.butler.spawner.run(session)
-    found = await row(house, session.session_id)
+        await tester.butler.spawner.run(session)
+    found = await row(tester, session.session_id)
     assert (found["outcome"], found["error"]) == ("crashed", "TimeoutError")
 
 
 async def test_what_modules_remember_stands_at_the_end_of_the_system_prompt(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    tester: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (module,) = house.butler.modules
-    (house.directory / "CLAUDE.md").write_text("You are Tester.")
+    (module,) = tester.butler.modules
+    (tester.directory / "CLAUDE.md").write_text("You are Tester.")
 
     async def remember(session: SessionRequest) -> str:
         return f"# Memory\nof {session.prompt}"
 
     monkeypatch.setattr(module, "session_context", remember)
-    house.butler.spawner.model = model = Thinker()
-    await house.butler.spawner.run(asked("tea"))
+    tester.butler.spawner.model = model = FakeRuntime()
+    await tester.butler.spawner.run(asked("tea"))
     assert model.asked[0].system_prompt == "You are Tester.\n\n# Memory\nof tea"
 
     async def fail(session: SessionRequest) -> str:
         raise RuntimeError("no memory today")
 
     monkeypatch.setattr(module, "session_context", fail)
-    await house.butler.spawner.run(asked("tea"))
+    await tester.butler.spawner.run(asked("tea"))
     assert model.asked[1].system_prompt == "You are Tester."

@@ -12,11 +12,12 @@ import psutil
 
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult
-from butlers.process.runner import Command, Ended, Event
+from butlers.process.runner import Event, ProcessCommand, ProcessEnd
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import CliRuntime, Transcript, own_environment
 from butlers.runtimes.failures import cut_short, of_exit
-from support.in_process import House, MakeHouse, until
+from support.in_process import InProcessButler, MakeButler
+from support.waiting import until
 
 # It does not listen when it is asked to end, and has a child in a session of its own that does not either.
 STUBBORN = (
@@ -29,7 +30,7 @@ class Silent:
     def read(self, event: Event) -> bool:
         return False
 
-    def result(self, ended: Ended) -> SessionResult:
+    def result(self, ended: ProcessEnd) -> SessionResult:
         failure = cut_short("It", ended) or of_exit("It", ended)
         return failure.of(SessionResult(Outcome.CRASHED, "", exit=ended.exit))
 
@@ -46,18 +47,18 @@ class Stubborn(CliRuntime):
         mcp_servers: Mapping[str, McpServer],
         env: Mapping[str, str],
         terms: Terms,
-    ) -> Command:
-        return Command(
-            ("/bin/sh", "-c", STUBBORN), own_environment(env, terms), terms.workspace.cwd, ""
+    ) -> ProcessCommand:
+        return ProcessCommand(
+            ("/bin/sh", "-c", STUBBORN), own_environment(env, terms), terms.workspace.cwd
         )
 
     def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
         return Silent()
 
 
-def processes(house: House) -> set[int]:
+def processes(tester: InProcessButler) -> set[int]:
     """All that live in a folder of a session, whoever their parent is."""
-    mark = str(house.home / "sessions")
+    mark = str(tester.home / "sessions")
     found = set()
     for one in psutil.process_iter():
         try:
@@ -72,12 +73,14 @@ def asked() -> SessionRequest:
     return SessionRequest(uuid7(), "think", "trigger")
 
 
-async def begin(house: House, *, running: int, waiting: int) -> dict[UUID, asyncio.Task[Any]]:
-    spawner = (await house.start()).spawner
+async def begin(
+    tester: InProcessButler, *, running: int, waiting: int
+) -> dict[UUID, asyncio.Task[Any]]:
+    spawner = (await tester.start()).spawner
     spawner.model = Stubborn(Path("/bin/sh"))
     sessions = [asked() for _ in range(running + waiting)]
     tasks = {one.session_id: asyncio.create_task(spawner.run(one)) for one in sessions}
-    folders = house.home / "sessions"
+    folders = tester.home / "sessions"
 
     def begun() -> bool:
         noted = [*folders.rglob("tmp/first"), *folders.rglob("tmp/second")]
@@ -87,44 +90,44 @@ async def begin(house: House, *, running: int, waiting: int) -> dict[UUID, async
     return tasks
 
 
-async def test_stop_all_ends_those_that_run_and_those_that_wait(make_house: MakeHouse) -> None:
-    house = make_house(extra="[butler.runtime]\nmax_concurrent_sessions = 3\n")
-    sessions = await begin(house, running=3, waiting=4)
-    assert len(processes(house)) >= 6
-    async with house.owner() as owner:
+async def test_stop_all_ends_those_that_run_and_those_that_wait(make_butler: MakeButler) -> None:
+    tester = make_butler(extra="[butler.runtime]\nmax_concurrent_sessions = 3\n")
+    sessions = await begin(tester, running=3, waiting=4)
+    assert len(processes(tester)) >= 6
+    async with tester.owner() as owner:
         answer = await owner.call("sessions_stop")
     assert {UUID(stopped) for stopped in answer["stopped"]} == set(sessions)
     results = await asyncio.gather(*sessions.values())
     assert {result.outcome for result in results} == {Outcome.CANCELLED}
-    assert processes(house) == set()
-    rows = await house.rows("SELECT * FROM sessions")
+    assert processes(tester) == set()
+    rows = await tester.rows("SELECT * FROM sessions")
     assert {row["id"] for row in rows} == set(sessions), "also those that never began are on record"
     assert {(row["outcome"], row["success"]) for row in rows} == {("cancelled", False)}
     assert all(row["completed_at"] for row in rows)
     assert sorted(row["end_reason"] or "" for row in rows) == [""] * 4 + ["stopped"] * 3
-    assert house.butler.spawner._queued == 0
+    assert tester.butler.spawner._queued == 0
 
 
-async def test_what_comes_after_a_stop_begins(make_house: MakeHouse) -> None:
+async def test_what_comes_after_a_stop_begins(make_butler: MakeButler) -> None:
     """No slot is lost, neither of those that ran nor of those that waited."""
-    house = make_house(extra="[butler.runtime]\nmax_concurrent_sessions = 1\n")
-    sessions = await begin(house, running=1, waiting=2)
-    house.butler.spawner.stop_all()
+    tester = make_butler(extra="[butler.runtime]\nmax_concurrent_sessions = 1\n")
+    sessions = await begin(tester, running=1, waiting=2)
+    tester.butler.spawner.stop_all()
     await asyncio.gather(*sessions.values())
     later = asked()
-    task = asyncio.create_task(house.butler.spawner.run(later))
-    await until("it to run", lambda: processes(house))
-    assert house.butler.spawner.stop(later.session_id)
+    task = asyncio.create_task(tester.butler.spawner.run(later))
+    await until("it to run", lambda: processes(tester))
+    assert tester.butler.spawner.stop(later.session_id)
     assert (await task).outcome is Outcome.CANCELLED
 
 
-async def test_how_a_stopped_session_ended_is_kept_and_shown(make_house: MakeHouse) -> None:
-    house = make_house()
-    ((session_id, task),) = (await begin(house, running=1, waiting=0)).items()
-    assert house.butler.spawner.stop(session_id)
+async def test_how_a_stopped_session_ended_is_kept_and_shown(make_butler: MakeButler) -> None:
+    tester = make_butler()
+    ((session_id, task),) = (await begin(tester, running=1, waiting=0)).items()
+    assert tester.butler.spawner.stop(session_id)
     result = await task
     assert result.exit is not None
-    async with house.owner() as owner:
+    async with tester.owner() as owner:
         shown = await owner.call("sessions_get", {"session_id": str(session_id)})
     assert shown["end_reason"] == "stopped"
     assert shown["exit_code"] == result.exit.code
@@ -133,12 +136,12 @@ async def test_how_a_stopped_session_ended_is_kept_and_shown(make_house: MakeHou
     assert shown["error"] == shown["output"] == result.text == "The session was stopped."
 
 
-async def test_one_that_waits_is_stopped_alone(make_house: MakeHouse) -> None:
-    house = make_house(extra="[butler.runtime]\nmax_concurrent_sessions = 1\n")
-    sessions = await begin(house, running=1, waiting=1)
+async def test_one_that_waits_is_stopped_alone(make_butler: MakeButler) -> None:
+    tester = make_butler(extra="[butler.runtime]\nmax_concurrent_sessions = 1\n")
+    sessions = await begin(tester, running=1, waiting=1)
     waiting = list(sessions)[1]
-    assert house.butler.spawner.stop(waiting)
+    assert tester.butler.spawner.stop(waiting)
     assert (await sessions[waiting]).outcome is Outcome.CANCELLED
-    assert processes(house), "the other goes on"
-    house.butler.spawner.stop_all()
+    assert processes(tester), "the other goes on"
+    tester.butler.spawner.stop_all()
     await asyncio.gather(*sessions.values())

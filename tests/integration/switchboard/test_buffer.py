@@ -11,8 +11,10 @@ from butlers.domain.errors import QueueFull
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
 from butlers.wire.client import McpClient
-from support.fake_runtime import Thinker
-from support.in_process import House, MakeHouse, envelope, until
+from support.fake_runtime import FakeRuntime
+from support.in_process import InProcessButler, MakeButler
+from support.messages import envelope
+from support.waiting import until
 
 BUFFER = """
 [buffer]
@@ -25,16 +27,16 @@ scanner_batch_size = 2
 
 
 @pytest.fixture
-async def desk(make_house: MakeHouse) -> House:
-    house = make_house("switchboard")
-    file = house.directory / "butler.toml"
+async def desk(make_butler: MakeButler) -> InProcessButler:
+    tester = make_butler("switchboard")
+    file = tester.directory / "butler.toml"
     file.write_text(file.read_text().replace("[buffer]\nworker_count = 4\n", BUFFER))
-    await house.start()
+    await tester.start()
     for name in ("general", "health"):
-        async with house.peer(name) as peer:
+        async with tester.peer(name) as peer:
             known = {"name": name, "url": "http://127.0.0.1:9/mcp", "description": name}
             await peer.call("register", {"registration": known})
-    return house
+    return tester
 
 
 def message(number: int) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def message(number: int) -> dict[str, Any]:
 
 @pytest.mark.scenario("S001-42")
 async def test_every_knob_of_the_buffer_has_effect(
-    desk: House, monkeypatch: pytest.MonkeyPatch
+    desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """THEN queue_capacity bounds what waits, worker_count how many are dispatched at once,
     scanner_interval_s and scanner_grace_s when work of a frozen worker is taken back, and
@@ -65,7 +67,7 @@ async def test_every_knob_of_the_buffer_has_effect(
         return await claim(connection, queue, holder, **more)
 
     monkeypatch.setattr("butlers.queue.leased_queue.claim", watched)
-    desk.butler.spawner.model = model = Thinker(think)
+    desk.butler.spawner.model = model = FakeRuntime(think)
     async with desk.owner() as owner:
         for number in range(3):
             await owner.call("ingest", message(number))

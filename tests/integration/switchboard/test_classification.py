@@ -10,8 +10,10 @@ import pytest
 
 from butlers.domain.errors import ButlersError, NotFound
 from butlers.wire.client import McpClient
-from support.fake_runtime import Thinker, unreached
-from support.in_process import House, envelope, request_context, until
+from support.fake_runtime import FakeRuntime, unreached
+from support.in_process import InProcessButler
+from support.messages import envelope, request_context
+from support.waiting import until
 
 BUTLERS: dict[str, dict[str, Any]] = {
     "health": {"description": "Keeps measurements.", "reflexes": ["(?i)weight .*"]},
@@ -22,7 +24,7 @@ BUTLERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-async def desk(switchboard: House) -> House:
+async def desk(switchboard: InProcessButler) -> InProcessButler:
     for name, more in BUTLERS.items():
         known = {"name": name, "url": "http://127.0.0.1:9/mcp", **more}
         async with switchboard.peer(name) as peer:
@@ -30,12 +32,12 @@ async def desk(switchboard: House) -> House:
     return switchboard
 
 
-async def decided(house: House, text: str) -> tuple[str, str, str]:
-    async with house.owner() as owner:
+async def decided(tester: InProcessButler, text: str) -> tuple[str, str, str]:
+    async with tester.owner() as owner:
         request_id = UUID((await owner.call("ingest", envelope(text)))["request_id"])
 
     async def look() -> list[dict[str, Any]]:
-        return await house.rows(
+        return await tester.rows(
             "SELECT target, rule, reason FROM route_decisions JOIN message_inbox USING (request_id)"
             " WHERE request_id = $1 AND message_inbox.decided_at IS NOT NULL",
             request_id,
@@ -45,13 +47,13 @@ async def decided(house: House, text: str) -> tuple[str, str, str]:
     return row["target"], row["rule"], row["reason"]
 
 
-async def test_a_session_says_whose_it_is(desk: House) -> None:
+async def test_a_session_says_whose_it_is(desk: InProcessButler) -> None:
     async def think(butler: McpClient) -> str:
         assert {tool["name"] for tool in await butler.list_tools()} == {"assign"}
         await butler.call("assign", {"butler": "travel", "reason": "it speaks of a flight"})
         return ""
 
-    desk.butler.spawner.model = model = Thinker(think)
+    desk.butler.spawner.model = model = FakeRuntime(think)
     found = await decided(desk, "when is my flight to Lisbon?")
     assert found == ("travel", "classified", "it speaks of a flight")
     (asked,) = model.asked
@@ -62,57 +64,59 @@ async def test_a_session_says_whose_it_is(desk: House) -> None:
     assert asked.terms.grants.access == "sealed"
 
 
-async def test_what_a_reflex_knows_costs_no_session(desk: House) -> None:
-    desk.butler.spawner.model = model = Thinker()
+async def test_what_a_reflex_knows_costs_no_session(desk: InProcessButler) -> None:
+    desk.butler.spawner.model = model = FakeRuntime()
     target, rule, _ = await decided(desk, "weight 80 kg")
     assert (target, rule, model.asked) == ("health", "reflex", [])
 
 
-async def test_without_a_model_it_goes_to_the_general_one(desk: House) -> None:
+async def test_without_a_model_it_goes_to_the_general_one(desk: InProcessButler) -> None:
     assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
     assert await desk.count("sessions") == 0
 
 
 @pytest.mark.parametrize("name", ["nobody", "messenger", "switchboard"])
-async def test_only_a_butler_for_people_can_be_chosen(desk: House, name: str) -> None:
+async def test_only_a_butler_for_people_can_be_chosen(desk: InProcessButler, name: str) -> None:
     async def think(butler: McpClient) -> str:
         with pytest.raises(NotFound, match=name) as refused:
             await butler.call("assign", {"butler": name, "reason": "why not"})
         assert "travel" in (refused.value.hint or "")
         return ""
 
-    desk.butler.spawner.model = Thinker(think)
+    desk.butler.spawner.model = FakeRuntime(think)
     assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
 
 
-async def test_a_session_that_fails_or_says_nothing_changes_nothing(desk: House) -> None:
+async def test_a_session_that_fails_or_says_nothing_changes_nothing(desk: InProcessButler) -> None:
     async def fail(_butler: McpClient) -> str:
         raise ButlersError("no model today")
 
     for think in (unreached, fail):
-        desk.butler.spawner.model = Thinker(think)
+        desk.butler.spawner.model = FakeRuntime(think)
         assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
 
 
-async def test_a_session_that_broke_off_after_one_part_decides_nothing(desk: House) -> None:
+async def test_a_session_that_broke_off_after_one_part_decides_nothing(
+    desk: InProcessButler,
+) -> None:
     """Half of a split would lose the other half."""
 
     async def think(butler: McpClient) -> str:
         await butler.call("assign", {"butler": "travel", "reason": "one of two", "part": "half"})
         raise ButlersError("cut off")
 
-    desk.butler.spawner.model = Thinker(think)
+    desk.butler.spawner.model = FakeRuntime(think)
     assert (await decided(desk, "two things"))[:2] == ("general", "fallback")
 
 
-async def test_what_is_decided_stays_decided(desk: House) -> None:
+async def test_what_is_decided_stays_decided(desk: InProcessButler) -> None:
     """A second run of a message, or a model that is late, finds the decision made."""
 
     async def think(butler: McpClient) -> str:
         await butler.call("assign", {"butler": "travel", "reason": "first"})
         return ""
 
-    desk.butler.spawner.model = Thinker(think)
+    desk.butler.spawner.model = FakeRuntime(think)
     assert await decided(desk, "hello?") == ("travel", "classified", "first")
     (row,) = await desk.rows("SELECT request_id FROM message_inbox")
     late = replace(request_context(), request_id=row["request_id"])
@@ -124,7 +128,7 @@ async def test_what_is_decided_stays_decided(desk: House) -> None:
     ]
 
 
-async def test_nobody_else_assigns(desk: House) -> None:
+async def test_nobody_else_assigns(desk: InProcessButler) -> None:
     async with desk.owner() as owner, desk.peer("health") as peer:
         for client in (owner, peer):
             with pytest.raises(ButlersError, match="may not call assign"):

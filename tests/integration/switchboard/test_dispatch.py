@@ -12,39 +12,41 @@ from butlers.domain.errors import NotFound
 from butlers.domain.ids import uuid7
 from butlers.domain.request import joined
 from butlers.wire.client import McpClient
-from support.fake_runtime import Thinker
-from support.in_process import House, MakeHouse, envelope, until
+from support.fake_runtime import FakeRuntime
+from support.in_process import InProcessButler, MakeButler
+from support.messages import envelope
+from support.waiting import until
 
 
 @pytest.fixture
-async def desk(switchboard: House, make_house: MakeHouse) -> House:
+async def desk(switchboard: InProcessButler, make_butler: MakeButler) -> InProcessButler:
     """A Switchboard that knows two butlers that are really there, and one that is not."""
     for name in (None, "health"):
-        house = make_house(name)
-        await house.start()
-        await known(switchboard, house.butler.config.name, house.butler.url)
+        tester = make_butler(name)
+        await tester.start()
+        await known(switchboard, tester.butler.config.name, tester.butler.url)
     await known(switchboard, "gone", "http://127.0.0.1:9/mcp")
     await known(switchboard, "general", "http://127.0.0.1:9/mcp")
     return switchboard
 
 
-async def known(desk: House, name: str, url: str) -> None:
+async def known(desk: InProcessButler, name: str, url: str) -> None:
     async with desk.peer(name) as peer:
         registration = {"name": name, "url": url, "description": name, "triggers": [f"@{name}"]}
         await peer.call("register", {"registration": registration})
 
 
-async def ingest(house: House, text: str, **changes: Any) -> UUID:
-    async with house.owner() as owner:
+async def ingest(tester: InProcessButler, text: str, **changes: Any) -> UUID:
+    async with tester.owner() as owner:
         return UUID((await owner.call("ingest", envelope(text, **changes)))["request_id"])
 
 
-async def routed(house: House, request_id: UUID, target: str) -> dict[str, Any]:
+async def routed(tester: InProcessButler, request_id: UUID, target: str) -> dict[str, Any]:
     """The route as the target keeps it, read from its own tables."""
 
     async def look() -> list[dict[str, Any]]:
         schema = "health" if target == "health" else "public"
-        return await house.rows(
+        return await tester.rows(
             f'SELECT payload FROM "{schema}".queue_items WHERE queue = $1 AND key = $2',
             "routes",
             str(request_id),
@@ -55,12 +57,14 @@ async def routed(house: House, request_id: UUID, target: str) -> dict[str, Any]:
     return payload
 
 
-async def state_of(house: House, request_id: UUID, part: str | None = None) -> dict[str, Any]:
+async def state_of(
+    tester: InProcessButler, request_id: UUID, part: str | None = None
+) -> dict[str, Any]:
     """Of the message, or of one butler's part of it."""
     key = f"{request_id}:{part}" if part else str(request_id)
 
     async def look() -> list[dict[str, Any]]:
-        return await house.rows(
+        return await tester.rows(
             "SELECT state, error, fence FROM queue_items WHERE queue = 'inbox' AND key = $1", key
         )
 
@@ -68,19 +72,19 @@ async def state_of(house: House, request_id: UUID, part: str | None = None) -> d
     return row
 
 
-def parts(*assigned: dict[str, Any]) -> Thinker:
+def parts(*assigned: dict[str, Any]) -> FakeRuntime:
     async def think(butler: McpClient) -> str:
         for one in assigned:
             await butler.call("assign", {"reason": "test", **one})
         return ""
 
-    return Thinker(think)
+    return FakeRuntime(think)
 
 
 # -- what was said before ----------------------------------------------------------------------------
 
 
-async def test_the_recent_conversation_travels_with_the_route(desk: House) -> None:
+async def test_the_recent_conversation_travels_with_the_route(desk: InProcessButler) -> None:
     first = await ingest(desk, "@health weight 80")
     await routed(desk, first, "health")
     async with desk.peer("health") as health:
@@ -115,7 +119,7 @@ async def test_the_recent_conversation_travels_with_the_route(desk: House) -> No
     ],
 )
 async def test_an_answer_is_marked_that_leads_where_somebody_else_in_the_thread_pointed(
-    desk: House, asks: str, pointed: str, marked: bool
+    desk: InProcessButler, asks: str, pointed: str, marked: bool
 ) -> None:
     async with desk.owner() as owner:
         for name in ("anna", "ben"):
@@ -148,7 +152,7 @@ async def test_an_answer_is_marked_that_leads_where_somebody_else_in_the_thread_
     assert handed_on["outside_links"] == ([link] if marked else [])
 
 
-async def test_only_so_much_of_it_and_only_so_old(desk: House) -> None:
+async def test_only_so_much_of_it_and_only_so_old(desk: InProcessButler) -> None:
     for number in range(33):
         last = await ingest(desk, f"@health {number}")
     turns = (await routed(desk, last, "health"))["conversation"]
@@ -161,7 +165,7 @@ async def test_only_so_much_of_it_and_only_so_old(desk: House) -> None:
 # -- order -------------------------------------------------------------------------------------------
 
 
-async def test_a_butler_that_is_away_holds_up_nobody_elses_messages(desk: House) -> None:
+async def test_a_butler_that_is_away_holds_up_nobody_elses_messages(desk: InProcessButler) -> None:
     waiting = await ingest(desk, "@gone first")
     behind = await ingest(desk, "@gone second")
     passing = await ingest(desk, "@health third")
@@ -170,7 +174,7 @@ async def test_a_butler_that_is_away_holds_up_nobody_elses_messages(desk: House)
     assert (await state_of(desk, behind))["state"] != "done"
 
 
-async def test_what_waited_for_a_butler_arrives_in_order(desk: House) -> None:
+async def test_what_waited_for_a_butler_arrives_in_order(desk: InProcessButler) -> None:
     sent = [await ingest(desk, f"@gone {number}") for number in range(5)]
 
     async def all_tried() -> bool | None:
@@ -196,7 +200,7 @@ async def test_what_waited_for_a_butler_arrives_in_order(desk: House) -> None:
 # -- several butlers -----------------------------------------------------------------------------------
 
 
-async def test_parts_go_to_their_butlers_at_once(desk: House) -> None:
+async def test_parts_go_to_their_butlers_at_once(desk: InProcessButler) -> None:
     desk.butler.spawner.model = parts(
         {"butler": "tester", "part": "keep this"}, {"butler": "health", "part": "weight 80 kg"}
     )
@@ -210,7 +214,7 @@ async def test_parts_go_to_their_butlers_at_once(desk: House) -> None:
     assert second["report"]
 
 
-async def test_a_part_that_depends_on_another_waits_for_its_end(desk: House) -> None:
+async def test_a_part_that_depends_on_another_waits_for_its_end(desk: InProcessButler) -> None:
     desk.butler.spawner.model = parts(
         {"butler": "tester", "part": "first"},
         {"butler": "health", "part": "second", "after_previous": True},
@@ -231,7 +235,7 @@ async def test_a_part_that_depends_on_another_waits_for_its_end(desk: House) -> 
 
 
 async def test_a_part_whose_predecessor_failed_goes_nowhere_and_the_sender_is_told(
-    desk: House,
+    desk: InProcessButler,
 ) -> None:
     desk.butler.spawner.model = parts(
         {"butler": "tester", "part": "first"},
@@ -252,7 +256,7 @@ async def test_a_part_whose_predecessor_failed_goes_nowhere_and_the_sender_is_to
     assert "tester failed with the part before it" in message
 
 
-async def test_a_split_message_goes_once_to_each_even_if_one_is_away(desk: House) -> None:
+async def test_a_split_message_goes_once_to_each_even_if_one_is_away(desk: InProcessButler) -> None:
     desk.butler.spawner.model = parts({"butler": "gone"}, {"butler": "health"})
     request_id = await ingest(desk, "both of you")
     await routed(desk, request_id, "health")
@@ -266,7 +270,7 @@ async def test_a_split_message_goes_once_to_each_even_if_one_is_away(desk: House
 
 
 async def test_a_part_for_one_who_is_away_holds_up_nobody_but_what_follows_it_there(
-    desk: House,
+    desk: InProcessButler,
 ) -> None:
     desk.butler.spawner.model = parts({"butler": "gone"}, {"butler": "health"})
     first = await ingest(desk, "@gone first")
@@ -290,7 +294,9 @@ async def test_a_part_for_one_who_is_away_holds_up_nobody_but_what_follows_it_th
     ]
 
 
-async def test_what_waits_for_a_butler_that_is_forgotten_is_decided_again(desk: House) -> None:
+async def test_what_waits_for_a_butler_that_is_forgotten_is_decided_again(
+    desk: InProcessButler,
+) -> None:
     request_id = await ingest(desk, "@gone and @health")
 
     async def waits() -> bool | None:
@@ -307,7 +313,7 @@ async def test_what_waits_for_a_butler_that_is_forgotten_is_decided_again(desk: 
 
 
 async def test_a_rule_that_names_a_forgotten_butler_leads_nowhere_and_the_owner_is_told_once(
-    desk: House,
+    desk: InProcessButler,
 ) -> None:
     rule = {"kind": "pattern", "value": "ship", "action": "route", "target": "gone"}
     async with desk.owner() as owner:
@@ -330,11 +336,13 @@ async def test_a_rule_that_names_a_forgotten_butler_leads_nowhere_and_the_owner_
     assert "butlers rules remove" in told
 
 
-async def _is(house: House, request_id: UUID, part: str, state: str) -> bool | None:
-    return (await state_of(house, request_id, part))["state"] == state or None
+async def _is(tester: InProcessButler, request_id: UUID, part: str, state: str) -> bool | None:
+    return (await state_of(tester, request_id, part))["state"] == state or None
 
 
-async def test_one_that_is_found_at_another_address_finds_what_waited_for_it(desk: House) -> None:
+async def test_one_that_is_found_at_another_address_finds_what_waited_for_it(
+    desk: InProcessButler,
+) -> None:
     """Also when it does not say that it is back: somebody else had taken its name meanwhile."""
     request_id = await ingest(desk, "@gone later")
 

@@ -15,7 +15,9 @@ from butlers.channels.webhook.sender import sign
 from butlers.config.settings import Settings
 from butlers.domain.caller import CallerKind
 from butlers.domain.ids import uuid7
-from support.in_process import House, MakeHouse, envelope, until
+from support.in_process import InProcessButler, MakeButler
+from support.messages import envelope
+from support.waiting import until
 
 SECRET = "a secret of twenty-five"
 WEBHOOKS = """
@@ -29,48 +31,48 @@ owner = true
 
 
 @pytest.fixture
-async def door(make_house: MakeHouse) -> House:
-    house = make_house("switchboard")
-    file = house.directory / "butler.toml"
+async def door(make_butler: MakeButler) -> InProcessButler:
+    tester = make_butler("switchboard")
+    file = tester.directory / "butler.toml"
     file.write_text(file.read_text() + WEBHOOKS)
-    butler = house.make(settings=Settings(house.home, environ={"SHOP_SECRET": SECRET}))
+    butler = tester.make(settings=Settings(tester.home, environ={"SHOP_SECRET": SECRET}))
     await butler.start()
 
     async def phone_is_known() -> list[dict[str, Any]]:
-        return await house.rows("SELECT 1 FROM connectors WHERE endpoint = 'phone'")
+        return await tester.rows("SELECT 1 FROM connectors WHERE endpoint = 'phone'")
 
     await until("the webhooks to be known", phone_is_known)
-    return house
+    return tester
 
 
 async def post(
-    house: House, path: str, body: Any, headers: dict[str, Any] | None = None
+    tester: InProcessButler, path: str, body: Any, headers: dict[str, Any] | None = None
 ) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    url = house.butler.url.removesuffix("/mcp") + path
+    url = tester.butler.url.removesuffix("/mcp") + path
     async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
         return await http.post(url, content=content, headers=headers or {})
 
 
-async def ingest(house: House, body: Any, token: str | None = None) -> httpx.Response:
+async def ingest(tester: InProcessButler, body: Any, token: str | None = None) -> httpx.Response:
     return await post(
-        house, "/ingest", body, {"Authorization": f"Bearer {token or house.owner_token}"}
+        tester, "/ingest", body, {"Authorization": f"Bearer {token or tester.owner_token}"}
     )
 
 
 async def hook(
-    house: House, name: str, body: Any, *, secret: str = SECRET, age_s: int = 0
+    tester: InProcessButler, name: str, body: Any, *, secret: str = SECRET, age_s: int = 0
 ) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    timestamp = str(int(house.butler.clock.now().timestamp()) - age_s)
+    timestamp = str(int(tester.butler.clock.now().timestamp()) - age_s)
     headers = {
         "Butlers-Timestamp": timestamp,
         "Butlers-Signature": sign(secret, timestamp, content),
     }
-    return await post(house, f"/webhook/{name}", content, headers)
+    return await post(tester, f"/webhook/{name}", content, headers)
 
 
-async def test_an_envelope_is_committed_when_its_answer_is_there(door: House) -> None:
+async def test_an_envelope_is_committed_when_its_answer_is_there(door: InProcessButler) -> None:
     message = envelope("weight 80")
     answer = await ingest(door, message)
     assert answer.status_code == 202
@@ -82,7 +84,7 @@ async def test_an_envelope_is_committed_when_its_answer_is_there(door: House) ->
     assert again.json() == {**told, "duplicate": True}
 
 
-async def test_the_two_doors_know_of_each_other(door: House) -> None:
+async def test_the_two_doors_know_of_each_other(door: InProcessButler) -> None:
     message = envelope("weight 80")
     async with door.owner() as owner:
         first = await owner.call("ingest", message)
@@ -103,7 +105,7 @@ async def test_the_two_doors_know_of_each_other(door: House) -> None:
     ],
 )
 async def test_what_is_no_envelope_is_refused_and_leaves_nothing(
-    door: House, body: Any, status: int, code: str
+    door: InProcessButler, body: Any, status: int, code: str
 ) -> None:
     answer = await ingest(door, body)
     assert answer.status_code == status
@@ -112,7 +114,7 @@ async def test_what_is_no_envelope_is_refused_and_leaves_nothing(
     assert await door.count("message_inbox") == 0
 
 
-async def test_only_the_owner_takes_messages_in(door: House) -> None:
+async def test_only_the_owner_takes_messages_in(door: InProcessButler) -> None:
     wrong = {
         "none": "",
         "a made-up one": "Bearer nonsense",
@@ -127,12 +129,12 @@ async def test_only_the_owner_takes_messages_in(door: House) -> None:
     assert await door.count("message_inbox") == 0
 
 
-async def test_a_body_without_an_end_is_refused_in_time(door: House) -> None:
+async def test_a_body_without_an_end_is_refused_in_time(door: InProcessButler) -> None:
     answer = await ingest(door, b"x" * (41 * 2**20))
     assert answer.status_code == 413
 
 
-async def test_a_large_picture_comes_in_here(door: House) -> None:
+async def test_a_large_picture_comes_in_here(door: InProcessButler) -> None:
     picture = b"\x89PNG\r\n\x1a\n" + bytes(8_000_000)
     file = {"media_type": "image/png", "content": base64.b64encode(picture).decode()}
     answer = await ingest(door, envelope("look", payload={"attachments": [file]}))
@@ -146,7 +148,7 @@ async def test_a_large_picture_comes_in_here(door: House) -> None:
 
 
 async def test_when_there_is_too_much_it_says_when_to_come_again(
-    door: House, monkeypatch: pytest.MonkeyPatch
+    door: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: object) -> bool:
         return True
@@ -161,7 +163,7 @@ async def test_when_there_is_too_much_it_says_when_to_come_again(
 # -- webhooks ------------------------------------------------------------------------------------------
 
 
-async def test_a_signed_post_is_a_message_of_the_program(door: House) -> None:
+async def test_a_signed_post_is_a_message_of_the_program(door: InProcessButler) -> None:
     body = {"text": "order 7 has shipped", "id": "evt-7", "sender": "orders", "thread": "o-7"}
     answer = await hook(door, "shop", body)
     assert (answer.status_code, answer.json()["status"]) == (202, "held"), answer.text
@@ -180,14 +182,14 @@ async def test_a_signed_post_is_a_message_of_the_program(door: House) -> None:
     assert later.json()["status"] == "accepted"
 
 
-async def test_what_comes_by_the_owners_webhook_is_the_owners_word(door: House) -> None:
+async def test_what_comes_by_the_owners_webhook_is_the_owners_word(door: InProcessButler) -> None:
     answer = await hook(door, "phone", {"text": "weight 80", "sender": "mallory"})
     assert answer.json()["status"] == "accepted"
     (row,) = await door.rows("SELECT sender, sender_roles FROM message_inbox")
     assert row == {"sender": "phone:owner", "sender_roles": ["owner"]}
 
 
-async def test_what_is_not_signed_is_refused_without_a_word_why(door: House) -> None:
+async def test_what_is_not_signed_is_refused_without_a_word_why(door: InProcessButler) -> None:
     body = {"text": "hello"}
     attempts = {
         "another secret": hook(door, "shop", body, secret="guess"),
@@ -204,13 +206,17 @@ async def test_what_is_not_signed_is_refused_without_a_word_why(door: House) -> 
     assert await door.count("message_inbox") == 0
 
 
-async def test_who_has_the_secret_of_another_webhook_is_not_the_owner(door: House) -> None:
+async def test_who_has_the_secret_of_another_webhook_is_not_the_owner(
+    door: InProcessButler,
+) -> None:
     refused = await hook(door, "shop", {"text": "/stop", "sender": "owner"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_message")
     assert await door.count("message_inbox") == 0
 
 
-async def test_a_time_that_is_no_time_is_refused_like_a_wrong_signature(door: House) -> None:
+async def test_a_time_that_is_no_time_is_refused_like_a_wrong_signature(
+    door: InProcessButler,
+) -> None:
     for timestamp in ("9" * 5_000, "-1", "now", "１２３"):
         headers = {
             "Butlers-Timestamp": timestamp.encode(),
@@ -219,7 +225,7 @@ async def test_a_time_that_is_no_time_is_refused_like_a_wrong_signature(door: Ho
         assert (await post(door, "/webhook/shop", {"text": "x"}, headers)).status_code == 401
 
 
-async def test_a_changed_body_is_refused(door: House) -> None:
+async def test_a_changed_body_is_refused(door: InProcessButler) -> None:
     timestamp = str(int(door.butler.clock.now().timestamp()))
     headers = {
         "Butlers-Timestamp": timestamp,
@@ -229,7 +235,7 @@ async def test_a_changed_body_is_refused(door: House) -> None:
     assert answer.status_code == 401
 
 
-async def test_a_webhook_whose_every_post_is_refused_is_seen(door: House) -> None:
+async def test_a_webhook_whose_every_post_is_refused_is_seen(door: InProcessButler) -> None:
     for body in (b"{", {"no": "text"}):
         assert (await hook(door, "shop", body)).status_code == 400
     async with door.owner() as owner:
@@ -240,7 +246,7 @@ async def test_a_webhook_whose_every_post_is_refused_is_seen(door: House) -> Non
     assert found["phone"]["health"] == "healthy"
 
 
-async def test_while_it_shuts_down_it_sends_messages_elsewhere(door: House) -> None:
+async def test_while_it_shuts_down_it_sends_messages_elsewhere(door: InProcessButler) -> None:
     door.butler.in_flight.refuse_outsiders()
     answer = await ingest(door, envelope(event={"external_event_id": str(uuid7())}))
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")

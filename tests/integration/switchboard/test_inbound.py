@@ -23,8 +23,10 @@ from butlers.domain.errors import (
 from butlers.domain.ids import uuid7
 from butlers.domain.request import joined
 from butlers.wire.client import McpClient
-from support.fake_runtime import Thinker
-from support.in_process import House, envelope, until
+from support.fake_runtime import FakeRuntime
+from support.in_process import InProcessButler
+from support.messages import envelope
+from support.waiting import until
 
 BUTLERS: dict[str, dict[str, Any]] = {
     "health": {"reflexes": ["(?i)weight .*"]},
@@ -36,7 +38,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
 
 
 @pytest.fixture
-async def desk(switchboard: House) -> House:
+async def desk(switchboard: InProcessButler) -> InProcessButler:
     for name, more in BUTLERS.items():
         known = {"name": name, "url": "http://127.0.0.1:9/mcp", "description": name, **more}
         async with switchboard.peer(name) as peer:
@@ -49,20 +51,20 @@ def mail(text: str = "hello", sender: str = "anna@example.com", **changes: Any) 
     return envelope(text, source=source, sender={"identity": sender}, **changes)
 
 
-async def ingest(house: House, message: dict[str, Any]) -> dict[str, Any]:
-    async with house.owner() as owner:
+async def ingest(tester: InProcessButler, message: dict[str, Any]) -> dict[str, Any]:
+    async with tester.owner() as owner:
         answer: dict[str, Any] = await owner.call("ingest", message)
         return answer
 
 
-async def call(house: House, tool: str, **arguments: Any) -> Any:
-    async with house.owner() as owner:
+async def call(tester: InProcessButler, tool: str, **arguments: Any) -> Any:
+    async with tester.owner() as owner:
         return await owner.call(tool, arguments)
 
 
-async def decisions(house: House, request_id: str) -> list[dict[str, Any]]:
+async def decisions(tester: InProcessButler, request_id: str) -> list[dict[str, Any]]:
     async def look() -> list[dict[str, Any]]:
-        return await house.rows(
+        return await tester.rows(
             "SELECT decision.* FROM route_decisions AS decision"
             " JOIN message_inbox AS message USING (request_id)"
             " WHERE request_id = $1 AND message.decided_at IS NOT NULL ORDER BY position",
@@ -72,25 +74,29 @@ async def decisions(house: House, request_id: str) -> list[dict[str, Any]]:
     return await until("a decision", look)
 
 
-async def decided(house: House, message: dict[str, Any]) -> tuple[str, str]:
-    (found,) = await decisions(house, (await ingest(house, message))["request_id"])
+async def decided(tester: InProcessButler, message: dict[str, Any]) -> tuple[str, str]:
+    (found,) = await decisions(tester, (await ingest(tester, message))["request_id"])
     return found["target"], found["rule"]
 
 
-async def message_row(house: House, request_id: str) -> dict[str, Any]:
-    (row,) = await house.rows("SELECT * FROM message_inbox WHERE request_id = $1", UUID(request_id))
+async def message_row(tester: InProcessButler, request_id: str) -> dict[str, Any]:
+    (row,) = await tester.rows(
+        "SELECT * FROM message_inbox WHERE request_id = $1", UUID(request_id)
+    )
     return row
 
 
-async def questions(house: House) -> list[str]:
-    rows = await house.rows("SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id")
+async def questions(tester: InProcessButler) -> list[str]:
+    rows = await tester.rows("SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id")
     return [json.loads(row["payload"])["message"] for row in rows]
 
 
 # -- who is let in -----------------------------------------------------------------------------------
 
 
-async def test_a_strangers_messages_are_held_and_the_owner_is_asked_once(desk: House) -> None:
+async def test_a_strangers_messages_are_held_and_the_owner_is_asked_once(
+    desk: InProcessButler,
+) -> None:
     first = await ingest(desk, mail("one"))
     await ingest(desk, mail("two"))
     other = await ingest(desk, mail("three", sender="ben@example.com"))
@@ -107,7 +113,7 @@ async def test_a_strangers_messages_are_held_and_the_owner_is_asked_once(desk: H
     ]
 
 
-async def test_whoever_is_let_in_is_answered_in_the_order_they_wrote(desk: House) -> None:
+async def test_whoever_is_let_in_is_answered_in_the_order_they_wrote(desk: InProcessButler) -> None:
     held = [await ingest(desk, mail(text)) for text in ("weight 1", "weight 2", "weight 3")]
     answer = await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
     assert answer["released"] == 3
@@ -121,14 +127,16 @@ async def test_whoever_is_let_in_is_answered_in_the_order_they_wrote(desk: House
     assert (await call(desk, "contacts_waiting"))["waiting"] == []
 
 
-async def test_one_person_is_not_two_because_of_how_their_address_is_written(desk: House) -> None:
+async def test_one_person_is_not_two_because_of_how_their_address_is_written(
+    desk: InProcessButler,
+) -> None:
     assert (await ingest(desk, mail("weight 1", sender="Anna@Example.com ")))["status"] == "held"
     answer = await call(desk, "contacts_allow", channel="email", identity="ANNA@example.com")
     assert answer["released"] == 1
     assert (await ingest(desk, mail("weight 2", sender="anna@EXAMPLE.com")))["status"] == "accepted"
 
 
-async def test_a_rule_made_meanwhile_holds_for_what_is_let_in(desk: House) -> None:
+async def test_a_rule_made_meanwhile_holds_for_what_is_let_in(desk: InProcessButler) -> None:
     skipped = await ingest(desk, mail("buy now"))
     noted = await ingest(desk, mail("a secret"))
     kept = await ingest(desk, mail("weight 80"))
@@ -146,7 +154,7 @@ async def test_a_rule_made_meanwhile_holds_for_what_is_let_in(desk: House) -> No
 
 
 async def test_a_command_of_an_address_that_turns_out_to_be_the_owners_is_carried_out(
-    desk: House,
+    desk: InProcessButler,
 ) -> None:
     held = await ingest(desk, mail("/status"))
     assert held["status"] == "held"
@@ -155,7 +163,7 @@ async def test_a_command_of_an_address_that_turns_out_to_be_the_owners_is_carrie
     assert row["queue"] == "commands"
 
 
-async def test_what_is_no_message_at_all_counts_as_refused(desk: House) -> None:
+async def test_what_is_no_message_at_all_counts_as_refused(desk: InProcessButler) -> None:
     beat = {
         "kind": "imap",  # not what its channel is called
         "endpoint_identity": "me@example.com",
@@ -172,7 +180,7 @@ async def test_what_is_no_message_at_all_counts_as_refused(desk: House) -> None:
     assert "payload" in found["why"] or "schema_version" in found["why"]
 
 
-async def test_whoever_is_blocked_is_kept_and_goes_no_further(desk: House) -> None:
+async def test_whoever_is_blocked_is_kept_and_goes_no_further(desk: InProcessButler) -> None:
     held = await ingest(desk, mail("buy!"))
     await call(desk, "contacts_block", channel="email", identity="anna@example.com")
     later = await ingest(desk, mail("buy more!"))
@@ -184,7 +192,7 @@ async def test_whoever_is_blocked_is_kept_and_goes_no_further(desk: House) -> No
     assert len(await questions(desk)) == 1
 
 
-async def test_nothing_of_somebody_known_stays_held(desk: House) -> None:
+async def test_nothing_of_somebody_known_stays_held(desk: InProcessButler) -> None:
     """Let in while their messages come in: each is either released, or never held."""
     allow = call(desk, "contacts_allow", channel="email", identity="anna@example.com")
     await asyncio.gather(*(ingest(desk, mail(f"{n}")) for n in range(12)), allow)
@@ -192,12 +200,12 @@ async def test_nothing_of_somebody_known_stays_held(desk: House) -> None:
     assert len(await desk.rows("SELECT 1 FROM queue_items WHERE queue = 'inbox'")) == 12
 
 
-async def flood(house: House, messages: list[dict[str, Any]]) -> tuple[int, int]:
+async def flood(tester: InProcessButler, messages: list[dict[str, Any]]) -> tuple[int, int]:
     """How many were held, and how many were sent away to come again; there is no third."""
 
     async def one(message: dict[str, Any]) -> bool:
         try:
-            return bool((await ingest(house, message))["status"] == "held")
+            return bool((await ingest(tester, message))["status"] == "held")
         except TooManyStrangers:
             return False
 
@@ -205,12 +213,12 @@ async def flood(house: House, messages: list[dict[str, Any]]) -> tuple[int, int]
     return held.count(True), held.count(False)
 
 
-async def told_it_is_full(house: House) -> list[str]:
-    return [words for words in await questions(house) if "no room" in words]
+async def told_it_is_full(tester: InProcessButler) -> list[str]:
+    return [words for words in await questions(tester) if "no room" in words]
 
 
 async def test_of_a_flood_of_strangers_nothing_is_lost_and_the_owner_is_told_once(
-    desk: House, monkeypatch: pytest.MonkeyPatch
+    desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 5)
     flooding = [mail(f"{n}", sender=f"{n % 2}@example.com") for n in range(12)]
@@ -230,7 +238,7 @@ async def test_of_a_flood_of_strangers_nothing_is_lost_and_the_owner_is_told_onc
 
 
 async def test_a_repeat_of_what_is_held_is_known_though_there_is_no_room(
-    desk: House, monkeypatch: pytest.MonkeyPatch
+    desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
     message = mail("one")
@@ -243,7 +251,9 @@ async def test_a_repeat_of_what_is_held_is_known_though_there_is_no_room(
     assert refused.value.hint
 
 
-async def test_strangers_files_take_room_too(desk: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_strangers_files_take_room_too(
+    desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.LARGEST_HELD", 2_000)
     file = {"media_type": "text/plain", "content": base64.b64encode(b"x" * 3_000).decode()}
     await ingest(desk, mail("small"))
@@ -257,7 +267,7 @@ async def test_strangers_files_take_room_too(desk: House, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("known", [False, True], ids=["of a stranger", "of somebody known"])
 async def test_what_is_sent_away_leaves_no_file_behind(
-    desk: House, monkeypatch: pytest.MonkeyPatch, known: bool
+    desk: InProcessButler, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     if known:
         await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
@@ -287,20 +297,20 @@ async def _always(*_: object) -> bool:
     return True
 
 
-async def test_an_address_of_the_owners_speaks_for_the_owner(desk: House) -> None:
+async def test_an_address_of_the_owners_speaks_for_the_owner(desk: InProcessButler) -> None:
     await call(desk, "contacts_allow", channel="email", identity="me@home", role="owner")
     found = await ingest(desk, mail("weight 80", sender="me@home"))
     assert (await message_row(desk, found["request_id"]))["sender_roles"] == ["owner"]
 
 
 @pytest.mark.parametrize("tool", ["contacts_allow", "contacts_block"])
-async def test_nobody_locks_the_owner_out(desk: House, tool: str) -> None:
+async def test_nobody_locks_the_owner_out(desk: InProcessButler, tool: str) -> None:
     with pytest.raises(InvalidArguments, match="is you"):
         await call(desk, tool, channel="console", identity="owner")
     assert (await ingest(desk, envelope("hello")))["status"] == "accepted"
 
 
-async def test_only_the_owner_says_who_is_who(desk: House) -> None:
+async def test_only_the_owner_says_who_is_who(desk: InProcessButler) -> None:
     async with desk.peer("health") as peer, desk.session() as session:
         for client in (peer, session):
             for tool in ("contacts_allow", "contacts_block", "rules_add", "rules_remove"):
@@ -308,7 +318,7 @@ async def test_only_the_owner_says_who_is_who(desk: House) -> None:
                     await client.call(tool, {})
 
 
-async def test_other_butlers_read_contacts_and_write_none(desk: House) -> None:
+async def test_other_butlers_read_contacts_and_write_none(desk: InProcessButler) -> None:
     (row,) = await desk.rows(
         "SELECT has_table_privilege(r.rolname, 'shared.contacts', 'INSERT') AS writes"
         " FROM pg_roles r WHERE r.rolname LIKE '%switchboard'"
@@ -321,8 +331,8 @@ async def test_other_butlers_read_contacts_and_write_none(desk: House) -> None:
 # -- the owner's rules -------------------------------------------------------------------------------
 
 
-async def test_a_rule_routes_before_anybody_is_asked(desk: House) -> None:
-    desk.butler.spawner.model = model = Thinker()
+async def test_a_rule_routes_before_anybody_is_asked(desk: InProcessButler) -> None:
+    desk.butler.spawner.model = model = FakeRuntime()
     await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
     await call(
         desk, "rules_add", kind="domain", value="example.com", action="route", target="travel"
@@ -338,7 +348,7 @@ async def test_a_rule_routes_before_anybody_is_asked(desk: House) -> None:
     assert rule["last_hit_at"]
 
 
-async def test_what_a_rule_skips_is_kept_and_what_it_notes_is_not(desk: House) -> None:
+async def test_what_a_rule_skips_is_kept_and_what_it_notes_is_not(desk: InProcessButler) -> None:
     await call(desk, "rules_add", kind="header", header="List-Id", action="skip")
     await call(desk, "rules_add", kind="pattern", value="invoice", action="metadata_only")
     news = mail("news", payload={"raw": {"headers": {"List-Id": "<offers>"}}})
@@ -352,20 +362,22 @@ async def test_what_a_rule_skips_is_kept_and_what_it_notes_is_not(desk: House) -
     assert await desk.rows("SELECT 1 FROM queue_items") == []
 
 
-async def test_a_rule_puts_a_message_behind_all_others(desk: House) -> None:
+async def test_a_rule_puts_a_message_behind_all_others(desk: InProcessButler) -> None:
     await call(desk, "rules_add", kind="sender", value="owner", action="low_priority")
     await ingest(desk, envelope("weight 80", control={"policy_tier": "high_priority"}))
     (item,) = await desk.rows("SELECT priority FROM queue_items WHERE queue = 'inbox'")
     assert item["priority"] == 2
 
 
-async def test_no_rule_keeps_the_owner_from_stopping_it_all(desk: House) -> None:
+async def test_no_rule_keeps_the_owner_from_stopping_it_all(desk: InProcessButler) -> None:
     await call(desk, "rules_add", kind="sender", value="owner", action="skip")
     assert (await ingest(desk, envelope("/stop")))["status"] == "accepted"
     assert (await ingest(desk, envelope("hello")))["status"] == "skipped"
 
 
-async def test_the_first_rule_by_position_decides_and_one_can_be_taken_back(desk: House) -> None:
+async def test_the_first_rule_by_position_decides_and_one_can_be_taken_back(
+    desk: InProcessButler,
+) -> None:
     last = await call(desk, "rules_add", kind="sender", value="owner", action="skip", position=9)
     await call(
         desk, "rules_add", kind="sender", value="owner", action="route", target="travel", position=1
@@ -387,7 +399,7 @@ async def test_the_first_rule_by_position_decides_and_one_can_be_taken_back(desk
     ],
 )
 async def test_a_rule_that_can_not_work_is_refused(
-    desk: House, rule: dict[str, Any], why: str
+    desk: InProcessButler, rule: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(ButlersError, match=why) as refused:
         await call(desk, "rules_add", **rule)
@@ -396,13 +408,13 @@ async def test_a_rule_that_can_not_work_is_refused(
 
 
 async def test_rules_are_suggested_from_repeated_decisions_and_never_applied_unasked(
-    desk: House,
+    desk: InProcessButler,
 ) -> None:
     async def think(butler: McpClient) -> str:
         await butler.call("assign", {"butler": "travel", "reason": "a booking"})
         return ""
 
-    desk.butler.spawner.model = Thinker(think)
+    desk.butler.spawner.model = FakeRuntime(think)
     await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
     for number in range(3):
         await decided(desk, mail(f"booking {number}"))
@@ -425,7 +437,9 @@ async def test_rules_are_suggested_from_repeated_decisions_and_never_applied_una
 # -- threads, answers, replays -----------------------------------------------------------------------
 
 
-async def test_a_mail_thread_stays_with_its_butler_and_a_chat_does_not(desk: House) -> None:
+async def test_a_mail_thread_stays_with_its_butler_and_a_chat_does_not(
+    desk: InProcessButler,
+) -> None:
     await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
     thread = {"external_thread_id": "t-1"}
     assert await decided(desk, mail("my flight", event=_named("m-1", **thread))) == (
@@ -444,7 +458,7 @@ async def test_a_mail_thread_stays_with_its_butler_and_a_chat_does_not(desk: Hou
     assert (await decided(desk, envelope("hello", event=_named("c-2", **chat))))[1] == "fallback"
 
 
-async def test_a_thread_of_long_ago_says_nothing(desk: House) -> None:
+async def test_a_thread_of_long_ago_says_nothing(desk: InProcessButler) -> None:
     await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
     thread = {"external_thread_id": "t-1"}
     await decided(desk, mail("my flight", event=_named("m-1", **thread)))
@@ -452,13 +466,17 @@ async def test_a_thread_of_long_ago_says_nothing(desk: House) -> None:
     assert (await decided(desk, mail("hi", event=_named("m-2", **thread))))[1] == "fallback"
 
 
-async def test_an_explicit_reply_goes_where_the_answered_message_went(desk: House) -> None:
+async def test_an_explicit_reply_goes_where_the_answered_message_went(
+    desk: InProcessButler,
+) -> None:
     await decided(desk, envelope("my flight", event=_named("e-1")))
     reply = envelope("the other one", event=_named("e-2", external_reply_to="e-1"))
     assert await decided(desk, reply) == ("travel", "affinity")
 
 
-async def test_a_decision_is_explained_and_replayed_with_todays_rules(desk: House) -> None:
+async def test_a_decision_is_explained_and_replayed_with_todays_rules(
+    desk: InProcessButler,
+) -> None:
     answer = await ingest(desk, envelope("my flight"))
     await decisions(desk, answer["request_id"])
     told = await call(desk, "triage_explain", request_id=answer["request_id"])
@@ -482,7 +500,9 @@ async def test_a_decision_is_explained_and_replayed_with_todays_rules(desk: Hous
 # -- repeats -------------------------------------------------------------------------------------------
 
 
-async def test_a_source_without_ids_is_known_by_its_words_for_some_minutes(desk: House) -> None:
+async def test_a_source_without_ids_is_known_by_its_words_for_some_minutes(
+    desk: InProcessButler,
+) -> None:
     nameless = {"event": {"external_event_id": ""}}
     first = await ingest(desk, envelope("took my ibuprofen", **nameless))
     again = await ingest(desk, envelope("took my ibuprofen", **nameless))
@@ -494,13 +514,13 @@ async def test_a_source_without_ids_is_known_by_its_words_for_some_minutes(desk:
     assert not later["duplicate"], "a second genuine one counts"
 
 
-async def test_a_source_with_ids_may_say_the_same_twice(desk: House) -> None:
+async def test_a_source_with_ids_may_say_the_same_twice(desk: InProcessButler) -> None:
     first, second = [await ingest(desk, envelope("took my ibuprofen")) for _ in range(2)]
     assert first["request_id"] != second["request_id"]
     assert not second["duplicate"]
 
 
-async def test_the_same_words_in_two_threads_are_two_messages(desk: House) -> None:
+async def test_the_same_words_in_two_threads_are_two_messages(desk: InProcessButler) -> None:
     first, second = [
         await ingest(desk, envelope("yes", event=_named("", external_thread_id=thread)))
         for thread in ("a", "b")
@@ -509,7 +529,7 @@ async def test_the_same_words_in_two_threads_are_two_messages(desk: House) -> No
     assert first["request_id"] != second["request_id"]
 
 
-async def test_twenty_nameless_ones_at_once_are_one(desk: House) -> None:
+async def test_twenty_nameless_ones_at_once_are_one(desk: InProcessButler) -> None:
     message = envelope("weight 80", event={"external_event_id": ""})
     answers = await asyncio.gather(*(ingest(desk, message) for _ in range(20)))
     assert len({answer["request_id"] for answer in answers}) == 1
@@ -522,7 +542,7 @@ def file(content: bytes, media_type: str, **more: Any) -> dict[str, Any]:
     return {"media_type": media_type, "content": base64.b64encode(content).decode(), **more}
 
 
-async def test_an_attachment_is_kept_by_its_content_and_can_be_read(desk: House) -> None:
+async def test_an_attachment_is_kept_by_its_content_and_can_be_read(desk: InProcessButler) -> None:
     message = envelope(
         "look", payload={"attachments": [file(PNG, "image/jpeg", filename="cat.jpg")]}
     )
@@ -534,7 +554,7 @@ async def test_an_attachment_is_kept_by_its_content_and_can_be_read(desk: House)
     assert base64.b64decode(read["content"]) == PNG
 
 
-async def test_a_picture_alone_is_a_message(desk: House) -> None:
+async def test_a_picture_alone_is_a_message(desk: InProcessButler) -> None:
     answer = await ingest(desk, envelope("", payload={"attachments": [file(PNG, "image/png")]}))
     assert answer["status"] == "accepted"
 
@@ -554,7 +574,7 @@ async def test_a_picture_alone_is_a_message(desk: House) -> None:
     ],
 )
 async def test_what_is_no_attachment_refuses_the_message(
-    desk: House, attachments: list[dict[str, Any]], why: str
+    desk: InProcessButler, attachments: list[dict[str, Any]], why: str
 ) -> None:
     with pytest.raises(ButlersError, match=why) as refused:
         await ingest(desk, envelope("look", payload={"attachments": attachments}))
@@ -565,7 +585,7 @@ async def test_what_is_no_attachment_refuses_the_message(
 # -- several butlers -----------------------------------------------------------------------------------
 
 
-async def test_a_message_can_be_for_several(desk: House) -> None:
+async def test_a_message_can_be_for_several(desk: InProcessButler) -> None:
     async def think(butler: McpClient) -> str:
         await butler.call(
             "assign", {"butler": "travel", "reason": "a trip", "part": "book the train"}
@@ -578,7 +598,7 @@ async def test_a_message_can_be_for_several(desk: House) -> None:
         )
         return ""
 
-    desk.butler.spawner.model = Thinker(think)
+    desk.butler.spawner.model = FakeRuntime(think)
     answer = await ingest(desk, envelope("book the train, then pack pills"))
     first, second = await decisions(desk, answer["request_id"])
     assert (first["target"], first["part"], first["after_previous"]) == (
@@ -593,7 +613,7 @@ async def test_a_message_can_be_for_several(desk: House) -> None:
     )
 
 
-async def test_only_who_has_a_part_says_how_it_ended(desk: House) -> None:
+async def test_only_who_has_a_part_says_how_it_ended(desk: InProcessButler) -> None:
     answer = await ingest(desk, envelope("weight 80"))
     await decisions(desk, answer["request_id"])
     said = {"request_id": answer["request_id"], "well": True}
@@ -620,7 +640,9 @@ def heartbeat(**changes: Any) -> dict[str, Any]:
     }
 
 
-async def test_a_connector_is_seen_from_its_first_heartbeat_to_its_silence(desk: House) -> None:
+async def test_a_connector_is_seen_from_its_first_heartbeat_to_its_silence(
+    desk: InProcessButler,
+) -> None:
     beat = heartbeat(counters={"messages_ingested": 3}, version="1.2")
     await call(desk, "connector_heartbeat", heartbeat=beat)
     (one,) = (await call(desk, "connectors_list"))["connectors"]
@@ -632,7 +654,9 @@ async def test_a_connector_is_seen_from_its_first_heartbeat_to_its_silence(desk:
     assert "not heard of" in one["why"]
 
 
-async def test_one_whose_every_message_is_refused_is_seen_whatever_it_says(desk: House) -> None:
+async def test_one_whose_every_message_is_refused_is_seen_whatever_it_says(
+    desk: InProcessButler,
+) -> None:
     await call(desk, "connector_heartbeat", heartbeat=heartbeat())
     for _ in range(3):
         with pytest.raises(ButlersError):
@@ -644,7 +668,9 @@ async def test_one_whose_every_message_is_refused_is_seen_whatever_it_says(desk:
     assert one["last_minute"] == seen
 
 
-async def test_one_that_does_not_say_where_it_is_and_is_always_refused_is_seen(desk: House) -> None:
+async def test_one_that_does_not_say_where_it_is_and_is_always_refused_is_seen(
+    desk: InProcessButler,
+) -> None:
     nameless = mail() | {"source": {"channel": "email", "provider": "imap"}}
     for _ in range(2):
         with pytest.raises(InvalidArguments):
@@ -659,7 +685,7 @@ async def test_one_that_does_not_say_where_it_is_and_is_always_refused_is_seen(d
     assert "all 2 messages" in listed[0]["why"]
 
 
-async def test_one_that_itself_counts_only_failures_is_seen(desk: House) -> None:
+async def test_one_that_itself_counts_only_failures_is_seen(desk: InProcessButler) -> None:
     beat = heartbeat(counters={"messages_failed": 2})
     await call(desk, "connector_heartbeat", heartbeat=beat)
     (one,) = (await call(desk, "connectors_list"))["connectors"]
@@ -673,7 +699,7 @@ async def test_one_that_itself_counts_only_failures_is_seen(desk: House) -> None
     assert one["health"] == "healthy"
 
 
-async def test_one_that_sends_the_same_again_and_again_is_seen(desk: House) -> None:
+async def test_one_that_sends_the_same_again_and_again_is_seen(desk: InProcessButler) -> None:
     await call(desk, "connector_heartbeat", heartbeat=heartbeat())
     message = mail("again")
     async with desk.owner() as owner:
@@ -683,7 +709,7 @@ async def test_one_that_sends_the_same_again_and_again_is_seen(desk: House) -> N
     assert one["health"] == "looping"
 
 
-async def test_a_checkpoint_belongs_to_the_instance_at_work(desk: House) -> None:
+async def test_a_checkpoint_belongs_to_the_instance_at_work(desk: InProcessButler) -> None:
     old, new = heartbeat(), heartbeat()
     where = {"kind": "email", "endpoint": "me@example.com"}
     await call(desk, "connector_heartbeat", heartbeat=old)
@@ -705,8 +731,8 @@ def _named(event_id: str, **more: Any) -> dict[str, Any]:
     return {"external_event_id": event_id, **more}
 
 
-async def _attachments(house: House, request_id: str) -> list[dict[str, Any]]:
-    rows = await house.rows(
+async def _attachments(tester: InProcessButler, request_id: str) -> list[dict[str, Any]]:
+    rows = await tester.rows(
         "SELECT value FROM message_inbox, jsonb_array_elements(attachments) WHERE request_id = $1",
         UUID(request_id),
     )

@@ -11,7 +11,9 @@ import pytest
 
 from butlers.domain.errors import NotAllowed, QueueFull
 from butlers.domain.ids import uuid7
-from support.in_process import House, MakeHouse, envelope, until
+from support.in_process import InProcessButler, MakeButler
+from support.messages import envelope
+from support.waiting import until
 
 MEGABYTE = 1_000_000
 
@@ -64,11 +66,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-async def inbox(house: House) -> tuple[int, int]:
-    return await house.count("message_inbox"), await house.count("queue_items")
+async def inbox(tester: InProcessButler) -> tuple[int, int]:
+    return await tester.count("message_inbox"), await tester.count("queue_items")
 
 
-async def test_what_is_refused_is_named_and_leaves_nothing(switchboard: House) -> None:
+async def test_what_is_refused_is_named_and_leaves_nothing(switchboard: InProcessButler) -> None:
     told: dict[str, str] = {}
     for why, (message, _code) in REFUSED.items():
         answer = await switchboard.call_raw("ingest", message, switchboard.owner_token)
@@ -86,7 +88,7 @@ async def test_what_is_refused_is_named_and_leaves_nothing(switchboard: House) -
     ]
 
 
-async def test_exactly_one_megabyte_is_taken(switchboard: House) -> None:
+async def test_exactly_one_megabyte_is_taken(switchboard: InProcessButler) -> None:
     async with switchboard.owner() as owner:
         await owner.call("ingest", envelope("x" * MEGABYTE))
     assert await switchboard.rows("SELECT length(text) AS n FROM message_inbox") == [
@@ -94,7 +96,9 @@ async def test_exactly_one_megabyte_is_taken(switchboard: House) -> None:
     ]
 
 
-async def test_a_message_is_committed_when_its_answer_is_there(switchboard: House) -> None:
+async def test_a_message_is_committed_when_its_answer_is_there(
+    switchboard: InProcessButler,
+) -> None:
     message = envelope(
         "grüezi 🌍\u202e",
         event={"external_thread_id": "t-1"},
@@ -124,7 +128,7 @@ async def test_a_message_is_committed_when_its_answer_is_there(switchboard: Hous
     assert item == {"queue": "inbox", "key": answer["request_id"], "priority": 1}
 
 
-async def test_a_repeat_is_a_duplicate(switchboard: House) -> None:
+async def test_a_repeat_is_a_duplicate(switchboard: InProcessButler) -> None:
     message = envelope()
     async with switchboard.owner() as owner:
         first = await owner.call("ingest", message)
@@ -137,7 +141,7 @@ async def test_a_repeat_is_a_duplicate(switchboard: House) -> None:
     assert await inbox(switchboard) == (1, 1)
 
 
-async def test_an_idempotency_key_stands_for_the_event_id(switchboard: House) -> None:
+async def test_an_idempotency_key_stands_for_the_event_id(switchboard: InProcessButler) -> None:
     control = {"idempotency_key": "mail-1"}
     async with switchboard.owner() as owner:
         first = await owner.call("ingest", envelope(control=control))
@@ -149,7 +153,7 @@ async def test_an_idempotency_key_stands_for_the_event_id(switchboard: House) ->
     assert await inbox(switchboard) == (1, 1)
 
 
-async def test_a_colon_does_not_make_two_messages_one(switchboard: House) -> None:
+async def test_a_colon_does_not_make_two_messages_one(switchboard: InProcessButler) -> None:
     """Endpoint "a:b" with event "c" is not endpoint "a" with event "b:c"."""
     async with switchboard.owner() as owner:
         for endpoint, event in (("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c")):
@@ -163,7 +167,7 @@ async def test_a_colon_does_not_make_two_messages_one(switchboard: House) -> Non
     assert await inbox(switchboard) == (3, 3)
 
 
-async def test_twenty_at_once_are_one(switchboard: House) -> None:
+async def test_twenty_at_once_are_one(switchboard: InProcessButler) -> None:
     message = envelope()
 
     async def ingest() -> dict[str, Any]:
@@ -177,7 +181,9 @@ async def test_twenty_at_once_are_one(switchboard: House) -> None:
     assert await inbox(switchboard) == (1, 1)
 
 
-async def test_a_message_nobody_can_take_yet_is_kept_and_tried_again(switchboard: House) -> None:
+async def test_a_message_nobody_can_take_yet_is_kept_and_tried_again(
+    switchboard: InProcessButler,
+) -> None:
     """No butler has registered: the decision is made and kept, the item waits."""
     async with switchboard.owner() as owner:
         await owner.call("ingest", envelope("hello"))
@@ -211,7 +217,7 @@ def registration(name: str) -> dict[str, Any]:
     return {"name": name, "url": "http://127.0.0.1:9/mcp", "description": "test"}
 
 
-async def test_nobody_delivers_in_anothers_name(switchboard: House) -> None:
+async def test_nobody_delivers_in_anothers_name(switchboard: InProcessButler) -> None:
     async with switchboard.peer("general") as peer:
         with pytest.raises(NotAllowed, match="general can not deliver in the name of health"):
             await peer.call("deliver", {"delivery": delivery("health")})
@@ -220,7 +226,7 @@ async def test_nobody_delivers_in_anothers_name(switchboard: House) -> None:
     assert await switchboard.count("queue_items") == 1
 
 
-async def test_a_delivery_is_taken_once(switchboard: House) -> None:
+async def test_a_delivery_is_taken_once(switchboard: InProcessButler) -> None:
     once = delivery("general")
     async with switchboard.peer("general") as peer:
         assert await peer.call("deliver", {"delivery": once}) == {
@@ -231,7 +237,7 @@ async def test_a_delivery_is_taken_once(switchboard: House) -> None:
     assert await switchboard.count("queue_items") == 1
 
 
-async def test_nobody_registers_in_anothers_name(switchboard: House) -> None:
+async def test_nobody_registers_in_anothers_name(switchboard: InProcessButler) -> None:
     async with switchboard.peer("general") as peer:
         with pytest.raises(NotAllowed, match="general can not register messenger"):
             await peer.call("register", {"registration": registration("messenger")})
@@ -241,7 +247,9 @@ async def test_nobody_registers_in_anothers_name(switchboard: House) -> None:
     assert await switchboard.count("butler_registry") == 1
 
 
-async def test_a_peer_that_is_not_the_switchboard_routes_nothing_to_it(switchboard: House) -> None:
+async def test_a_peer_that_is_not_the_switchboard_routes_nothing_to_it(
+    switchboard: InProcessButler,
+) -> None:
     async with switchboard.peer("health") as peer:
         with pytest.raises(NotAllowed, match="only the Switchboard"):
             await peer.call(
@@ -265,9 +273,9 @@ async def test_a_peer_that_is_not_the_switchboard_routes_nothing_to_it(switchboa
 
 
 async def test_only_the_switchboard_hands_deliveries_to_the_messenger(
-    make_house: MakeHouse,
+    make_butler: MakeButler,
 ) -> None:
-    messenger = make_house("messenger")
+    messenger = make_butler("messenger")
     await messenger.start()
     async with messenger.peer("general") as peer:
         with pytest.raises(NotAllowed, match="only the Switchboard"):
@@ -282,7 +290,7 @@ async def test_only_the_switchboard_hands_deliveries_to_the_messenger(
 
 
 async def test_beyond_its_capacity_it_pushes_back_and_keeps_nothing_of_it(
-    switchboard: House, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is known already is still answered; whoever is new is told to come again."""
     first = envelope("first")
@@ -308,7 +316,7 @@ async def test_beyond_its_capacity_it_pushes_back_and_keeps_nothing_of_it(
 
 
 async def test_a_butler_that_is_not_heard_of_turns_stale_and_then_quarantined(
-    switchboard: House,
+    switchboard: InProcessButler,
 ) -> None:
     async with switchboard.peer("health") as health:
         await health.call("register", {"registration": registration("health")})
@@ -330,7 +338,7 @@ async def test_a_butler_that_is_not_heard_of_turns_stale_and_then_quarantined(
 
 
 async def test_a_sender_who_waits_for_somebody_away_is_told_once(
-    switchboard: House, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.dispatch.PATIENCE", timedelta(0))
     async with switchboard.owner() as owner:
@@ -357,7 +365,7 @@ async def test_a_sender_who_waits_for_somebody_away_is_told_once(
 
 @pytest.mark.parametrize("at_once", [100, 1])
 async def test_everybody_behind_a_message_that_waits_is_told_once_and_has_a_day_of_their_own(
-    switchboard: House, monkeypatch: pytest.MonkeyPatch, at_once: int
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.dispatch.TOLD_AT_ONCE", at_once)
     monkeypatch.setattr("butlers.switchboard.dispatch.PATIENCE", timedelta(0))

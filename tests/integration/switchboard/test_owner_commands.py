@@ -24,19 +24,21 @@ from butlers.queue.pause import Pause, obey
 from butlers.switchboard.tools import register
 from butlers.tools.context import CallContext
 from butlers.wire.codec import encode
-from support.fake_runtime import Thinker, for_ever
-from support.in_process import House, MakeHouse, envelope, request_context, until
+from support.fake_runtime import FakeRuntime, for_ever
+from support.in_process import InProcessButler, MakeButler
+from support.messages import envelope, request_context
+from support.waiting import until
 
 
 @pytest.fixture
-async def tester(make_house: MakeHouse) -> House:
-    made = make_house()
+async def tester(make_butler: MakeButler) -> InProcessButler:
+    made = make_butler()
     await made.start()
     return made
 
 
 @pytest.fixture
-async def desk(switchboard: House, tester: House) -> House:
+async def desk(switchboard: InProcessButler, tester: InProcessButler) -> InProcessButler:
     """A Switchboard that knows one butler, and another that is gone."""
     for name, url in (("tester", tester.butler.url), ("gone", "http://127.0.0.1:9/mcp")):
         known = {"name": name, "url": url, "description": name}
@@ -45,14 +47,14 @@ async def desk(switchboard: House, tester: House) -> House:
     return switchboard
 
 
-async def say(house: House, text: str, **changes: Any) -> str:
+async def say(tester: InProcessButler, text: str, **changes: Any) -> str:
     """What is answered, read from the way out: there is no Messenger here."""
-    async with house.owner() as owner:
+    async with tester.owner() as owner:
         accepted = await owner.call("ingest", envelope(text, **changes))
     assert accepted["status"] == "accepted"
 
     async def answer() -> list[str]:
-        rows = await house.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+        rows = await tester.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
         said = [json.loads(row["payload"]) for row in rows]
         return [one["message"] for one in said if one["request_id"] == accepted["request_id"]]
 
@@ -60,24 +62,24 @@ async def say(house: House, text: str, **changes: Any) -> str:
     return message
 
 
-async def route(house: House, text: str) -> None:
-    token = house.key.mint(CallerKind.PEER, "switchboard", "tester")
+async def route(tester: InProcessButler, text: str) -> None:
+    token = tester.key.mint(CallerKind.PEER, "switchboard", "tester")
     request = request_context(text)
     given = RouteRequest(request, "tester", text, RouteDecision("tester", "test", "test"))
-    async with house.client(token) as switchboard:
+    async with tester.client(token) as switchboard:
         await switchboard.call("route.execute", {"route": encode(given)})
 
 
-async def outcomes(house: House) -> list[str]:
-    rows = await house.rows("SELECT outcome FROM sessions WHERE outcome IS NOT NULL")
+async def outcomes(tester: InProcessButler) -> list[str]:
+    rows = await tester.rows("SELECT outcome FROM sessions WHERE outcome IS NOT NULL")
     return [row["outcome"] for row in rows]
 
 
 async def test_stop_ends_every_running_session_and_names_who_did_not_answer(
-    desk: House, tester: House
+    desk: InProcessButler, tester: InProcessButler
 ) -> None:
-    tester.butler.spawner.model = Thinker(for_ever)
-    desk.butler.spawner.model = Thinker(for_ever)
+    tester.butler.spawner.model = FakeRuntime(for_ever)
+    desk.butler.spawner.model = FakeRuntime(for_ever)
     await route(tester, "think about it")
     async with desk.owner() as owner:
         await owner.call("ingest", envelope("whose is this?"))
@@ -93,7 +95,9 @@ async def test_stop_ends_every_running_session_and_names_who_did_not_answer(
     assert await say(desk, "/STOP") == "Nothing was running. No answer from: gone."
 
 
-async def test_a_pause_keeps_what_comes_in_until_it_ends(desk: House, tester: House) -> None:
+async def test_a_pause_keeps_what_comes_in_until_it_ends(
+    desk: InProcessButler, tester: InProcessButler
+) -> None:
     assert (await say(desk, "/pause")).startswith("Paused until you say /resume.")
     await route(tester, "keep this")
 
@@ -114,7 +118,9 @@ async def test_a_pause_keeps_what_comes_in_until_it_ends(desk: House, tester: Ho
     assert (await say(desk, "/resume")).startswith("It was not paused.")
 
 
-async def test_a_pause_has_an_end_if_one_is_named(desk: House, tester: House) -> None:
+async def test_a_pause_has_an_end_if_one_is_named(
+    desk: InProcessButler, tester: InProcessButler
+) -> None:
     answer = await say(desk, "/pause 2 hours")
     assert answer.startswith("Paused until ")
     (row,) = await tester.rows("SELECT until - since AS length FROM pause")
@@ -123,15 +129,15 @@ async def test_a_pause_has_an_end_if_one_is_named(desk: House, tester: House) ->
 
 
 async def test_a_pause_that_is_given_an_end_keeps_nothing_beyond_it(
-    desk: House, tester: House
+    desk: InProcessButler, tester: InProcessButler
 ) -> None:
     await say(desk, "/pause")
     await route(tester, "keep this")
     async with desk.owner() as owner:
         await owner.call("ingest", envelope("whose is this?"))
 
-    async def kept_until(house: House, name: str) -> datetime | None:
-        rows = await house.rows(
+    async def kept_until(tester: InProcessButler, name: str) -> datetime | None:
+        rows = await tester.rows(
             "SELECT run_after FROM queue_items WHERE queue = $1 AND state = 'ready'"
             " AND error = 'the owner has paused the fleet'",
             name,
@@ -139,23 +145,23 @@ async def test_a_pause_that_is_given_an_end_keeps_nothing_beyond_it(
         return rows[0]["run_after"] if rows else None
 
     places = ((tester, "routes"), (desk, "inbox"))
-    for house, name in places:
-        found = await until(f"{name} to be kept", partial(kept_until, house, name))
+    for tester, name in places:
+        found = await until(f"{name} to be kept", partial(kept_until, tester, name))
         assert found > datetime.now(UTC) + timedelta(hours=23)
     await say(desk, "/pause 10 minutes")
-    for house, name in places:
-        (pause,) = await house.rows("SELECT until FROM pause")
+    for tester, name in places:
+        (pause,) = await tester.rows("SELECT until FROM pause")
 
         async def kept_so(
-            house: House = house, name: str = name, end: Any = pause["until"]
+            tester: InProcessButler = tester, name: str = name, end: Any = pause["until"]
         ) -> bool:
-            return await kept_until(house, name) == end
+            return await kept_until(tester, name) == end
 
         await until(f"{name} to be kept until the new end", kept_so)
 
 
 async def test_who_was_away_hears_of_the_pause_when_it_registers(
-    desk: House, tester: House
+    desk: InProcessButler, tester: InProcessButler
 ) -> None:
     await say(desk, "/pause")
     async with desk.peer("late") as late:
@@ -167,7 +173,9 @@ async def test_who_was_away_hears_of_the_pause_when_it_registers(
         assert (await late.call("register", {"registration": known}))["pause"] is None
 
 
-async def test_an_answer_that_a_pause_has_overtaken_does_not_end_it(tester: House) -> None:
+async def test_an_answer_that_a_pause_has_overtaken_does_not_end_it(
+    tester: InProcessButler,
+) -> None:
     butler = tester.butler
     asked_at = butler.house.words
     async with tester.peer("switchboard") as switchboard:
@@ -178,7 +186,7 @@ async def test_an_answer_that_a_pause_has_overtaken_does_not_end_it(tester: Hous
     assert await tester.count("pause") == 0
 
 
-async def test_an_answer_waits_for_a_pause_that_is_being_told(tester: House) -> None:
+async def test_an_answer_waits_for_a_pause_that_is_being_told(tester: InProcessButler) -> None:
     butler = tester.butler
     asked_at = butler.house.words
     async with butler.database.transaction() as connection:
@@ -189,7 +197,7 @@ async def test_an_answer_waits_for_a_pause_that_is_being_told(tester: House) -> 
     assert await tester.count("pause") == 1
 
 
-async def test_who_registers_while_a_pause_begins_is_asked_too(desk: House) -> None:
+async def test_who_registers_while_a_pause_begins_is_asked_too(desk: InProcessButler) -> None:
     services = services_of(desk.butler)
     late = Registration("late", "http://127.0.0.1:9/mcp", "late")
     async with desk.butler.database.transaction() as connection:
@@ -202,25 +210,25 @@ async def test_who_registers_while_a_pause_begins_is_asked_too(desk: House) -> N
     assert "No answer from: gone, late." in await pausing
 
 
-async def _waiting(house: House, task: asyncio.Task[Any] | None = None) -> bool:
+async def _waiting(tester: InProcessButler, task: asyncio.Task[Any] | None = None) -> bool:
     """Whether somebody waits for a lock there."""
-    rows = await house.rows(
+    rows = await tester.rows(
         "SELECT FROM pg_locks JOIN pg_database ON oid = database"
         " WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted"
     )
     return bool(rows) or (task is not None and task.done())
 
 
-async def test_status_says_how_each_is(desk: House, tester: House) -> None:
+async def test_status_says_how_each_is(desk: InProcessButler, tester: InProcessButler) -> None:
     lines = (await say(desk, "/status")).splitlines()
     assert [line.split(":")[0] for line in lines] == ["switchboard", "tester", "gone"]
     assert lines[1] == "tester: healthy"
     assert lines[2] == "gone: no answer"
 
 
-async def test_a_command_gets_through_when_nothing_else_does(desk: House) -> None:
+async def test_a_command_gets_through_when_nothing_else_does(desk: InProcessButler) -> None:
     """Every worker busy, the lane of its conversation blocked: it has a way of its own."""
-    desk.butler.spawner.model = Thinker(for_ever)
+    desk.butler.spawner.model = FakeRuntime(for_ever)
     async with desk.owner() as owner:
         for number in range(6):
             thread = {"external_event_id": str(number), "external_thread_id": str(number)}
@@ -231,7 +239,7 @@ async def test_a_command_gets_through_when_nothing_else_does(desk: House) -> Non
     assert (await say(desk, "/stop")).startswith("Stopped")
 
 
-async def test_a_command_is_on_the_record_of_its_message(desk: House) -> None:
+async def test_a_command_is_on_the_record_of_its_message(desk: InProcessButler) -> None:
     async with desk.owner() as owner:
         request_id = (await owner.call("ingest", envelope("/status")))["request_id"]
 
@@ -245,7 +253,7 @@ async def test_a_command_is_on_the_record_of_its_message(desk: House) -> None:
 
 
 async def test_whose_command_fails_each_time_is_told(
-    desk: House, monkeypatch: pytest.MonkeyPatch
+    desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "backoff", lambda _attempt: timedelta(0))
     request = request_context()
@@ -263,14 +271,16 @@ async def test_whose_command_fails_each_time_is_told(
 
 
 @pytest.mark.parametrize("text", ["/stopped", "stop", "/stop it /pause"[:5] + "ping", "/unknown"])
-async def test_other_words_are_messages(desk: House, text: str) -> None:
+async def test_other_words_are_messages(desk: InProcessButler, text: str) -> None:
     async with desk.owner() as owner:
         await owner.call("ingest", envelope(text))
     rows = await desk.rows("SELECT queue FROM queue_items WHERE queue IN ('inbox', 'commands')")
     assert rows == [{"queue": "inbox"}]
 
 
-async def test_anybody_elses_command_is_just_a_message(desk: House, tester: House) -> None:
+async def test_anybody_elses_command_is_just_a_message(
+    desk: InProcessButler, tester: InProcessButler
+) -> None:
     async with desk.owner() as owner:
         await owner.call("contacts_allow", {"channel": "email", "identity": "anna@example.com"})
         source = {"channel": "email", "provider": "imap", "endpoint_identity": "me"}
@@ -281,7 +291,7 @@ async def test_anybody_elses_command_is_just_a_message(desk: House, tester: Hous
     assert await tester.count("pause") == 0
 
 
-async def test_only_the_switchboard_controls_a_butler(tester: House) -> None:
+async def test_only_the_switchboard_controls_a_butler(tester: InProcessButler) -> None:
     async with tester.peer("health") as peer, tester.owner() as owner:
         for tool in ("control_stop", "control_pause", "control_resume"):
             with pytest.raises(NotAllowed, match="only the Switchboard"):
@@ -290,7 +300,7 @@ async def test_only_the_switchboard_controls_a_butler(tester: House) -> None:
                 await owner.call(tool)
 
 
-async def _done(house: House) -> bool | None:
-    rows = await house.rows("SELECT state FROM queue_items WHERE queue = 'routes'")
+async def _done(tester: InProcessButler) -> bool | None:
+    rows = await tester.rows("SELECT state FROM queue_items WHERE queue = 'routes'")
     await asyncio.sleep(0)
     return all(row["state"] == "done" for row in rows) or None

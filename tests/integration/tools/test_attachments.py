@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from butlers.domain.errors import InvalidArguments, InvalidMessage, NotFound
 from butlers.tools.blobs import LARGEST, BlobDamaged, BlobStore, media_type_of
-from support.in_process import House
+from support.in_process import InProcessButler
 
 
 @pytest.fixture
-def blobs(house: House) -> BlobStore:
-    return BlobStore(house.butler.config.storage.blob_dir)
+def blobs(tester: InProcessButler) -> BlobStore:
+    return BlobStore(tester.butler.config.storage.blob_dir)
 
 
-async def test_a_text_is_text(house: House, blobs: BlobStore) -> None:
+async def test_a_text_is_text(tester: InProcessButler, blobs: BlobStore) -> None:
     reference = blobs.put("grüezi".encode())
-    async with house.session() as session:
+    async with tester.session() as session:
         assert await session.call("get_attachment", {"storage_ref": reference}) == {
             "storage_ref": reference,
             "media_type": "text/plain",
@@ -34,12 +34,12 @@ async def test_a_text_is_text(house: House, blobs: BlobStore) -> None:
 
 
 async def test_a_long_text_comes_in_pages_of_whole_characters(
-    house: House, blobs: BlobStore
+    tester: InProcessButler, blobs: BlobStore
 ) -> None:
     text = "ä€😀x" * 9_000
     reference = blobs.put(text.encode())
     read, offset = "", 0
-    async with house.session() as session:
+    async with tester.session() as session:
         while offset is not None:
             page = await session.call(
                 "get_attachment", {"storage_ref": reference, "offset": offset, "limit": 32_001}
@@ -48,9 +48,9 @@ async def test_a_long_text_comes_in_pages_of_whole_characters(
     assert read == text
 
 
-async def test_what_is_no_text_is_base64(house: House, blobs: BlobStore) -> None:
+async def test_what_is_no_text_is_base64(tester: InProcessButler, blobs: BlobStore) -> None:
     image = b"\x89PNG\r\n\x1a\n" + os.urandom(100)
-    async with house.session() as session:
+    async with tester.session() as session:
         page = await session.call("get_attachment", {"storage_ref": blobs.put(image)})
     assert (page["media_type"], page["encoding"]) == ("image/png", "base64")
     assert base64.b64decode(page["content"]) == image
@@ -60,21 +60,21 @@ async def test_what_is_no_text_is_base64(house: House, blobs: BlobStore) -> None
     "reference",
     ["", "sha256:", "../../etc/passwd", "sha256:" + "g" * 64, "md5:" + "0" * 64, "/etc/passwd"],
 )
-async def test_a_reference_is_no_path(house: House, reference: str) -> None:
-    async with house.session() as session:
+async def test_a_reference_is_no_path(tester: InProcessButler, reference: str) -> None:
+    async with tester.session() as session:
         with pytest.raises(InvalidArguments, match="not a storage_ref"):
             await session.call("get_attachment", {"storage_ref": reference})
 
 
-async def test_an_unknown_one_is_not_found(house: House) -> None:
-    async with house.session() as session:
+async def test_an_unknown_one_is_not_found(tester: InProcessButler) -> None:
+    async with tester.session() as session:
         with pytest.raises(NotFound):
             await session.call("get_attachment", {"storage_ref": "sha256:" + "0" * 64})
 
 
-async def test_a_place_that_is_none_is_named(house: House, blobs: BlobStore) -> None:
+async def test_a_place_that_is_none_is_named(tester: InProcessButler, blobs: BlobStore) -> None:
     reference = blobs.put("äöü".encode())
-    async with house.session() as session:
+    async with tester.session() as session:
         for offset, limit in ((7, 10), (1, 10), (0, 1)):
             with pytest.raises(InvalidArguments):
                 await session.call(
@@ -83,11 +83,11 @@ async def test_a_place_that_is_none_is_named(house: House, blobs: BlobStore) -> 
                 )
 
 
-async def test_damage_is_said_and_not_shown(house: House, blobs: BlobStore) -> None:
+async def test_damage_is_said_and_not_shown(tester: InProcessButler, blobs: BlobStore) -> None:
     reference = blobs.put(b"as it was")
-    (kept,) = (path for path in house.butler.config.storage.blob_dir.rglob("*") if path.is_file())
+    (kept,) = (path for path in tester.butler.config.storage.blob_dir.rglob("*") if path.is_file())
     kept.write_bytes(b"as it is not")
-    async with house.session() as session:
+    async with tester.session() as session:
         with pytest.raises(BlobDamaged):
             await session.call("get_attachment", {"storage_ref": reference})
 

@@ -10,7 +10,7 @@ from asyncpg.connection import LoggedQuery
 from butlers.db import database
 from butlers.db.database import Connection
 from butlers.domain.errors import ButlersError
-from support.in_process import House
+from support.in_process import InProcessButler
 
 Sent = list[tuple[int, str]]  # by which backend, what
 
@@ -44,8 +44,10 @@ def transaction_of(what: str, sent: Sent) -> list[str]:
     return queries[begin : next(later, len(queries))]
 
 
-async def test_a_reading_call_of_a_session_is_three_round_trips(sent: Sent, house: House) -> None:
-    async with house.session(uuid4()) as session:
+async def test_a_reading_call_of_a_session_is_three_round_trips(
+    sent: Sent, tester: InProcessButler
+) -> None:
+    async with tester.session(uuid4()) as session:
         await session.call("quick")
     begin, audit, commit = transaction_of("INTO tool_calls", sent)
     assert begin.endswith("BEGIN;")
@@ -54,9 +56,9 @@ async def test_a_reading_call_of_a_session_is_three_round_trips(sent: Sent, hous
 
 
 async def test_effect_journal_and_audit_of_a_writing_call_are_one_transaction(
-    sent: Sent, house: House
+    sent: Sent, tester: InProcessButler
 ) -> None:
-    async with house.session(uuid4()) as session:
+    async with tester.session(uuid4()) as session:
         await session.call("write", {"text": "milk"})
     begin, journal, effect, answer, audit, commit = transaction_of("INTO tool_calls", sent)
     assert begin.endswith("BEGIN;")
@@ -69,13 +71,13 @@ async def test_effect_journal_and_audit_of_a_writing_call_are_one_transaction(
 
 @pytest.mark.parametrize("tool", ["write_and_fail", "write_and_crash"])
 async def test_a_call_that_fails_leaves_nothing_but_its_audit(
-    sent: Sent, house: House, tool: str
+    sent: Sent, tester: InProcessButler, tool: str
 ) -> None:
-    async with house.session(uuid4()) as session:
+    async with tester.session(uuid4()) as session:
         with pytest.raises(ButlersError):
             await session.call(tool, {"text": "lost"})
     assert transaction_of("INSERT INTO entries", sent)[-1] == "ROLLBACK;"
-    assert await house.count("entries") == 0
-    assert await house.count("call_journal") == 0
-    (row,) = await house.rows("SELECT tool, ok FROM tool_calls")
+    assert await tester.count("entries") == 0
+    assert await tester.count("call_journal") == 0
+    (row,) = await tester.rows("SELECT tool, ok FROM tool_calls")
     assert (row["tool"], row["ok"]) == (tool, False)

@@ -24,15 +24,10 @@ from butlers.domain.errors import (
 from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
 from butlers.wire.tokens import FleetKey
-from support.in_process import (
-    SECRET,
-    TOOLS,
-    House,
-    MakeHouse,
-    call_body,
-    request_context,
-    until,
-)
+from support.in_process import InProcessButler, MakeButler, call_body
+from support.messages import request_context
+from support.tester_folder import SECRET, TOOLS
+from support.waiting import until
 
 OWNER, PEER, SESSION = CallerKind.OWNER, CallerKind.PEER, CallerKind.SESSION
 COMMON = {
@@ -55,12 +50,12 @@ BY_ROLE: dict[str, dict[str, set[CallerKind]]] = {
 
 @pytest.mark.parametrize("role", BY_ROLE)
 async def test_a_core_tool_is_listed_to_and_taken_from_those_who_may(
-    make_house: MakeHouse, role: str
+    make_butler: MakeButler, role: str
 ) -> None:
-    house = make_house(role)
-    await house.start()
+    tester = make_butler(role)
+    await tester.start()
     core = COMMON | BY_ROLE[role]
-    async with house.owner() as owner, house.peer("other") as peer, house.session() as session:
+    async with tester.owner() as owner, tester.peer("other") as peer, tester.session() as session:
         for kind, client in ((OWNER, owner), (PEER, peer), (SESSION, session)):
             listed = {tool["name"] for tool in await client.list_tools()} & set(core)
             assert listed == {name for name, callers in core.items() if kind in callers}
@@ -68,12 +63,12 @@ async def test_a_core_tool_is_listed_to_and_taken_from_those_who_may(
                 with pytest.raises(NotAllowed, match=f"the {kind} may not call"):
                     await client.call(name, {})
     # What a session tried and was not let is on record; nothing was done.
-    rows = await house.rows("SELECT DISTINCT caller_kind, ok FROM tool_calls")
+    rows = await tester.rows("SELECT DISTINCT caller_kind, ok FROM tool_calls")
     assert rows == [{"caller_kind": "session", "ok": False}]
 
 
-async def test_a_context_is_never_an_argument(house: House) -> None:
-    async with house.owner() as owner:
+async def test_a_context_is_never_an_argument(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         for tool in await owner.list_tools():
             assert "ctx" not in tool["inputSchema"]["properties"]
             assert tool["description"]
@@ -82,29 +77,29 @@ async def test_a_context_is_never_an_argument(house: House) -> None:
                 await owner.call(tool["name"], {**needed, "ctx": {}})
 
 
-async def test_a_session_token_ends_with_its_session(house: House) -> None:
+async def test_a_session_token_ends_with_its_session(tester: InProcessButler) -> None:
     asked = SessionRequest(uuid7(), "test", "test", request_id=uuid7())
-    with house.butler.guard.admit(asked) as token:
-        async with house.client(token) as client:
+    with tester.butler.guard.admit(asked) as token:
+        async with tester.client(token) as client:
             assert (await client.call("quick"))["caller"] == "session"
-        assert house.butler.guard.count == 1
-    assert house.butler.guard.count == 0
-    async with house.client(token) as client:
+        assert tester.butler.guard.count == 1
+    assert tester.butler.guard.count == 0
+    async with tester.client(token) as client:
         with pytest.raises(NotAuthenticated):
             await client.call("quick")
         with pytest.raises(NotAuthenticated):
             await client.list_tools()
 
 
-async def test_a_session_token_ends_when_its_session_breaks(house: House) -> None:
+async def test_a_session_token_ends_when_its_session_breaks(tester: InProcessButler) -> None:
     asked = SessionRequest(uuid7(), "test", "test")
-    with pytest.raises(RuntimeError), house.butler.guard.admit(asked) as token:
+    with pytest.raises(RuntimeError), tester.butler.guard.admit(asked) as token:
         raise RuntimeError("the runtime crashed")
-    assert house.butler.guard.find(token) is None
+    assert tester.butler.guard.find(token) is None
 
 
-async def test_a_session_token_opens_its_own_butler_only(make_house: MakeHouse) -> None:
-    one, other = make_house(), make_house("general")
+async def test_a_session_token_opens_its_own_butler_only(make_butler: MakeButler) -> None:
+    one, other = make_butler(), make_butler("general")
     await one.start()
     await other.start()
     with one.butler.guard.admit(SessionRequest(uuid7(), "test", "test")) as token:
@@ -115,46 +110,48 @@ async def test_a_session_token_opens_its_own_butler_only(make_house: MakeHouse) 
             await client.call("status")
 
 
-async def test_a_token_for_another_butler_or_of_another_fleet_is_refused(house: House) -> None:
+async def test_a_token_for_another_butler_or_of_another_fleet_is_refused(
+    tester: InProcessButler,
+) -> None:
     strangers = [
-        house.token(PEER, "general", audience="health"),
-        house.token(OWNER, audience="health"),
+        tester.token(PEER, "general", audience="health"),
+        tester.token(OWNER, audience="health"),
         FleetKey(b"x" * 32).mint(OWNER, "owner", "tester"),
-        house.token(PEER, "general", lifetime_s=-5),
+        tester.token(PEER, "general", lifetime_s=-5),
     ]
     for token in strangers:
-        async with house.client(token) as client:
+        async with tester.client(token) as client:
             with pytest.raises(NotAuthenticated):
                 await client.call("quick")
 
 
-async def test_a_caller_is_who_its_token_says(house: House) -> None:
-    async with house.peer("general") as peer:
+async def test_a_caller_is_who_its_token_says(tester: InProcessButler) -> None:
+    async with tester.peer("general") as peer:
         assert await peer.call("quick") == {"text": "hello", "caller": "peer", "name": "general"}
 
 
 # -- one transaction -------------------------------------------------------------------------------
 
 
-async def test_effect_journal_and_audit_commit_together(house: House) -> None:
+async def test_effect_journal_and_audit_commit_together(tester: InProcessButler) -> None:
     request_id = uuid7()
-    async with house.session(request_id) as session:
+    async with tester.session(request_id) as session:
         assert await session.call("write", {"text": "one"}) == {"number": 1, "text": "one"}
 
-    assert await house.rows("SELECT text FROM entries") == [{"text": "one"}]
-    (journaled,) = await house.rows("SELECT * FROM call_journal")
+    assert await tester.rows("SELECT text FROM entries") == [{"text": "one"}]
+    (journaled,) = await tester.rows("SELECT * FROM call_journal")
     assert (journaled["request_id"], journaled["tool"], journaled["ordinal"]) == (
         request_id,
         "write",
         0,
     )
-    (audited,) = await house.rows("SELECT * FROM tool_calls")
+    (audited,) = await tester.rows("SELECT * FROM tool_calls")
     assert (audited["tool"], audited["ok"], audited["replayed"]) == ("write", True, False)
     assert (audited["caller_kind"], audited["caller"]) == ("session", "tester")
     assert (audited["request_id"], audited["session_id"]) == (request_id, journaled["session_id"])
     assert json.loads(audited["arguments"]) == {"text": "one"}
     # One transaction wrote all three.
-    (same,) = await house.rows(
+    (same,) = await tester.rows(
         "SELECT e.xmin = j.xmin AND j.xmin = t.xmin AS same"
         " FROM entries e, call_journal j, tool_calls t"
     )
@@ -169,36 +166,36 @@ async def test_effect_journal_and_audit_commit_together(house: House) -> None:
     ],
 )
 async def test_an_error_rolls_everything_back_but_the_attempt(
-    house: House, tool: str, error: type[Exception], told: str
+    tester: InProcessButler, tool: str, error: type[Exception], told: str
 ) -> None:
-    async with house.session(uuid7()) as session:
+    async with tester.session(uuid7()) as session:
         with pytest.raises(error, match=told):
             await session.call(tool, {"text": "gone"})
 
-    assert await house.count("entries") == 0
-    assert await house.count("call_journal") == 0
-    (audited,) = await house.rows("SELECT tool, ok, replayed, error FROM tool_calls")
+    assert await tester.count("entries") == 0
+    assert await tester.count("call_journal") == 0
+    (audited,) = await tester.rows("SELECT tool, ok, replayed, error FROM tool_calls")
     assert audited == {"tool": tool, "ok": False, "replayed": False, "error": told}
 
 
-async def test_what_a_session_reads_and_waits_for_is_audited_too(house: House) -> None:
-    async with house.session(uuid7()) as session:
+async def test_what_a_session_reads_and_waits_for_is_audited_too(tester: InProcessButler) -> None:
+    async with tester.session(uuid7()) as session:
         await session.call("quick")
         await session.call("status")
-    rows = await house.rows("SELECT tool, ok FROM tool_calls ORDER BY id")
+    rows = await tester.rows("SELECT tool, ok FROM tool_calls ORDER BY id")
     assert rows == [{"tool": "quick", "ok": True}, {"tool": "status", "ok": True}]
-    assert await house.count("call_journal") == 0
+    assert await tester.count("call_journal") == 0
 
 
-async def test_an_owners_write_is_audited_and_happens_each_time(house: House) -> None:
-    async with house.owner() as owner:
+async def test_an_owners_write_is_audited_and_happens_each_time(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         await owner.call("write", {"text": "same"})
         await owner.call("write", {"text": "same"})
         await owner.call("quick")
-    assert await house.count("entries") == 2
-    assert await house.count("call_journal") == 0
+    assert await tester.count("entries") == 2
+    assert await tester.count("call_journal") == 0
     assert (
-        await house.rows("SELECT caller_kind, tool FROM tool_calls")
+        await tester.rows("SELECT caller_kind, tool FROM tool_calls")
         == [{"caller_kind": "owner", "tool": "write"}] * 2
     )
 
@@ -206,123 +203,125 @@ async def test_an_owners_write_is_audited_and_happens_each_time(house: House) ->
 # -- once per request ----------------------------------------------------------------------------
 
 
-async def audit(house: House) -> list[tuple[bool, bool]]:
-    rows = await house.rows("SELECT ok, replayed FROM tool_calls ORDER BY id")
+async def audit(tester: InProcessButler) -> list[tuple[bool, bool]]:
+    rows = await tester.rows("SELECT ok, replayed FROM tool_calls ORDER BY id")
     return [(row["ok"], row["replayed"]) for row in rows]
 
 
 @pytest.mark.parametrize("tool", ["write", "write_null", "write_nested", "write_list"])
-async def test_a_second_run_gets_the_recorded_result(house: House, tool: str) -> None:
+async def test_a_second_run_gets_the_recorded_result(tester: InProcessButler, tool: str) -> None:
     request_id, results = uuid7(), []
     for _run in range(3):
-        async with house.session(request_id) as session:
+        async with tester.session(request_id) as session:
             results.append(await session.call(tool, {"text": "once"}))
 
     assert results[0] == results[1] == results[2]
     assert (results[0] is None) == (tool == "write_null")
-    assert await house.count("entries") == 1
-    assert await audit(house) == [(True, False), (True, True), (True, True)]
+    assert await tester.count("entries") == 1
+    assert await audit(tester) == [(True, False), (True, True), (True, True)]
 
 
-async def test_a_replayed_answer_is_the_same_on_the_wire(house: House) -> None:
+async def test_a_replayed_answer_is_the_same_on_the_wire(tester: InProcessButler) -> None:
     request_id, answers = uuid7(), []
     for _run in range(2):
         asked = SessionRequest(uuid7(), "test", "test", request_id=request_id)
-        with house.butler.guard.admit(asked) as token:
-            answers.append(await house.call_raw("write_list", {"text": "once"}, token))
+        with tester.butler.guard.admit(asked) as token:
+            answers.append(await tester.call_raw("write_list", {"text": "once"}, token))
     assert answers[0] == answers[1]
     assert answers[0]["result"]["structuredContent"] == {"result": [1, "once"]}
 
 
-async def test_the_same_call_twice_in_one_run_happens_twice(house: House) -> None:
+async def test_the_same_call_twice_in_one_run_happens_twice(tester: InProcessButler) -> None:
     request_id = uuid7()
     for _run in range(2):
-        async with house.session(request_id) as session:
+        async with tester.session(request_id) as session:
             first = await session.call("write", {"text": "same"})
             second = await session.call("write", {"text": "same"})
             assert (first["number"], second["number"]) == (1, 2)
-    assert await house.count("entries") == 2
-    assert await audit(house) == [(True, False), (True, False), (True, True), (True, True)]
+    assert await tester.count("entries") == 2
+    assert await audit(tester) == [(True, False), (True, False), (True, True), (True, True)]
 
 
-async def test_another_request_other_arguments_or_another_tool_happen_again(house: House) -> None:
+async def test_another_request_other_arguments_or_another_tool_happen_again(
+    tester: InProcessButler,
+) -> None:
     request_id = uuid7()
-    async with house.session(request_id) as session:
+    async with tester.session(request_id) as session:
         await session.call("write", {"text": "a"})
         await session.call("write", {"text": "b"})
         await session.call("write_null", {"text": "a"})
-    async with house.session(uuid7()) as session:
+    async with tester.session(uuid7()) as session:
         await session.call("write", {"text": "a"})
-    async with house.session() as session:  # nothing to journal against
+    async with tester.session() as session:  # nothing to journal against
         await session.call("write", {"text": "a"})
-    assert await house.count("entries") == 5
-    assert await house.count("call_journal") == 4
+    assert await tester.count("entries") == 5
+    assert await tester.count("call_journal") == 4
 
 
-async def test_the_order_of_arguments_makes_no_other_call(house: House) -> None:
+async def test_the_order_of_arguments_makes_no_other_call(tester: InProcessButler) -> None:
     request_id = uuid7()
-    async with house.session(request_id) as session:
+    async with tester.session(request_id) as session:
         await session.call("notify", {"message": "hello", "channel": "console"})
-    async with house.session(request_id) as session:
+    async with tester.session(request_id) as session:
         await session.call("notify", {"channel": "console", "message": "hello"})
-    assert await house.count("queue_items") == 1
+    assert await tester.count("queue_items") == 1
 
 
-async def test_a_failed_call_is_tried_again_by_the_next_run(house: House) -> None:
+async def test_a_failed_call_is_tried_again_by_the_next_run(tester: InProcessButler) -> None:
     request_id = uuid7()
     for _run in range(2):
-        async with house.session(request_id) as session:
+        async with tester.session(request_id) as session:
             with pytest.raises(NotFound):
                 await session.call("write_and_fail", {"text": "x"})
-    assert await audit(house) == [(False, False), (False, False)]
+    assert await audit(tester) == [(False, False), (False, False)]
 
 
 async def test_a_success_after_a_failure_is_not_repeated_by_a_run_that_succeeds_at_once(
-    house: House,
+    tester: InProcessButler,
 ) -> None:
     request_id = uuid7()
-    async with house.session(request_id) as session:
+    async with tester.session(request_id) as session:
         with pytest.raises(NotFound):
             await session.call("write_when_open", {"text": "x"})
-        house.open_gate()
+        tester.open_gate()
         first = await session.call("write_when_open", {"text": "x"})
-    async with house.session(request_id) as session:
+    async with tester.session(request_id) as session:
         assert await session.call("write_when_open", {"text": "x"}) == first
-    assert await house.count("entries") == 1
+    assert await tester.count("entries") == 1
 
 
-async def test_concurrent_runs_of_one_request_have_one_effect(house: House) -> None:
+async def test_concurrent_runs_of_one_request_have_one_effect(tester: InProcessButler) -> None:
     request_id = uuid7()
 
     async def run() -> Any:
-        async with house.session(request_id) as session:
+        async with tester.session(request_id) as session:
             return await session.call("write", {"text": "once"})
 
     results = await asyncio.gather(*(run() for _ in range(8)))
     assert all(result == results[0] for result in results)
-    assert await house.count("entries") == 1
-    assert sorted(await audit(house)) == [(True, False)] + [(True, True)] * 7
+    assert await tester.count("entries") == 1
+    assert sorted(await audit(tester)) == [(True, False)] + [(True, True)] * 7
 
 
-async def test_a_second_run_waits_for_the_first_to_commit(house: House) -> None:
+async def test_a_second_run_waits_for_the_first_to_commit(tester: InProcessButler) -> None:
     request_id = uuid7()
 
     async def run() -> Any:
-        async with house.session(request_id) as session:
+        async with tester.session(request_id) as session:
             return await session.call("slow_write", {"label": "only"})
 
     first = asyncio.create_task(run())
-    await house.until_running("only")
+    await tester.until_running("only")
     second = asyncio.create_task(run())
-    await until("the second to wait for the first", lambda: blocked(house))
-    house.open_gate()
+    await until("the second to wait for the first", lambda: blocked(tester))
+    tester.open_gate()
     assert await first == await second == {"label": "only"}
-    assert await house.count("entries") == 1
+    assert await tester.count("entries") == 1
 
 
-async def blocked(house: House) -> list[dict[str, Any]]:
+async def blocked(tester: InProcessButler) -> list[dict[str, Any]]:
     """Who waits for somebody else's transaction, as PostgreSQL itself says."""
-    return await house.rows(
+    return await tester.rows(
         "SELECT 1 FROM pg_stat_activity"
         " WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
     )
@@ -331,9 +330,11 @@ async def blocked(house: House) -> list[dict[str, Any]]:
 # -- how it fails ----------------------------------------------------------------------------------
 
 
-async def test_a_crash_tells_the_caller_nothing_and_the_log_everything(house: House) -> None:
+async def test_a_crash_tells_the_caller_nothing_and_the_log_everything(
+    tester: InProcessButler,
+) -> None:
     with capture_logs() as logs:
-        answer = await house.call_raw("write_and_crash", {"text": "x"}, house.owner_token)
+        answer = await tester.call_raw("write_and_crash", {"text": "x"}, tester.owner_token)
 
     assert answer["result"]["isError"] is True
     error = answer["result"]["structuredContent"]["error"]
@@ -345,7 +346,7 @@ async def test_a_crash_tells_the_caller_nothing_and_the_log_everything(house: Ho
     (crash,) = [entry for entry in logs if entry["event"] == "tool crashed"]
     assert crash["tool"] == "write_and_crash"
     assert SECRET in str(crash["exc_info"])
-    assert await house.rows("SELECT ok FROM tool_calls") == [{"ok": False}]
+    assert await tester.rows("SELECT ok FROM tool_calls") == [{"ok": False}]
 
 
 @pytest.mark.parametrize(
@@ -363,9 +364,9 @@ async def test_a_crash_tells_the_caller_nothing_and_the_log_everything(house: Ho
     ],
 )
 async def test_wrong_arguments_are_named_and_not_repeated(
-    house: House, arguments: dict[str, Any], named: str
+    tester: InProcessButler, arguments: dict[str, Any], named: str
 ) -> None:
-    answer = await house.call_raw("typed", arguments, house.owner_token)
+    answer = await tester.call_raw("typed", arguments, tester.owner_token)
     error = answer["result"]["structuredContent"]["error"]
     assert error["code"] == "invalid_arguments"
     assert f" {named}: " in error["message"]
@@ -373,73 +374,77 @@ async def test_wrong_arguments_are_named_and_not_repeated(
     assert "4711" not in json.dumps(answer)
 
 
-async def test_wrong_arguments_of_a_write_are_audited(house: House) -> None:
-    async with house.session(uuid7()) as session:
+async def test_wrong_arguments_of_a_write_are_audited(tester: InProcessButler) -> None:
+    async with tester.session(uuid7()) as session:
         with pytest.raises(InvalidArguments, match="text"):
             await session.call("write", {"txt": "x"})
-    assert await audit(house) == [(False, False)]
-    assert await house.count("call_journal") == 0
+    assert await audit(tester) == [(False, False)]
+    assert await tester.count("call_journal") == 0
 
 
-async def test_an_unknown_tool_is_not_found(house: House) -> None:
-    async with house.owner() as owner:
+async def test_an_unknown_tool_is_not_found(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         for name in ("no_such_tool", "QUICK", "quick.", "../status", "a" * 300):
             with pytest.raises(NotFound, match="there is no tool"):
                 await owner.call(name, {})
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "lone \ud800 surrogate", "\udfff"])
-async def test_text_that_nothing_can_hold_is_a_wrong_argument(house: House, text: str) -> None:
-    answer = await house.call_raw("write", {"text": text}, house.owner_token)
+async def test_text_that_nothing_can_hold_is_a_wrong_argument(
+    tester: InProcessButler, text: str
+) -> None:
+    answer = await tester.call_raw("write", {"text": text}, tester.owner_token)
     error = answer["result"]["structuredContent"]["error"]
     assert error["code"] == "invalid_arguments"
     assert error["hint"]
-    assert await house.count("entries") == 0
-    assert await audit(house) == [(False, False)]  # whatever was sent, the attempt is on record
+    assert await tester.count("entries") == 0
+    assert await audit(tester) == [(False, False)]  # whatever was sent, the attempt is on record
 
 
-async def test_text_in_an_argument_nobody_declared_does_not_stop_the_audit(house: House) -> None:
-    answer = await house.call_raw("write", {"\x00\ud800": "\x00"}, house.owner_token)
+async def test_text_in_an_argument_nobody_declared_does_not_stop_the_audit(
+    tester: InProcessButler,
+) -> None:
+    answer = await tester.call_raw("write", {"\x00\ud800": "\x00"}, tester.owner_token)
     assert answer["result"]["structuredContent"]["error"]["code"] == "invalid_arguments"
-    assert await audit(house) == [(False, False)]
+    assert await audit(tester) == [(False, False)]
 
 
-async def test_huge_arguments_are_taken_and_the_audit_stays_small(house: House) -> None:
+async def test_huge_arguments_are_taken_and_the_audit_stays_small(tester: InProcessButler) -> None:
     text = "x" * 3_000_000
-    async with house.owner() as owner:
+    async with tester.owner() as owner:
         answer = await owner.call("write", {"text": text})
         assert len(answer["text"]) == len(text)
         with pytest.raises(InvalidArguments):
             await owner.call("write", {"text": ["x" * 100] * 30_000})
-    (size,) = await house.rows("SELECT max(length(arguments::text)) AS n FROM tool_calls")
+    (size,) = await tester.rows("SELECT max(length(arguments::text)) AS n FROM tool_calls")
     assert size["n"] < 100_000
 
 
-async def test_a_request_beyond_all_measure_is_not_read(house: House) -> None:
+async def test_a_request_beyond_all_measure_is_not_read(tester: InProcessButler) -> None:
     body = call_body("write", {"text": "x" * 5_000_000})
-    answer = await house.post(body, house.owner_token, name="write")
+    answer = await tester.post(body, tester.owner_token, name="write")
     assert answer.status_code == 413
-    async with house.owner() as owner:
+    async with tester.owner() as owner:
         await owner.call("write", {"text": "still here"})
-    assert await house.count("tool_calls") == 1
+    assert await tester.count("tool_calls") == 1
 
 
-async def test_a_trigger_with_text_that_nothing_can_hold(house: House) -> None:
-    async with house.owner() as owner:
+async def test_a_trigger_with_text_that_nothing_can_hold(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         for arguments in ({"prompt": "a\0"}, {"prompt": "a", "context": "\0"}, {"prompt": " "}):
             with pytest.raises(InvalidMessage):
                 await owner.call("trigger", arguments)
-    assert await house.count("sessions") == 0
+    assert await tester.count("sessions") == 0
 
 
-async def test_a_notification_with_text_that_nothing_can_hold(house: House) -> None:
-    async with house.session(uuid7()) as session:
+async def test_a_notification_with_text_that_nothing_can_hold(tester: InProcessButler) -> None:
+    async with tester.session(uuid7()) as session:
         for arguments in ({"message": "a\0"}, {"message": "a", "recipient": "\0"}, {"message": ""}):
             with pytest.raises(InvalidMessage):
                 await session.call("notify", arguments)
         with pytest.raises(InvalidArguments, match="no message to reply to"):
             await session.call("notify", {"message": "hello", "intent": "reply"})
-    assert await house.count("queue_items") == 0
+    assert await tester.count("queue_items") == 0
 
 
 # -- routes and envelopes --------------------------------------------------------------------------
@@ -463,35 +468,35 @@ def route(target: str = "tester", request_id: UUID | None = None) -> dict[str, A
 
 
 @pytest.mark.parametrize("name", ["route.execute", "route_execute"])
-async def test_only_the_switchboard_routes(house: House, name: str) -> None:
-    async with house.peer("general") as peer:
+async def test_only_the_switchboard_routes(tester: InProcessButler, name: str) -> None:
+    async with tester.peer("general") as peer:
         with pytest.raises(NotAllowed, match="only the Switchboard"):
             await peer.call(name, {"route": route()})
-    assert await house.count("queue_items") == 0
+    assert await tester.count("queue_items") == 0
 
     good = route()
-    async with house.peer("switchboard") as peer:
+    async with tester.peer("switchboard") as peer:
         assert await peer.call(name, {"route": good}) == {"status": "accepted", "duplicate": False}
         assert await peer.call(name, {"route": good}) == {"status": "accepted", "duplicate": True}
         with pytest.raises(InvalidArguments, match="this is tester, the route is for health"):
             await peer.call(name, {"route": route("health")})
-    assert await house.rows("SELECT count(*) AS n FROM queue_items WHERE queue = 'routes'") == [
+    assert await tester.rows("SELECT count(*) AS n FROM queue_items WHERE queue = 'routes'") == [
         {"n": 1}
     ]
 
 
-async def test_extra_keys_in_a_route_are_refused_wherever_they_are(house: House) -> None:
+async def test_extra_keys_in_a_route_are_refused_wherever_they_are(tester: InProcessButler) -> None:
     odd = [
         {**route(), "extra": 1},
         {**route(), "request": {**route()["request"], "extra": 1}},
         {**route(), "decision": {**route()["decision"], "extra": 1}},
         {**route(), "schema_version": "route.v2"},
     ]
-    async with house.peer("switchboard") as peer:
+    async with tester.peer("switchboard") as peer:
         for one in odd:
             with pytest.raises(InvalidArguments, match=r"extra|schema_version"):
                 await peer.call("route.execute", {"route": one})
-    assert await house.count("queue_items") == 0
+    assert await tester.count("queue_items") == 0
 
 
 # -- names ---------------------------------------------------------------------------------------
@@ -499,15 +504,15 @@ async def test_extra_keys_in_a_route_are_refused_wherever_they_are(house: House)
 
 @pytest.mark.parametrize("taken", ["status", "route_execute"])
 async def test_a_tool_name_with_two_owners_stops_the_start(
-    make_house: MakeHouse, taken: str
+    make_butler: MakeButler, taken: str
 ) -> None:
-    house = make_house(
+    tester = make_butler(
         tools=TOOLS.replace("async def quick(", f"async def {taken}(").replace(
             "tools = (quick,", f"tools = ({taken},"
         )
     )
     with pytest.raises(PhaseFailed) as failed:
-        await house.start()
+        await tester.start()
     assert isinstance(failed.value.__cause__, ConfigInvalid)
     for part in (repr(taken), "the core", "module bench"):
         assert part in failed.value.message

@@ -8,11 +8,11 @@ import pytest
 
 from butlers.domain.errors import NotFound
 from butlers.domain.ids import uuid7
-from support.in_process import House
+from support.in_process import InProcessButler
 
 
-async def test_a_session_is_listed_and_shown_with_its_calls(house: House) -> None:
-    async with house.owner() as owner:
+async def test_a_session_is_listed_and_shown_with_its_calls(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         done = await owner.call("trigger", {"prompt": "keep the spare key"})
         assert done["success"] is True
         listed = (await owner.call("sessions_list", {"limit": 5}))["sessions"]
@@ -29,7 +29,7 @@ async def test_a_session_is_listed_and_shown_with_its_calls(house: House) -> Non
     assert UUID(shown["id"]) == UUID(done["session_id"])
 
 
-async def test_an_unknown_session_is_not_found(house: House) -> None:
-    async with house.owner() as owner:
+async def test_an_unknown_session_is_not_found(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         with pytest.raises(NotFound, match="there is no session"):
             await owner.call("sessions_get", {"session_id": str(uuid7())})

@@ -9,11 +9,11 @@ import pytest
 
 from butlers.domain.errors import ButlersError, InvalidArguments, StateConflict
 from butlers.domain.ids import uuid7
-from support.in_process import House
+from support.in_process import InProcessButler
 
 
-async def test_a_value_is_kept_read_and_forgotten(house: House) -> None:
-    async with house.owner() as owner:
+async def test_a_value_is_kept_read_and_forgotten(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         value = {"list": [1, None, "ü"], "deep": {"x": 1.5}}
         assert await owner.call("state_set", {"key": "a/b", "value": value}) == {"version": 1}
         found = await owner.call("state_get", {"key": "a/b"})
@@ -25,8 +25,8 @@ async def test_a_value_is_kept_read_and_forgotten(house: House) -> None:
         assert await owner.call("state_get", {"key": "a/b"}) is None
 
 
-async def test_compare_and_set_lets_one_of_many_through(house: House) -> None:
-    async with house.owner() as owner:
+async def test_compare_and_set_lets_one_of_many_through(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         await owner.call("state_set", {"key": "n", "value": 0})
 
         async def add() -> bool:
@@ -47,8 +47,8 @@ async def test_compare_and_set_lets_one_of_many_through(house: House) -> None:
         assert made == {"version": 1}
 
 
-async def test_keys_are_listed_in_order_by_prefix_and_page(house: House) -> None:
-    async with house.owner() as owner:
+async def test_keys_are_listed_in_order_by_prefix_and_page(tester: InProcessButler) -> None:
+    async with tester.owner() as owner:
         for key in ("b", "a%", "a_", "ab", "a"):
             await owner.call("state_set", {"key": key, "value": key.upper()})
         assert (await owner.call("state_list"))["keys"] == ["a", "a%", "a_", "ab", "b"]
@@ -72,22 +72,22 @@ async def test_keys_are_listed_in_order_by_prefix_and_page(house: House) -> None
     ],
 )
 async def test_what_can_not_be_kept_is_refused_with_the_reason(
-    house: House, arguments: dict[str, Any], said: str
+    tester: InProcessButler, arguments: dict[str, Any], said: str
 ) -> None:
-    async with house.owner() as owner:
+    async with tester.owner() as owner:
         with pytest.raises(InvalidArguments, match=said):
             await owner.call("state_set", arguments)
         assert (await owner.call("state_list"))["keys"] == []
 
 
-async def test_a_session_keeps_state_once_however_often_it_runs(house: House) -> None:
+async def test_a_session_keeps_state_once_however_often_it_runs(tester: InProcessButler) -> None:
     request_id = uuid7()
     for _run in range(2):
-        async with house.session(request_id) as session:
+        async with tester.session(request_id) as session:
             assert await session.call("state_set", {"key": "x", "value": 1}) == {"version": 1}
 
 
-async def test_a_peer_has_no_business_here(house: House) -> None:
-    async with house.peer("switchboard") as peer:
+async def test_a_peer_has_no_business_here(tester: InProcessButler) -> None:
+    async with tester.peer("switchboard") as peer:
         with pytest.raises(ButlersError, match="may not call"):
             await peer.call("state_get", {"key": "x"})

@@ -1,4 +1,4 @@
-"""A collector for each test, and the houses of the daemon's tests."""
+"""A collector for each test, and the testers of the daemon's tests."""
 
 from __future__ import annotations
 

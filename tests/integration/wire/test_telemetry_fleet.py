@@ -18,7 +18,7 @@ from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.trace import TraceContext, in_trace
 from support.collector import Collector, Seen
 from support.fleet import BUTLERS, Fleet
-from support.in_process import envelope
+from support.messages import envelope
 
 MESSAGES = 6
 DELIVERIES_CARRY_IT = "trace_id" in {field.name for field in fields(DeliveryRequest)}

@@ -17,7 +17,7 @@ from butlers.queue.listener import Listener
 from butlers.queue.worker import QueueWorker
 from butlers.wire.telemetry import collecting
 from support.collector import Collector
-from support.in_process import until
+from support.waiting import until
 
 
 async def test_items_taken_back_are_counted(

@@ -17,7 +17,8 @@ from butlers.runtimes.base import McpServer, Terms
 from butlers.wire.client import McpClient
 from butlers.wire.telemetry import collecting
 from support.collector import Collector
-from support.in_process import House, request_context
+from support.in_process import InProcessButler
+from support.messages import request_context
 
 
 class Program:
@@ -85,9 +86,9 @@ def asked(number: int) -> SessionRequest:
 
 
 async def test_sessions_side_by_side_keep_their_traces(
-    house: House, collector: Collector, settings: Settings
+    tester: InProcessButler, collector: Collector, settings: Settings
 ) -> None:
-    spawner = house.butler.spawner
+    spawner = tester.butler.spawner
     spawner._slots = asyncio.Semaphore(5)
     spawner.model = Program(5)
     sessions = [asked(number) for number in range(1, 6)]
@@ -120,7 +121,7 @@ async def test_sessions_side_by_side_keep_their_traces(
     assert duration.value > 0
 
 
-async def test_the_trace_is_handed_over_without_a_collector(house: House) -> None:
-    house.butler.spawner.model = Program(1)
-    result = await house.butler.spawner.run(asked(9))
+async def test_the_trace_is_handed_over_without_a_collector(tester: InProcessButler) -> None:
+    tester.butler.spawner.model = Program(1)
+    result = await tester.butler.spawner.run(asked(9))
     assert TraceContext.parse(result.text).trace_id == f"{9:032x}"

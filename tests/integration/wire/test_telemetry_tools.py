@@ -15,7 +15,9 @@ from butlers.domain.session import Outcome, SessionRequest
 from butlers.domain.trace import TraceContext, in_trace
 from butlers.wire.telemetry import collecting
 from support.collector import Collector, Seen
-from support.in_process import SECRET, House, call_body, request_context
+from support.in_process import InProcessButler, call_body
+from support.messages import request_context
+from support.tester_folder import SECRET
 
 
 def calls(collector: Collector) -> dict[str, Seen]:
@@ -26,20 +28,20 @@ def calls(collector: Collector) -> dict[str, Seen]:
     }
 
 
-async def audit(house: House, session_id: Any) -> list[dict[str, Any]]:
-    return await house.rows(
+async def audit(tester: InProcessButler, session_id: Any) -> list[dict[str, Any]]:
+    return await tester.rows(
         "SELECT * FROM tool_calls WHERE session_id = $1 ORDER BY id", session_id
     )
 
 
 @pytest.mark.scenario("S001-10")
 async def test_a_call_is_a_span_and_a_row_of_the_sessions_audit(
-    house: House, collector: Collector, settings: Settings
+    tester: InProcessButler, collector: Collector, settings: Settings
 ) -> None:
     request = request_context()
     session = SessionRequest(uuid7(), "keep milk", "route", request, request.request_id)
     with collecting(settings):
-        result = await house.butler.spawner.run(session)
+        result = await tester.butler.spawner.run(session)
     assert result.outcome is Outcome.OK
 
     # THEN: a span with the tool's name, arguments, result and duration
@@ -57,7 +59,7 @@ async def test_a_call_is_a_span_and_a_row_of_the_sessions_audit(
     assert not write.failed
 
     # AND: the session's tool_calls audit log has it
-    rows = await audit(house, session.session_id)
+    rows = await audit(tester, session.session_id)
     assert [(row["tool"], row["ok"]) for row in rows] == [("write", True), ("notify", True)]
     assert json.loads(rows[0]["arguments"]) == {"text": "milk"}
     assert rows[0]["request_id"] == request.request_id
@@ -79,7 +81,7 @@ async def test_a_call_is_a_span_and_a_row_of_the_sessions_audit(
     ],
 )
 async def test_a_call_that_fails_is_a_failed_span(
-    house: House,
+    tester: InProcessButler,
     collector: Collector,
     settings: Settings,
     tool: str,
@@ -87,7 +89,7 @@ async def test_a_call_that_fails_is_a_failed_span(
     failure: str,
 ) -> None:
     with collecting(settings):
-        async with house.session(uuid7()) as client:
+        async with tester.session(uuid7()) as client:
             with pytest.raises(ButlersError):
                 await client.call(tool, arguments)
     span = calls(collector)[tool]
@@ -97,10 +99,10 @@ async def test_a_call_that_fails_is_a_failed_span(
 
 
 async def test_every_caller_and_every_kind_of_tool_has_its_span(
-    house: House, collector: Collector, settings: Settings
+    tester: InProcessButler, collector: Collector, settings: Settings
 ) -> None:
     with collecting(settings):
-        async with house.owner() as owner, house.peer("general") as peer:
+        async with tester.owner() as owner, tester.peer("general") as peer:
             await owner.call("status")
             await owner.call("trigger", {"prompt": "ping"})
             await peer.call("quick", {"text": "hi"})
@@ -116,10 +118,10 @@ async def test_every_caller_and_every_kind_of_tool_has_its_span(
 
 
 async def test_the_protocol_library_says_nothing_again(
-    house: House, collector: Collector, settings: Settings
+    tester: InProcessButler, collector: Collector, settings: Settings
 ) -> None:
     with collecting(settings):
-        async with house.owner() as owner:
+        async with tester.owner() as owner:
             await owner.call("quick")
     assert [(span.scope, span.name) for span in collector.spans()] == [
         ("butlers", "butler.tool.quick")
@@ -127,11 +129,11 @@ async def test_the_protocol_library_says_nothing_again(
 
 
 async def test_the_callers_trace_goes_on(
-    house: House, collector: Collector, settings: Settings
+    tester: InProcessButler, collector: Collector, settings: Settings
 ) -> None:
     above = TraceContext.new().child()
     with collecting(settings):
-        async with house.owner() as owner:
+        async with tester.owner() as owner:
             with in_trace(above):
                 await owner.call("quick")
             await owner.call("status")
@@ -142,24 +144,24 @@ async def test_the_callers_trace_goes_on(
 
 
 async def test_a_session_does_not_choose_its_trace(
-    house: House, collector: Collector, settings: Settings
+    tester: InProcessButler, collector: Collector, settings: Settings
 ) -> None:
     """A header of a session's program may name a span of the session's trace, and no other."""
     with collecting(settings):
-        async with house.session(uuid7()) as client:
+        async with tester.session(uuid7()) as client:
             with in_trace(TraceContext.of_trace("e" * 32).child()):
                 await client.call("quick")
     assert calls(collector)["quick"].trace_id != "e" * 32
 
 
 async def test_a_malformed_header_costs_nothing(
-    house: House, collector: Collector, settings: Settings
+    tester: InProcessButler, collector: Collector, settings: Settings
 ) -> None:
-    token = house.token(CallerKind.OWNER)
+    token = tester.token(CallerKind.OWNER)
     with collecting(settings):
         for header in ("", "garbage", f"00-{'0' * 32}-{'0' * 16}-01", "x" * 5_000):
             body = call_body("quick", {})
-            answer = await house.post(body, token, name="quick", traceparent=header)
+            answer = await tester.post(body, token, name="quick", traceparent=header)
             assert answer.status_code == 200
     spans = [span for span in collector.spans() if span.name == "butler.tool.quick"]
     assert len({span.trace_id for span in spans}) == 4

@@ -16,7 +16,7 @@ from butlers.config.settings import Settings
 from butlers.domain.trace import TraceContext
 from butlers.wire.telemetry import collecting
 from support.collector import Collector
-from support.in_process import House
+from support.in_process import InProcessButler
 
 
 class Speaker:
@@ -68,13 +68,13 @@ Connect = Callable[[str, Speaker], AbstractAsyncContextManager[ClientSession]]
 
 @pytest.mark.parametrize("connect", [streamable, sse])
 async def test_each_call_runs_in_the_trace_it_came_with(
-    house: House, collector: Collector, settings: Settings, connect: Connect
+    tester: InProcessButler, collector: Collector, settings: Settings, connect: Connect
 ) -> None:
     traces = [TraceContext.new().child() for _ in range(3)]
-    speaker = Speaker(house.owner_token)
+    speaker = Speaker(tester.owner_token)
     with collecting(settings):
         speaker.said = traces[0].traceparent
-        async with connect(house.butler.url, speaker) as session:
+        async with connect(tester.butler.url, speaker) as session:
             for number, trace in enumerate(traces):
                 speaker.said = trace.traceparent
                 await session.call_tool("quick", {"text": str(number)})

@@ -11,16 +11,16 @@ tool results that a request carries, so that parallel sessions and repeated requ
 """
 
 from support.fake_model.script import Call, Fail, Hang, Quote, Say, Script, Step, Use, in_prompt
-from support.fake_model.server import Asked, FakeModel, fake_model
+from support.fake_model.server import FakeModel, Invocation, fake_model
 from support.fake_model.thread import ModelThread
 from support.fake_model.turn import Turn
 
 __all__ = [
-    "Asked",
     "Call",
     "Fail",
     "FakeModel",
     "Hang",
+    "Invocation",
     "ModelThread",
     "Quote",
     "Say",

@@ -30,7 +30,7 @@ ANY = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Invocation:
     """One request, as it came."""
 
     method: str
@@ -45,7 +45,7 @@ class FakeModel:
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.script: Script = [Say("Done.")]
-        self.requests: list[Asked] = []  # every one, also those that are no turn
+        self.requests: list[Invocation] = []  # every one, also those that are no turn
         self.turns: list[Turn] = []
         self.hanging = 0  # requests that wait to be released
         self._failures: Counter[int] = Counter()
@@ -110,7 +110,7 @@ class FakeModel:
             body = json.loads(raw) if raw else {}
         except ValueError:
             body = {"raw": raw.decode("utf-8", "replace")}
-        asked = Asked(request.method, request.url.path, dict(request.headers), body)
+        asked = Invocation(request.method, request.url.path, dict(request.headers), body)
         self.requests.append(asked)
         return asked.body
 

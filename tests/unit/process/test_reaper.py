@@ -15,19 +15,19 @@ import psutil
 import pytest
 
 from butlers.process import reaper
-from butlers.process.handle import by_stdin
+from butlers.process.handle import held_by_stdin
 from support.fleet import wait_for
 
 DAEMON = """
 import asyncio, sys
 from pathlib import Path
-from butlers.runtimes.base import Limits
-from butlers.process.runner import Command, run
+from butlers.process.runner import TimeLimits
+from butlers.process.runner import ProcessCommand, run_events
 
 async def main():
     program = sys.argv[1]
-    command = Command(("/bin/sh", "-c", program), {"PATH": "/usr/bin:/bin"}, Path(sys.argv[2]), "")
-    await run(command, Limits(), lambda event: False)
+    command = ProcessCommand(("/bin/sh", "-c", program), {"PATH": "/usr/bin:/bin"}, Path(sys.argv[2]))
+    await run_events(command, TimeLimits(), lambda event: False)
 
 asyncio.run(main())
 """
@@ -88,7 +88,7 @@ def held(order: bytes) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]
 
 
 def to_run(program: str, folder: Path) -> bytes:
-    return reaper.order(("/bin/sh", "-c", program), {"PATH": "/usr/bin:/bin"}, str(folder))
+    return reaper.encode_command(("/bin/sh", "-c", program), {"PATH": "/usr/bin:/bin"}, str(folder))
 
 
 def test_without_an_order_it_leaves() -> None:
@@ -145,15 +145,15 @@ def test_a_crowd_that_keeps_growing_is_ended(tmp_path: Path) -> None:
 
 HOLDER = """
 import subprocess, sys, time
-from butlers.process.handle import by_stdin
-subprocess.Popen(by_stdin(("/bin/sh", "-c", sys.argv[1])), stdin=subprocess.PIPE, cwd=sys.argv[2])
+from butlers.process.handle import held_by_stdin
+subprocess.Popen(held_by_stdin(("/bin/sh", "-c", sys.argv[1])), stdin=subprocess.PIPE, cwd=sys.argv[2])
 time.sleep(3600)
 """
 
 
 def by_its_stdin(program: str, folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        by_stdin(("/bin/sh", "-c", program)),
+        held_by_stdin(("/bin/sh", "-c", program)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=folder,
@@ -175,7 +175,7 @@ def test_who_ignores_the_end_of_stdin_is_ended_with_all_it_started(tmp_path: Pat
     assert all(gone(one) for one in session)
 
 
-def test_who_held_it_by_stdin_and_is_killed_leaves_nothing(tmp_path: Path) -> None:
+def test_who_held_it_held_by_stdin_and_is_killed_leaves_nothing(tmp_path: Path) -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, DETACHED, str(tmp_path)])
     try:
         session = noted(tmp_path, "first", "second", "third")
@@ -187,7 +187,7 @@ def test_who_held_it_by_stdin_and_is_killed_leaves_nothing(tmp_path: Path) -> No
         holder.wait()
 
 
-def test_what_can_not_be_started_by_stdin_says_so() -> None:
-    done = subprocess.run(by_stdin(("/nowhere/at-all",)), capture_output=True, check=False)
+def test_what_can_not_be_started_held_by_stdin_says_so() -> None:
+    done = subprocess.run(held_by_stdin(("/nowhere/at-all",)), capture_output=True, check=False)
     assert done.returncode == reaper.NOT_STARTED
     assert b"/nowhere/at-all could not be started" in done.stderr

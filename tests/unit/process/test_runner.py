@@ -12,12 +12,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from butlers.process import runner as process
-from butlers.process.runner import Command, End, Ended, Event, run
-from butlers.runtimes.base import Limits
+from butlers.process import runner
+from butlers.process.runner import (
+    EndReason,
+    Event,
+    ProcessCommand,
+    ProcessEnd,
+    TimeLimits,
+)
 from support.fleet import wait_for
 
-PATIENT = Limits(startup_s=60, silence_s=60, total_s=60)
+PATIENT = TimeLimits(startup_s=60, silence_s=60, total_s=60)
 SOON = 0.3
 
 
@@ -32,13 +37,15 @@ class Trial:
         self,
         program: str,
         *,
-        limits: Limits = PATIENT,
+        limits: TimeLimits = PATIENT,
         stdin: str = "",
         env: Mapping[str, str] | None = None,
-    ) -> Ended:
+    ) -> ProcessEnd:
         argv = (sys.executable, "-I", "-S", "-c", f"import json, os, sys, time\n{program}")
-        command = Command(argv, env or {"PATH": "/usr/bin:/bin"}, self.folder, stdin)
-        return await run(command, limits, self.hear)
+        command = ProcessCommand(
+            argv, env or {"PATH": "/usr/bin:/bin"}, self.folder, stdin.encode()
+        )
+        return await run_events(command, limits, self.hear)
 
     def hear(self, event: Event) -> bool:
         self.events.append(event)
@@ -53,7 +60,7 @@ class Trial:
 @pytest.fixture
 def all_the_time_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what a program does when it is asked, on however busy a machine."""
-    monkeypatch.setattr(process, "GRACE_S", 60.0)
+    monkeypatch.setattr(runner, "GRACE_S", 60.0)
 
 
 @pytest.fixture
@@ -80,13 +87,13 @@ async def test_a_long_prompt_arrives_whole(trial: Trial) -> None:
     ended = await trial.run(
         "print(json.dumps({'said': sys.stdin.buffer.read().decode()}))", stdin=prompt
     )
-    assert (ended.why, ended.exit.code) == (End.LEFT, 0)
+    assert (ended.reason, ended.exit.code) == (EndReason.EXITED, 0)
     assert trial.events == [{"said": prompt}]
 
 
 async def test_a_program_that_does_not_read_its_prompt(trial: Trial) -> None:
     ended = await trial.run("print('{}')", stdin="x" * 1_000_000)
-    assert (ended.why, ended.exit.code) == (End.LEFT, 0)
+    assert (ended.reason, ended.exit.code) == (EndReason.EXITED, 0)
     assert trial.events == [{}]
 
 
@@ -100,7 +107,7 @@ async def test_a_line_of_many_megabytes(trial: Trial) -> None:
 async def test_a_line_beyond_the_limit_is_skipped_as_a_whole(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "LONGEST_LINE", 100_000)
+    monkeypatch.setattr(runner, "MAX_LINE", 100_000)
     await trial.run(
         "print('{\"before\": 1}')\n"
         "print(json.dumps({'text': 'x' * 900_000}))\n"
@@ -145,8 +152,8 @@ async def test_it_has_no_open_files_of_ours(trial: Trial) -> None:
 async def test_it_ignores_no_signal_that_python_does(trial: Trial) -> None:
     """A program that writes into a closed pipe is to be ended by that."""
     ask = """printf '{"ignored": "%s"}' $(sed -n 's/SigIgn:[[:space:]]*//p' /proc/self/status)"""
-    command = Command(("/bin/sh", "-c", ask), {"PATH": "/usr/bin:/bin"}, trial.folder, "")
-    await run(command, PATIENT, trial.hear)
+    command = ProcessCommand(("/bin/sh", "-c", ask), {"PATH": "/usr/bin:/bin"}, trial.folder)
+    await run_events(command, PATIENT, trial.hear)
     ignored = int(trial.events[0]["ignored"], 16)
     assert not any(ignored >> (number - 1) & 1 for number in (signal.SIGPIPE, signal.SIGXFSZ))
 
@@ -155,12 +162,12 @@ async def test_the_end_of_stderr_is_kept(trial: Trial) -> None:
     ended = await trial.run("sys.stderr.write('x' * 3_000_000 + ' the end')\nsys.exit(3)")
     assert ended.exit.code == 3
     assert ended.exit.stderr.endswith("x the end")
-    assert len(ended.exit.stderr) == process.STDERR_KEPT
+    assert len(ended.exit.stderr) == runner.STDERR_KEPT
 
 
 async def test_a_signal_that_ended_it_is_told(trial: Trial) -> None:
     ended = await trial.run("print('{}', flush=True)\nos.kill(os.getpid(), 11)")
-    assert (ended.why, ended.exit.code) == (End.LEFT, -signal.SIGSEGV)
+    assert (ended.reason, ended.exit.code) == (EndReason.EXITED, -signal.SIGSEGV)
 
 
 @pytest.mark.parametrize(
@@ -168,16 +175,16 @@ async def test_a_signal_that_ended_it_is_told(trial: Trial) -> None:
     [(("/no/such/program",), "."), (("no-such-program",), "."), (("/bin/true",), "no/such/folder")],
 )
 async def test_a_program_that_is_not_there(trial: Trial, argv: tuple[str, ...], cwd: str) -> None:
-    ended = await run(Command(argv, {}, trial.folder / cwd, ""), PATIENT, trial.hear)
-    assert (ended.why, ended.exit.code) == (End.NOT_FOUND, None)
+    ended = await run_events(ProcessCommand(argv, {}, trial.folder / cwd), PATIENT, trial.hear)
+    assert (ended.reason, ended.exit.code) == (EndReason.NOT_FOUND, None)
     assert "No such file" in ended.exit.stderr
 
 
 async def test_a_program_that_is_none(trial: Trial) -> None:
     (trial.folder / "text").write_text("no program")
-    command = Command((str(trial.folder / "text"),), {}, trial.folder, "")
-    ended = await run(command, PATIENT, trial.hear)
-    assert ended.why is End.NOT_FOUND
+    command = ProcessCommand((str(trial.folder / "text"),), {}, trial.folder)
+    ended = await run_events(command, PATIENT, trial.hear)
+    assert ended.reason is EndReason.NOT_FOUND
     assert "Permission denied" in ended.exit.stderr
 
 
@@ -185,35 +192,35 @@ async def test_a_program_that_is_none(trial: Trial) -> None:
 
 
 async def test_it_never_begins(trial: Trial) -> None:
-    limits = Limits(startup_s=SOON, silence_s=60, total_s=60)
+    limits = TimeLimits(startup_s=SOON, silence_s=60, total_s=60)
     ended = await trial.run("print('no event', flush=True)\ntime.sleep(3600)", limits=limits)
-    assert ended.why is End.NEVER_BEGAN
+    assert ended.reason is EndReason.NEVER_BEGAN
     assert trial.events == []
 
 
 async def test_it_falls_silent(trial: Trial) -> None:
-    limits = Limits(startup_s=60, silence_s=SOON, total_s=60)
+    limits = TimeLimits(startup_s=60, silence_s=SOON, total_s=60)
     ended = await trial.run(
         "print('{}', flush=True)\nwhile True: print('no event', flush=True); time.sleep(0.01)",
         limits=limits,
     )
-    assert ended.why is End.FELL_SILENT
+    assert ended.reason is EndReason.FELL_SILENT
     assert trial.events == [{}]
 
 
 async def test_it_takes_too_long(trial: Trial) -> None:
-    limits = Limits(startup_s=60, silence_s=60, total_s=2.0)
+    limits = TimeLimits(startup_s=60, silence_s=60, total_s=2.0)
     ended = await trial.run(
         "while True: print('{}', flush=True); time.sleep(0.01)",
         limits=limits,
     )
-    assert ended.why is End.TOOK_TOO_LONG
+    assert ended.reason is EndReason.TOOK_TOO_LONG
     assert trial.events
 
 
 async def test_a_start_that_takes_all_the_time_took_too_long(trial: Trial) -> None:
-    limits = Limits(startup_s=60, silence_s=60, total_s=SOON)
-    assert (await trial.run("time.sleep(3600)", limits=limits)).why is End.TOOK_TOO_LONG
+    limits = TimeLimits(startup_s=60, silence_s=60, total_s=SOON)
+    assert (await trial.run("time.sleep(3600)", limits=limits)).reason is EndReason.TOOK_TOO_LONG
 
 
 # -- its end -----------------------------------------------------------------------------------------
@@ -223,7 +230,7 @@ async def test_after_its_last_event_it_has_a_while_to_leave(trial: Trial) -> Non
     ended = await trial.run(
         "print('{\"last\": true}', flush=True)\nprint('{\"more\": 1}', flush=True)\nsys.exit(4)"
     )
-    assert (ended.why, ended.exit.code) == (End.LEFT, 4)
+    assert (ended.reason, ended.exit.code) == (EndReason.EXITED, 4)
     assert trial.events == [{"last": True}]
 
 
@@ -231,41 +238,41 @@ async def test_after_its_last_event_it_has_a_while_to_leave(trial: Trial) -> Non
 async def test_one_that_does_not_leave_after_its_last_event_is_ended(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "FAREWELL_S", SOON)
+    monkeypatch.setattr(runner, "EXIT_S", SOON)
     ended = await trial.run("print('{\"last\": true}', flush=True)\ntime.sleep(3600)")
-    assert (ended.why, ended.exit.code) == (End.LEFT, -signal.SIGTERM)
+    assert (ended.reason, ended.exit.code) == (EndReason.EXITED, -signal.SIGTERM)
 
 
 @pytest.mark.usefixtures("all_the_time_to_go")
 async def test_one_that_closes_its_output_and_stays_is_ended(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "FAREWELL_S", SOON)
+    monkeypatch.setattr(runner, "EXIT_S", SOON)
     ended = await trial.run("os.close(1)\ntime.sleep(3600)")
-    assert (ended.why, ended.exit.code) == (End.LEFT, -signal.SIGTERM)
+    assert (ended.reason, ended.exit.code) == (EndReason.EXITED, -signal.SIGTERM)
 
 
 @pytest.mark.usefixtures("all_the_time_to_go")
 async def test_it_is_asked_before_it_is_made_to_end(trial: Trial) -> None:
-    limits = Limits(startup_s=60, silence_s=SOON, total_s=60)
+    limits = TimeLimits(startup_s=60, silence_s=SOON, total_s=60)
     ended = await trial.run(
         "import signal\n"
         "signal.signal(15, lambda *_: (open('asked', 'w'), sys.exit(7)))\n"
         "print('{}', flush=True)\ntime.sleep(3600)",
         limits=limits,
     )
-    assert (ended.why, ended.exit.code) == (End.FELL_SILENT, 7)
+    assert (ended.reason, ended.exit.code) == (EndReason.FELL_SILENT, 7)
     assert (trial.folder / "asked").exists()
 
 
 async def test_one_that_does_not_listen_is_made_to_end(trial: Trial) -> None:
-    limits = Limits(startup_s=60, silence_s=SOON, total_s=60)
+    limits = TimeLimits(startup_s=60, silence_s=SOON, total_s=60)
     ended = await trial.run(
         "import signal\nsignal.signal(15, signal.SIG_IGN)\n"
         "open('pid', 'w').write(str(os.getpid()))\nprint('{}', flush=True)\ntime.sleep(3600)",
         limits=limits,
     )
-    assert (ended.why, ended.exit.code) == (End.FELL_SILENT, -signal.SIGKILL)
+    assert (ended.reason, ended.exit.code) == (EndReason.FELL_SILENT, -signal.SIGKILL)
     assert gone(await until_noted(trial))
 
 
@@ -282,7 +289,7 @@ GRANDCHILDREN = {
 @pytest.mark.parametrize("leaves", [True, False], ids=["it leaves", "it is ended"])
 async def test_nothing_that_it_started_is_left(trial: Trial, start: str, leaves: bool) -> None:
     stay = "" if leaves else "time.sleep(3600)"
-    limits = Limits(startup_s=60, silence_s=SOON * 2, total_s=60)
+    limits = TimeLimits(startup_s=60, silence_s=SOON * 2, total_s=60)
     await trial.run(
         f"import subprocess\nsleep = ['sleep', '3600']\nchild = {start}\n"
         "open('pid', 'w').write(str(child.pid))\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from butlers.domain.session import Access
-from butlers.process.runner import Command
+from butlers.process.runner import ProcessCommand
 from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
 from butlers.runtimes.claude_code import ClaudeCodeAdapter
 from butlers.runtimes.claude_code.command import SWITCHES
@@ -27,7 +27,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def compose(
     workspace: Workspace, grants: Grants | None = None, prompt: str = "go", **terms: object
-) -> Command:
+) -> ProcessCommand:
     adapter = ClaudeCodeAdapter(Path("/opt/claude"))
     servers = {"tester": McpServer("http://127.0.0.1:1/mcp", TOKEN)}
     made = Terms(workspace, grants or Grants(), **terms)  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ def compose(
     )
 
 
-def after(command: Command, flag: str) -> str:
+def after(command: ProcessCommand, flag: str) -> str:
     return command.argv[command.argv.index(flag) + 1]
 
 
@@ -71,7 +71,7 @@ def test_model_and_own_arguments(workspace: Workspace) -> None:
 
 def test_the_prompt_is_no_argument(workspace: Workspace) -> None:
     command = compose(workspace, prompt="a prompt")
-    assert command.stdin == "a prompt"
+    assert command.stdin == b"a prompt"
     assert "a prompt" not in command.argv
 
 
@@ -79,7 +79,7 @@ def test_the_prompt_is_no_argument(workspace: Workspace) -> None:
 def test_a_prompt_that_looks_like_a_command_is_moved_down_a_line(
     workspace: Workspace, prompt: str
 ) -> None:
-    assert compose(workspace, prompt=prompt).stdin == f"\n{prompt}"
+    assert compose(workspace, prompt=prompt).stdin.decode() == f"\n{prompt}"
 
 
 def test_a_sealed_session_is_allowed_its_butler_alone(workspace: Workspace) -> None:
@@ -93,7 +93,7 @@ def test_a_sealed_session_is_allowed_its_butler_alone(workspace: Workspace) -> N
         assert settings["permissions"]["allow"] == ["mcp__tester__*"]
 
 
-def rules(command: Command) -> list[str]:
+def rules(command: ProcessCommand) -> list[str]:
     allowed: list[str] = json.loads(Path(after(command, "--settings")).read_text())["permissions"][
         "allow"
     ]

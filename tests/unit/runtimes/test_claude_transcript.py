@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.domain.session import Exit, Outcome, SessionResult, ToolCall, Usage
-from butlers.process.runner import End, Ended
+from butlers.process.runner import EndReason, ProcessEnd
 from butlers.runtimes.claude_code.transcript import ClaudeTranscript
 
 RECORDED = Path(__file__).parent / "transcripts" / "claude-code"
 CASES = sorted(file.stem for file in RECORDED.glob("*.jsonl"))
-LEFT = Ended(End.LEFT, Exit(0, 1.0))
+LEFT = ProcessEnd(EndReason.EXITED, Exit(0, 1.0))
 MILK = ToolCall("write", {"text": "milk"}, True, {"number": 1, "text": "milk"})
 
 
@@ -25,7 +25,7 @@ def events(case: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (RECORDED / f"{case}.jsonl").read_text().splitlines()]
 
 
-def read(events: list[Any], ended: Ended = LEFT) -> SessionResult:
+def read(events: list[Any], ended: ProcessEnd = LEFT) -> SessionResult:
     transcript = ClaudeTranscript("tester")
     for event in events:
         if transcript.read(event):
@@ -88,7 +88,9 @@ def test_the_last_event_is_known() -> None:
 def test_each_failure_has_its_outcome_and_a_sentence(
     case: str, outcome: Outcome, error: str
 ) -> None:
-    result = read(events(case), Ended(End.LEFT, Exit(143, 1.0, "first\nthe last words\n")))
+    result = read(
+        events(case), ProcessEnd(EndReason.EXITED, Exit(143, 1.0, "first\nthe last words\n"))
+    )
     assert result.outcome is outcome
     assert error in (result.error or "")
 
@@ -138,7 +140,9 @@ def test_what_was_refused_is_told_also_when_the_session_went_on() -> None:
 
 
 def test_what_was_refused_is_told_also_without_a_result() -> None:
-    result = read(events("workspace-refused")[:4], Ended(End.FELL_SILENT, Exit(-15, 9.0)))
+    result = read(
+        events("workspace-refused")[:4], ProcessEnd(EndReason.FELL_SILENT, Exit(-15, 9.0))
+    )
     assert result.denials == ("Bash: touch x",)
     assert result.outcome is Outcome.TIMED_OUT
 
@@ -163,26 +167,30 @@ def test_nothing_is_known_of_what_a_session_without_a_turn_used() -> None:
 
 
 def test_one_that_was_stopped_was_cancelled_and_keeps_its_facts() -> None:
-    result = read(events("killed"), Ended(End.STOPPED, Exit(-9, 2.5, "", "stopped")))
+    result = read(events("killed"), ProcessEnd(EndReason.STOPPED, Exit(-9, 2.5, "", "stopped")))
     assert (result.outcome, result.error) == (Outcome.CANCELLED, "The session was stopped.")
     assert result.tool_calls == (MILK,)
     assert result.exit == Exit(-9, 2.5, "", "stopped")
 
 
-@pytest.mark.parametrize("why", [End.NEVER_BEGAN, End.FELL_SILENT, End.TOOK_TOO_LONG])
-def test_one_that_was_late_has_timed_out(why: End) -> None:
-    result = read(events("killed"), Ended(why, Exit(-15, 9.0)))
+@pytest.mark.parametrize(
+    "why", [EndReason.NEVER_BEGAN, EndReason.FELL_SILENT, EndReason.TOOK_TOO_LONG]
+)
+def test_one_that_was_late_has_timed_out(why: EndReason) -> None:
+    result = read(events("killed"), ProcessEnd(why, Exit(-15, 9.0)))
     assert result.outcome is Outcome.TIMED_OUT
     assert result.tool_calls == (MILK,)
 
 
 def test_one_that_was_late_to_leave_has_succeeded() -> None:
     """Its result had come by then."""
-    assert read(events("answer"), Ended(End.LEFT, Exit(-15, 9.0))).outcome is Outcome.OK
+    assert (
+        read(events("answer"), ProcessEnd(EndReason.EXITED, Exit(-15, 9.0))).outcome is Outcome.OK
+    )
 
 
 def test_one_that_could_not_be_started() -> None:
-    result = read([], Ended(End.NOT_FOUND, Exit(None, 0.0, "claude: no such file")))
+    result = read([], ProcessEnd(EndReason.NOT_FOUND, Exit(None, 0.0, "claude: no such file")))
     assert result.outcome is Outcome.CRASHED
     assert "claude: no such file" in (result.error or "")
 
@@ -275,12 +283,12 @@ def mutated(draw: st.DrawFn) -> dict[str, Any]:
     return event
 
 
-@given(st.lists(STRANGE | TYPED | mutated(), max_size=8), st.sampled_from(list(End)))
-def test_no_event_makes_it_raise(given_events: list[dict[str, Any]], why: End) -> None:
+@given(st.lists(STRANGE | TYPED | mutated(), max_size=8), st.sampled_from(list(EndReason)))
+def test_no_event_makes_it_raise(given_events: list[dict[str, Any]], why: EndReason) -> None:
     transcript = ClaudeTranscript("tester")
     for event in given_events:
         transcript.read(event)  # also what comes after the last
-    result = transcript.result(Ended(why, Exit(None, 0.0)))
+    result = transcript.result(ProcessEnd(why, Exit(None, 0.0)))
     assert isinstance(result.text, str)
     assert result.ok == (result.error is None)
     assert all(isinstance(denial, str) for denial in result.denials)

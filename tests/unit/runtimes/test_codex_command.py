@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from butlers.domain.session import Access
-from butlers.process.runner import Command
-from butlers.runtimes.base import Grants, Limits, McpServer, Terms, Workspace
+from butlers.process.runner import ProcessCommand, TimeLimits
+from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
 from butlers.runtimes.codex import CodexAdapter
 from butlers.runtimes.codex.catalog import Catalog, bundled
 
@@ -48,7 +48,7 @@ def compose(
     system: str = "The system prompt.",
     env: dict[str, str] | None = None,
     **terms: Any,
-) -> Command:
+) -> ProcessCommand:
     adapter = CodexAdapter(Path("/opt/codex"))
     adapter.catalog = CATALOG
     servers = {"tester": McpServer(URL, TOKEN)}
@@ -91,7 +91,7 @@ def test_the_token_is_in_no_file_and_no_argument_and_no_shell(workspace: Workspa
 
 
 def test_the_butler_is_its_only_server(workspace: Workspace) -> None:
-    compose(workspace, limits=Limits(total_s=90))
+    compose(workspace, limits=TimeLimits(total_s=90))
     assert config(workspace)["mcp_servers"] == {
         "tester": {
             "url": URL,
@@ -171,7 +171,7 @@ def test_model_and_own_arguments(workspace: Workspace) -> None:
 
 def test_the_prompt_is_no_argument(workspace: Workspace) -> None:
     command = compose(workspace, prompt="a prompt")
-    assert command.stdin == "a prompt"
+    assert command.stdin == b"a prompt"
     assert "a prompt" not in command.argv
     assert command.cwd == workspace.cwd
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.domain.session import Exit, Outcome, SessionResult, ToolCall, Usage
-from butlers.process.runner import End, Ended
+from butlers.process.runner import EndReason, ProcessEnd
 from butlers.runtimes.codex.notices import Notices
 from butlers.runtimes.codex.transcript import CodexTranscript
 from support.recorded import assert_sound
 
-LEFT = Ended(End.LEFT, Exit(0, 1.0))
+LEFT = ProcessEnd(EndReason.EXITED, Exit(0, 1.0))
 CALL = {
     "type": "mcpToolCall",
     "id": "call_1",
@@ -48,7 +48,7 @@ ENDED = notice("turn/completed", turn={"id": "u", "status": "completed", "error"
 KNOWN = (STARTED, COMPLETED, SAID, USED, ENDED)
 
 
-def read(*told: dict[str, Any], ended: Ended = LEFT) -> SessionResult:
+def read(*told: dict[str, Any], ended: ProcessEnd = LEFT) -> SessionResult:
     notices, transcript = Notices(), CodexTranscript("health")
     for one in told:
         event = notices.event(one)
@@ -82,7 +82,7 @@ def test_an_answer_that_was_only_begun_does_not_replace_one() -> None:
 
 
 def test_a_call_that_was_under_way_is_told() -> None:
-    result = read(STARTED, ended=Ended(End.FELL_SILENT, Exit(-15, 9.0)))
+    result = read(STARTED, ended=ProcessEnd(EndReason.FELL_SILENT, Exit(-15, 9.0)))
     assert [(call.tool, call.ok) for call in result.tool_calls] == [("state_set", False)]
     assert result.outcome is Outcome.TIMED_OUT
 

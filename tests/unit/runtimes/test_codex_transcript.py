@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.domain.session import Exit, Outcome, SessionResult, ToolCall, Usage
-from butlers.process.runner import End, Ended
+from butlers.process.runner import EndReason, ProcessEnd
 from butlers.runtimes.codex.transcript import CodexTranscript
 from support.recorded import assert_sound, cases, recording, strange_events
 
 SET = ToolCall("state_set", {"key": "k", "value": "v"}, True, {"ok": True, "key": "k"})
 
 
-def read(case: str, ended: Ended | None = None) -> SessionResult:
+def read(case: str, ended: ProcessEnd | None = None) -> SessionResult:
     return recording("codex", case).read_by(CodexTranscript("health"), ended)
 
 
@@ -106,9 +106,11 @@ def test_its_own_tools_are_told_as_its_own() -> None:
     assert read("full").tool_calls == (own, SET)
 
 
-@pytest.mark.parametrize("why", [End.NEVER_BEGAN, End.FELL_SILENT, End.TOOK_TOO_LONG])
-def test_one_that_was_late_has_timed_out(why: End) -> None:
-    result = read("killed", Ended(why, Exit(-15, 9.0)))
+@pytest.mark.parametrize(
+    "why", [EndReason.NEVER_BEGAN, EndReason.FELL_SILENT, EndReason.TOOK_TOO_LONG]
+)
+def test_one_that_was_late_has_timed_out(why: EndReason) -> None:
+    result = read("killed", ProcessEnd(why, Exit(-15, 9.0)))
     assert result.outcome is Outcome.TIMED_OUT
     assert result.tool_calls == (SET,)
     assert result.usage == Usage()
@@ -119,17 +121,17 @@ def test_a_call_that_was_under_way_is_told() -> None:
     transcript = CodexTranscript("health")
     for event in recorded.events[:-1]:
         transcript.read(event)
-    (call,) = transcript.result(Ended(End.FELL_SILENT, Exit(-15, 9.0))).tool_calls
+    (call,) = transcript.result(ProcessEnd(EndReason.FELL_SILENT, Exit(-15, 9.0))).tool_calls
     assert (call.tool, call.ok, call.result) == ("state_set", False, None)
 
 
 def test_one_that_was_late_to_leave_has_succeeded() -> None:
     """Its result had come by then."""
-    assert read("answer", Ended(End.LEFT, Exit(-15, 9.0))).outcome is Outcome.OK
+    assert read("answer", ProcessEnd(EndReason.EXITED, Exit(-15, 9.0))).outcome is Outcome.OK
 
 
 def test_one_that_could_not_be_started() -> None:
-    missing = Ended(End.NOT_FOUND, Exit(None, 0.0, "codex: no such file"))
+    missing = ProcessEnd(EndReason.NOT_FOUND, Exit(None, 0.0, "codex: no such file"))
     result = CodexTranscript("health").result(missing)
     assert result.outcome is Outcome.CRASHED
     assert "codex: no such file" in (result.error or "")
@@ -141,15 +143,15 @@ def test_a_call_of_another_server_is_not_its_butlers() -> None:
 
 @given(
     st.lists(strange_events("codex"), max_size=8),
-    st.sampled_from(list(End)),
+    st.sampled_from(list(EndReason)),
     st.sampled_from(cases("codex")),
 )
-def test_no_event_makes_it_raise(events: list[dict[str, Any]], why: End, case: str) -> None:
+def test_no_event_makes_it_raise(events: list[dict[str, Any]], why: EndReason, case: str) -> None:
     transcript = CodexTranscript("health")
     for event in events:
         transcript.read(event)  # also what comes after the last
     stderr = recording("codex", case).ended.exit.stderr
-    assert_sound(transcript.result(Ended(why, Exit(None, 0.0, stderr))))
+    assert_sound(transcript.result(ProcessEnd(why, Exit(None, 0.0, stderr))))
 
 
 @given(strange_events("codex"))
@@ -157,4 +159,6 @@ def test_only_a_completed_turn_is_a_success(event: dict[str, Any]) -> None:
     if event.get("type") != "turn.completed":
         transcript = CodexTranscript("health")
         transcript.read(event)
-        assert transcript.result(Ended(End.LEFT, Exit(0, 0.0))).outcome is not Outcome.OK
+        assert (
+            transcript.result(ProcessEnd(EndReason.EXITED, Exit(0, 0.0))).outcome is not Outcome.OK
+        )

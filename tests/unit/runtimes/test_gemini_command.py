@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from butlers.domain.session import Access
-from butlers.process.runner import Command
-from butlers.runtimes.base import Grants, Limits, McpServer, Terms, Workspace
+from butlers.process.runner import ProcessCommand, TimeLimits
+from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
 from butlers.runtimes.commands import harmless
 from butlers.runtimes.gemini import GeminiAdapter
 
@@ -39,7 +39,7 @@ def compose(
     prompt: str = "go",
     env: dict[str, str] | None = None,
     **terms: Any,
-) -> Command:
+) -> ProcessCommand:
     servers = {name: McpServer(URL, TOKEN)}
     given = {"PATH": "/bin", "HOME": "/root", **(env or {})}
     made = Terms(workspace, grants or Grants(), **terms)
@@ -53,11 +53,11 @@ def settings(workspace: Workspace) -> dict[str, Any]:
     return found
 
 
-def after(command: Command, flag: str) -> str:
+def after(command: ProcessCommand, flag: str) -> str:
     return command.argv[command.argv.index(flag) + 1]
 
 
-def rules(command: Command) -> list[dict[str, Any]]:
+def rules(command: ProcessCommand) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = tomllib.loads(Path(after(command, "--policy")).read_text())[
         "rule"
     ]
@@ -107,7 +107,7 @@ def test_the_token_is_in_a_private_file_alone(workspace: Workspace) -> None:
 
 
 def test_the_butler_is_its_only_server(workspace: Workspace) -> None:
-    compose(workspace, limits=Limits(total_s=90))
+    compose(workspace, limits=TimeLimits(total_s=90))
     (name, server), *others = settings(workspace)["mcpServers"].items()
     assert (name, others) == ("tester", [])
     assert server["httpUrl"] == URL
@@ -174,11 +174,11 @@ def test_a_model_is_always_named(workspace: Workspace) -> None:
 @pytest.mark.parametrize("prompt", ["a prompt", "/clear", "@file", "-h"])
 def test_the_prompt_is_no_argument_and_no_command(workspace: Workspace, prompt: str) -> None:
     command = compose(workspace, prompt=prompt)
-    assert command.stdin == f"\n{prompt}"
+    assert command.stdin.decode() == f"\n{prompt}"
     assert prompt not in command.argv
 
 
-def granted(command: Command) -> list[tuple[str, str | None]]:
+def granted(command: ProcessCommand) -> list[tuple[str, str | None]]:
     """Tools and patterns, without the butler's own and the denial of the rest."""
     first, *between, last = rules(command)
     assert (first["mcpName"], last["decision"]) == ("tester", "deny")

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.domain.session import Exit, Outcome, SessionResult, ToolCall, Usage
-from butlers.process.runner import End, Ended
+from butlers.process.runner import EndReason, ProcessEnd
 from butlers.runtimes.gemini.transcript import GeminiTranscript
 from support.recorded import assert_sound, cases, recording, strange_events
 
 SET = ToolCall("state_set", {"key": "k", "value": "v"}, True, {"ok": True, "key": "k"})
 
 
-def read(case: str, ended: Ended | None = None) -> SessionResult:
+def read(case: str, ended: ProcessEnd | None = None) -> SessionResult:
     return recording("gemini", case).read_by(GeminiTranscript("health"), ended)
 
 
@@ -120,42 +120,46 @@ def test_an_answer_comes_in_pieces() -> None:
     said = [{"type": "message", "role": "assistant", "content": text} for text in ("a", "b", "c")]
     for event in (said[0], use, *said[1:], {"type": "result", "status": "success", "stats": {}}):
         transcript.read(event)
-    assert transcript.result(Ended(End.LEFT, Exit(0, 1.0))).text == "bc"
+    assert transcript.result(ProcessEnd(EndReason.EXITED, Exit(0, 1.0))).text == "bc"
 
 
 def test_what_it_thought_was_output_too() -> None:
     transcript = GeminiTranscript("health")
     stats = {"total_tokens": 1300, "input_tokens": 1000, "output_tokens": 100, "cached": 0}
     transcript.read({"type": "result", "status": "success", "stats": stats})
-    assert transcript.result(Ended(End.LEFT, Exit(0, 1.0))).usage == Usage(1000, 300, 0)
+    assert transcript.result(ProcessEnd(EndReason.EXITED, Exit(0, 1.0))).usage == Usage(
+        1000, 300, 0
+    )
 
 
-@pytest.mark.parametrize("why", [End.NEVER_BEGAN, End.FELL_SILENT, End.TOOK_TOO_LONG])
-def test_one_that_was_late_has_timed_out(why: End) -> None:
+@pytest.mark.parametrize(
+    "why", [EndReason.NEVER_BEGAN, EndReason.FELL_SILENT, EndReason.TOOK_TOO_LONG]
+)
+def test_one_that_was_late_has_timed_out(why: EndReason) -> None:
     """Its exit code is 0 then."""
-    result = read("killed", Ended(why, Exit(0, 9.0)))
+    result = read("killed", ProcessEnd(why, Exit(0, 9.0)))
     assert result.outcome is Outcome.TIMED_OUT
     assert result.tool_calls == (SET,)
     assert result.usage == Usage()
 
 
 def test_one_that_left_without_a_result_has_crashed_whatever_its_code() -> None:
-    assert read("killed", Ended(End.LEFT, Exit(0, 9.0))).outcome is Outcome.CRASHED
+    assert read("killed", ProcessEnd(EndReason.EXITED, Exit(0, 9.0))).outcome is Outcome.CRASHED
 
 
 def test_one_that_was_late_to_leave_has_succeeded() -> None:
     """Its result had come by then."""
-    assert read("answer", Ended(End.LEFT, Exit(-15, 9.0))).outcome is Outcome.OK
+    assert read("answer", ProcessEnd(EndReason.EXITED, Exit(-15, 9.0))).outcome is Outcome.OK
 
 
 def test_a_server_that_came_late_was_reached() -> None:
     trouble = Exit(0, 1.0, "MCP issues detected. Run /mcp list for status.")
-    assert read("tool-call", Ended(End.LEFT, trouble)).outcome is Outcome.OK
-    assert read("answer", Ended(End.LEFT, trouble)).outcome is Outcome.MCP_UNAVAILABLE
+    assert read("tool-call", ProcessEnd(EndReason.EXITED, trouble)).outcome is Outcome.OK
+    assert read("answer", ProcessEnd(EndReason.EXITED, trouble)).outcome is Outcome.MCP_UNAVAILABLE
 
 
 def test_one_that_could_not_be_started() -> None:
-    missing = Ended(End.NOT_FOUND, Exit(None, 0.0, "gemini: no such file"))
+    missing = ProcessEnd(EndReason.NOT_FOUND, Exit(None, 0.0, "gemini: no such file"))
     result = GeminiTranscript("health").result(missing)
     assert result.outcome is Outcome.CRASHED
     assert "gemini: no such file" in (result.error or "")
@@ -163,15 +167,15 @@ def test_one_that_could_not_be_started() -> None:
 
 @given(
     st.lists(strange_events("gemini"), max_size=8),
-    st.sampled_from(list(End)),
+    st.sampled_from(list(EndReason)),
     st.sampled_from(cases("gemini")),
 )
-def test_no_event_makes_it_raise(events: list[dict[str, Any]], why: End, case: str) -> None:
+def test_no_event_makes_it_raise(events: list[dict[str, Any]], why: EndReason, case: str) -> None:
     transcript = GeminiTranscript("health")
     for event in events:
         transcript.read(event)  # also what comes after the last
     stderr = recording("gemini", case).ended.exit.stderr
-    assert_sound(transcript.result(Ended(why, Exit(None, 0.0, stderr))))
+    assert_sound(transcript.result(ProcessEnd(why, Exit(None, 0.0, stderr))))
 
 
 @given(strange_events("gemini"))
@@ -179,4 +183,6 @@ def test_only_a_result_is_a_success(event: dict[str, Any]) -> None:
     if event.get("type") != "result":
         transcript = GeminiTranscript("health")
         transcript.read(event)
-        assert transcript.result(Ended(End.LEFT, Exit(0, 0.0))).outcome is not Outcome.OK
+        assert (
+            transcript.result(ProcessEnd(EndReason.EXITED, Exit(0, 0.0))).outcome is not Outcome.OK
+        )

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from structlog.testing import capture_logs
 
 from butlers.domain.session import Outcome, SessionResult
-from butlers.runtimes.base import Limits
+from butlers.process.runner import TimeLimits
 from butlers.sessions.pool import Held, Make
 
 
@@ -17,7 +17,7 @@ class Broken:
     async def boot(self, expected: str | None = None) -> None:
         return None
 
-    async def ask(self, prompt: str, system_prompt: str, limits: Limits) -> SessionResult:
+    async def ask(self, prompt: str, system_prompt: str, limits: TimeLimits) -> SessionResult:
         return SessionResult(Outcome.OK, "")
 
     async def close(self) -> None:

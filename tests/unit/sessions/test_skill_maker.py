@@ -17,8 +17,8 @@ from butlers.sessions.skill_maker import CREATED, INVALID, Made, SkillMaker
 from butlers.skills.install.draft import Draft
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.skill_set import Shelf
-from support.in_process import until
 from support.skills import write_pack
+from support.waiting import until
 
 UNSEEN = "a-\u200bskill"
 

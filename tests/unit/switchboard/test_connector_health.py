@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from butlers.switchboard.connector_health import HEARTBEAT_S, MANY, SILENT_S, condition
-from butlers.switchboard.ingest_stats import MOST_SOURCES, WINDOW_S, Counts, Seen, Tally
+from butlers.switchboard.ingest_stats import MOST_SOURCES, WINDOW_S, Counts, IngestStats, Seen
 
 
 class SetClock:
@@ -51,7 +51,7 @@ def test_a_dead_one_is_seen_within_a_minute() -> None:
 
 def test_the_tally_is_of_the_last_minute() -> None:
     clock = SetClock()
-    tally = Tally(clock)
+    tally = IngestStats(clock)
     tally.count("a", Seen.NEW)
     tally.count("a", Seen.REFUSED, "bad")
     clock.seconds = WINDOW_S / 2
@@ -63,7 +63,7 @@ def test_the_tally_is_of_the_last_minute() -> None:
 
 
 def test_made_up_names_do_not_fill_the_memory() -> None:
-    tally = Tally(SetClock())
+    tally = IngestStats(SetClock())
     for number in range(MOST_SOURCES + 5):
         tally.count(str(number), Seen.REFUSED)
     tally.count("0", Seen.REFUSED)

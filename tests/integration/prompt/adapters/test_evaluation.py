@@ -39,9 +39,9 @@ from butlers.prompt import (
 from butlers.prompt.adapters import Budget, Disclosure, IsolationConfig
 from integration.prompt.adapters.conftest import ADAPTERS, Adapt
 from support.fake_model import Call, FakeModel, Hang, Say, Use
-from support.in_process import until
 from support.prompt_parts import Heard, Linter, LintParams, a_prompt, a_skill, offers
 from support.skills import write_files, write_skill_md
+from support.waiting import until
 
 EVERY_CLI = pytest.mark.parametrize("cli", sorted(ADAPTERS))
 OTHERS = pytest.mark.parametrize("cli", sorted(set(ADAPTERS) - {"claude-code"}))

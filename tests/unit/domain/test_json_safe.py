@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.domain.keepable import LONGEST, keepable
+from butlers.domain.json_safe import LONGEST, json_safe
 from butlers.domain.redaction import MASK
 
 JSON = st.recursive(
@@ -37,27 +37,27 @@ JSON = st.recursive(
     ],
 )
 def test_a_sensitive_argument_is_masked_however_deep(name: str) -> None:
-    kept = keepable({name: "hunter2", "deep": [{name: {"a": "hunter2"}}]})
+    kept = json_safe({name: "hunter2", "deep": [{name: {"a": "hunter2"}}]})
     assert kept == {name: MASK, "deep": [{name: MASK}]}
 
 
 @pytest.mark.parametrize("name", ["tokens", "spin", "compass", "secretary", "pinned", "text"])
 def test_an_ordinary_one_is_not(name: str) -> None:
-    assert keepable({name: "hello"}) == {name: "hello"}
+    assert json_safe({name: "hello"}) == {name: "hello"}
 
 
 def test_what_a_module_declares_sensitive_is_masked() -> None:
-    kept = keepable({"to": "alice@example.org", "subject": "hi"}, frozenset({"to"}))
+    kept = json_safe({"to": "alice@example.org", "subject": "hi"}, frozenset({"to"}))
     assert kept == {"to": MASK, "subject": "hi"}
 
 
 def test_that_there_was_none_may_be_known() -> None:
-    assert keepable({"token": None}) == {"token": None}
+    assert json_safe({"token": None}) == {"token": None}
 
 
 @given(st.dictionaries(st.text(), JSON))
 def test_whatever_was_sent_is_text_that_a_database_holds(arguments: dict[str, object]) -> None:
-    written = json.dumps(keepable(arguments), ensure_ascii=False, allow_nan=False)
+    written = json.dumps(json_safe(arguments), ensure_ascii=False, allow_nan=False)
     written.encode()
     assert "\\u0000" not in written.replace("\\\\", "")  # but a backslash that was sent may stay
     assert len(written) <= LONGEST + 100
