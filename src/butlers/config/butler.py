@@ -49,7 +49,7 @@ __all__ = [
     "DeliveryConfig",
     "EnvConfig",
     "LoggingConfig",
-    "Role",
+    "ButlerKind",
     "RuntimeConfig",
     "RuntimeType",
     "ScheduleConfig",
@@ -66,7 +66,7 @@ __all__ = [
 CONFIG_FILE = "butler.toml"
 
 
-class Role(StrEnum):
+class ButlerKind(StrEnum):
     SWITCHBOARD = "switchboard"
     MESSENGER = "messenger"
     DOMAIN = "domain"
@@ -109,8 +109,8 @@ class ButlerConfig(Section):
     directory: Path
 
     @property
-    def role(self) -> Role:
-        return Role(self.name) if self.name in ("switchboard", "messenger") else Role.DOMAIN
+    def role(self) -> ButlerKind:
+        return ButlerKind(self.name) if self.name in ("switchboard", "messenger") else ButlerKind.DOMAIN
 
     @property
     def file(self) -> Path:

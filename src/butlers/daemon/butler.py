@@ -25,11 +25,9 @@ from butlers.db.provision import Provisioner
 from butlers.domain import tasks
 from butlers.domain.clock import Clock, SystemClock
 from butlers.domain.errors import PhaseFailed
-from butlers.messenger.sender import Counter
 from butlers.modules.lifecycle import ModuleSet
 from butlers.queue.listener import Listener
-from butlers.queue.pause_state import House
-from butlers.scheduling.scheduler import Scheduler
+from butlers.queue.pause import PauseState
 from butlers.secrets.credentials import CredentialStore
 from butlers.sessions.blank import BlankPool, BlankShare
 from butlers.sessions.fleet_budget import FleetBudget
@@ -39,10 +37,10 @@ from butlers.sessions.skills import ButlerSkills
 from butlers.sessions.spawner import Spawner
 from butlers.sessions.warm import WarmPool
 from butlers.skills.reflexes import ReflexBook
-from butlers.switchboard.commands import Commands
-from butlers.switchboard.dispatch import Dispatch
-from butlers.switchboard.inbound import FrontOffice
-from butlers.tools.calls import InFlight
+from butlers.tools.auth import ButlerTokens
+from butlers.tools.context import S, Services
+from butlers.tools.in_flight import InFlight
+from butlers.tools.role import Role
 from butlers.tools.state_store import StateStore
 from butlers.wire.peers import Peers
 from butlers.wire.tokens import FleetKey
@@ -73,11 +71,8 @@ class Butler:
     tool_bytes: Mapping[str, int] = MappingProxyType({})  # of each tool that sessions may call
     credentials: CredentialStore
     skills: ButlerSkills
-    scheduler: Scheduler
-    dispatch: Dispatch | None = None  # these three are the Switchboard's
-    front: FrontOffice | None = None
-    commands: Commands | None = None
-    counter: Counter | None = None  # the Messenger's
+    tokens: ButlerTokens
+    roles: tuple[Role, ...] = ()
     registrar: Registrar | None = None
 
     def __init__(
@@ -105,7 +100,7 @@ class Butler:
         self.blanks = blanks  # processes that wait for any butler of the fleet
         self.fleet_budget = fleet_budget
         self.in_flight = InFlight()
-        self.house = House()
+        self.pause_state = PauseState()
         self.phase = "created"
         self.failure: str | None = None
         self.stack = AsyncExitStack()
@@ -174,6 +169,26 @@ class Butler:
         if self._end_by is None:
             return self.config.shutdown.timeout_s
         return max(0.0, self._end_by - self.clock.monotonic())
+
+    @property
+    def services(self) -> Services:
+        """The services that tools use. Available once the roles are open."""
+        return Services(
+            self.config,
+            self.database,
+            self.clock,
+            self.listener,
+            self.spawner,
+            self.status,
+            self.modules,
+            self.pause_state,
+            self.skills,
+            self.roles,
+        )
+
+    def service(self, kind: type[S]) -> S:
+        """Return the service of this type, which a role of this butler provides."""
+        return self.services.require(kind)
 
     async def status(self) -> dict[str, Any]:
         return await describe(self)

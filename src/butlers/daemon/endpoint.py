@@ -12,7 +12,7 @@ import uvicorn
 from butlers.daemon.health_gate import FrontDoor, Lifespan, Status
 from butlers.daemon.ports import bind_port, hold_port
 from butlers.daemon.transport import CALLS_END_S, PATH, STREAMS_END_S, DualTransport
-from butlers.tools.calls import InFlight
+from butlers.tools.in_flight import InFlight
 
 SETTLE_S = 0.3  # who is connected asks once more after a call, for the tool's output schema
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from butlers.config.butler import ButlerConfig, Role
+from butlers.config.butler import ButlerConfig, ButlerKind
 from butlers.config.fleet import FleetConfig
 from butlers.config.roster import check_distinct
 from butlers.config.settings import Settings
@@ -116,7 +116,7 @@ class Fleet:
         """A butler that fails is shown as failed; without the two at the doors there is no fleet."""
         if error is None:
             return
-        if len(self._configs) == 1 or butler.config.role is not Role.DOMAIN:
+        if len(self._configs) == 1 or butler.config.role is not ButlerKind.DOMAIN:
             raise error
         self.failures.append(error)
         hint = getattr(error, "hint", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from butlers.config.butler import Role
+from butlers.config.butler import ButlerKind
 from butlers.domain.errors import DatabaseUnavailable
 from butlers.domain.module import ModuleState
 from butlers.domain.redaction import redactor
@@ -65,7 +65,7 @@ def _database(butler: Butler, *, connected: bool) -> str:
 
 
 def _switchboard(butler: Butler) -> str | None:
-    if butler.config.role is Role.SWITCHBOARD or butler.registrar is None:
+    if butler.config.role is ButlerKind.SWITCHBOARD or butler.registrar is None:
         return None
     return "connected" if butler.registrar.connected else "waiting"
 

@@ -13,7 +13,6 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from butlers.config.butler import Role
 from butlers.config.prices import load_prices
 from butlers.daemon import mcp_server
 from butlers.daemon import workers as work
@@ -21,7 +20,8 @@ from butlers.daemon.endpoint import Endpoint
 from butlers.daemon.heartbeat import Heartbeat
 from butlers.daemon.owner import tell_owner
 from butlers.daemon.registration import Registrar
-from butlers.daemon.retention import Janitor
+from butlers.daemon.retention import Retention
+from butlers.daemon.roles import roles_of
 from butlers.daemon.runtime_choice import choose_runtime, require_credential
 from butlers.daemon.skills import open_skills, with_skill_tools
 from butlers.daemon.transport import DualTransport
@@ -33,14 +33,11 @@ from butlers.domain.caller import CallerKind
 from butlers.domain.errors import ConfigInvalid
 from butlers.domain.request import RequestContext
 from butlers.domain.session import Access
-from butlers.messenger import role as post_office
 from butlers.modules.lifecycle import ModuleSet
-from butlers.queue.dead_letter_notices import Undertaker
+from butlers.process.runner import TimeLimits
+from butlers.queue.dead_letters import DeadLetterNotices
 from butlers.queue.listener import Listener
-from butlers.queue.outbox import queue_delivery
-from butlers.runtimes.base import Limits
 from butlers.runtimes.reflex import ReflexRuntime
-from butlers.scheduling.scheduler import Scheduler
 from butlers.secrets.credentials import CredentialStore
 from butlers.secrets.master_key import MasterKey
 from butlers.sessions.blank import BlankShare
@@ -54,14 +51,12 @@ from butlers.sessions.slots import FleetSlots
 from butlers.sessions.spawner import Means, Spawner
 from butlers.sessions.warm import WarmPool
 from butlers.sessions.workspace import Workspaces
-from butlers.skills.builtin import MAIL_TOOLS
 from butlers.skills.reflexes import ReflexMatch, load_reflexes
-from butlers.switchboard import role as front_desk
-from butlers.switchboard.http_ingest import HttpDoor, keep_webhooks_known
+from butlers.skills.registry.built_in import MAIL_TOOLS
 from butlers.tools.auth import ButlerTokens
 from butlers.tools.calls import CallPipeline
 from butlers.tools.catalogue import core_tools
-from butlers.tools.context import Services
+from butlers.tools.role import RoleParts
 from butlers.tools.state_store import StateStore
 from butlers.wire import telemetry
 from butlers.wire.directory import announce
@@ -210,7 +205,7 @@ async def create_spawner(butler: Butler) -> None:
         workspaces,
         waiting_slots(butler.home, butler.max_sessions),
         recipe,
-        Limits.within(config.runtime.timeout_s),
+        TimeLimits.within(config.runtime.timeout_s),
     )
     butler.blank = BlankShare(butler.blanks, config.name, butler.url, butler.guard, recipe)
     means = Means(
@@ -240,22 +235,29 @@ async def create_spawner(butler: Butler) -> None:
 async def wire_pipeline(butler: Butler) -> None:
     butler.peers = Peers(butler.config.name, butler.key)
     butler.stack.push_async_callback(butler.peers.close)
-    if butler.config.role is Role.SWITCHBOARD:
-        front_desk.open_office(butler)
-    if butler.config.role is Role.MESSENGER:
-        await post_office.open_office(butler)
+    butler.tokens = ButlerTokens(butler.config.name, butler.key, butler.guard)
+    parts = RoleParts(
+        config=butler.config,
+        home=butler.home,
+        database=butler.database,
+        listener=butler.listener,
+        clock=butler.clock,
+        spawner=butler.spawner,
+        peers=butler.peers,
+        credentials=butler.credentials,
+        tokens=butler.tokens,
+        in_flight=butler.in_flight,
+        status=butler.status,
+        jobs=work.jobs_of(butler),
+    )
+    butler.roles = tuple(role() for role in roles_of(butler.config))
+    for role in butler.roles:
+        await role.open(parts)
 
 
 async def sync_schedules(butler: Butler) -> None:
-    butler.scheduler = Scheduler(
-        butler.config,
-        butler.database,
-        butler.listener,
-        butler.clock,
-        queue_delivery,
-        work.jobs_of(butler),
-    )
-    await butler.scheduler.sync()
+    for role in butler.roles:
+        await role.sync()
 
 
 async def connect_switchboard(butler: Butler) -> None:
@@ -265,36 +267,18 @@ async def connect_switchboard(butler: Butler) -> None:
             butler.peers,
             config.url,
             lambda: work.registration_of(butler),
-            partial(work.obey_house, butler),
-            butler.house,
+            partial(work.apply_pause_answer, butler),
+            butler.pause_state,
         )
 
 
-def services_of(butler: Butler) -> Services:
-    """What its tools work with."""
-    return Services(
-        butler.config,
-        butler.database,
-        butler.clock,
-        butler.listener,
-        butler.spawner,
-        butler.status,
-        butler.scheduler,
-        butler.modules,
-        butler.house,
-        butler.front,
-        butler.counter.traffic if butler.counter else None,
-        butler.skills,
-    )
-
-
 async def register_tools(butler: Butler) -> None:
-    tokens = ButlerTokens(butler.config.name, butler.key, butler.guard)
-    declared = [("the core", spec) for spec in core_tools(butler.config.role)]
+    declared = [("the core", spec) for spec in core_tools(*roles_of(butler.config))]
     declared += await butler.modules.collect_tools(butler.database)
     named = mcp_server.name_tools(with_skill_tools(butler, declared))
-    services = services_of(butler)
-    butler.mcp = mcp_server.build_server(butler.config.name, butler.config.description, tokens)
+    butler.mcp = mcp_server.build_server(
+        butler.config.name, butler.config.description, butler.tokens
+    )
     tools = mcp_server.build_tools(named)
     sizes = mcp_server.register(butler.mcp, tools)
     butler.tool_bytes = {
@@ -302,9 +286,10 @@ async def register_tools(butler: Butler) -> None:
         for name, size in sizes.items()
         if CallerKind.SESSION in named[name].callers and name not in MAIL_TOOLS
     }
-    butler.mcp.add_middleware(CallPipeline(services, tokens, named, tools, butler.in_flight))
-    if butler.front is not None:
-        HttpDoor(butler, tokens).open()
+    pipeline = CallPipeline(butler.services, butler.tokens, named, tools, butler.in_flight)
+    butler.mcp.add_middleware(pipeline)
+    for route in (route for role in butler.roles for route in role.routes()):
+        butler.mcp.custom_route(route.path, methods=list(route.methods))(route.endpoint)
 
 
 async def start_server(butler: Butler) -> None:
@@ -322,17 +307,16 @@ async def apply_approval_gates(_butler: Butler) -> None:
 
 
 async def start_buffer(butler: Butler) -> None:
-    if butler.config.connectors.webhook:
-        butler.background(keep_webhooks_known(butler), "webhooks")
-    work.start_workers(butler, work.work_at_the_doors(butler))
+    for role in butler.roles:
+        work.start_workers(butler, role.workers())
 
 
 async def recover_route_inbox(butler: Butler) -> None:
-    work.start_workers(butler, work.work_of_all(butler))
-    undertaker = Undertaker(butler.config.name, butler.database, butler.listener)
-    butler.background(undertaker.run(), "undertaker")
-    janitor = Janitor(butler.config, butler.database, butler.clock)
-    butler.background(janitor.run(), "janitor")
+    work.start_workers(butler, work.core_workers(butler))
+    notices = DeadLetterNotices(butler.config.name, butler.database, butler.listener)
+    butler.background(notices.run(), "dead letter notices")
+    retention = Retention(butler.config, butler.database, butler.clock, butler.roles)
+    butler.background(retention.run(), "retention")
 
 
 async def start_heartbeat(butler: Butler) -> None:
@@ -341,7 +325,10 @@ async def start_heartbeat(butler: Butler) -> None:
 
 
 async def start_scheduler(butler: Butler) -> None:
-    butler.background(butler.scheduler.run(), "scheduler")
+    """Start the loops of the roles; the scheduler is one of them."""
+    for role in butler.roles:
+        for name, loop in role.loops().items():
+            butler.background(loop(), name)
 
 
 async def watch_skills(butler: Butler) -> None:

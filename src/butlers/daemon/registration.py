@@ -9,10 +9,9 @@ from typing import Any
 import structlog
 
 from butlers.domain.errors import ButlersError
+from butlers.domain.queues import SWITCHBOARD
 from butlers.domain.registration import Registration
-from butlers.queue.outbox import SWITCHBOARD
-from butlers.queue.pause import Pause
-from butlers.queue.pause_state import House
+from butlers.queue.pause import Pause, PauseState
 from butlers.wire.codec import decode, encode
 from butlers.wire.peers import Peers
 
@@ -28,26 +27,26 @@ class Registrar:
         peers: Peers,
         switchboard_url: str,
         describe: Callable[[], Registration],
-        obey: Callable[[Pause | None, int], Awaitable[None]],
-        house: House,
+        apply_pause: Callable[[Pause | None, int], Awaitable[None]],
+        pause_state: PauseState,
     ) -> None:
         self._peers = peers
         self._url = switchboard_url
         self._describe = describe
-        self._obey = obey  # what the owner told the house while this butler was away
-        self._house = house
+        self._apply_pause = apply_pause
+        self._pause_state = pause_state
         self.connected = False
 
     async def run(self) -> None:
         delay = FIRST_RETRY_S
         while True:
-            registration, asked_at = self._describe(), self._house.words
+            registration, orders_before = self._describe(), self._pause_state.orders
             try:
                 answer = await self._peers.call(
                     SWITCHBOARD, self._url, "register", self._said(registration)
                 )
-                told = decode(Pause, answer["pause"]) if answer["pause"] else None
-                await self._obey(told, asked_at)
+                pause = decode(Pause, answer["pause"]) if answer["pause"] else None
+                await self._apply_pause(pause, orders_before)
             except Exception as error:  # noqa: BLE001  (a loop edge: else it is never found again)
                 self._lost(error)
                 await asyncio.sleep(delay)

@@ -1,33 +1,65 @@
-"""Sweeps out what was over long ago, a few times a day; how long ago is the owner's to say, and who says
-nothing keeps everything."""
+"""Retention: delete rows and files that ended longer ago than ``storage.keep_days``, a few times a day.
+
+Kept are queue items that are not done (dead letters included) and every row of the same request, because
+a replay must find what was done; messages held for the owner; console lines not shown yet. Modules' own
+data, the session log and the audit are not touched.
+
+"Open" means open in this butler's schema. A Switchboard that stopped after a butler took a message, and
+before it noted so, sends the message again when it is back; the butler recognizes it only while it keeps
+the old rows. So no butler should keep rows for a shorter time than the Switchboard may be off.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 
 import structlog
 
-from butlers.config.butler import ButlerConfig, Role
-from butlers.daemon import retention_rows as retention
-from butlers.db.database import Database
+from butlers.config.butler import ButlerConfig
+from butlers.db.database import Connection, Database
 from butlers.domain.clock import Clock
 from butlers.domain.errors import DatabaseUnavailable
 from butlers.tools.blobs import BlobStore
+from butlers.tools.role import Role
 
 log = structlog.get_logger()
 
-FIRST_S = 600.0  # a start has better things to do
+FIRST_S = 600.0  # after the start
 AGAIN_S = 6 * 3600.0
+BATCH = 1_000  # rows per transaction, so that other writers do not wait long
+
+OPEN_IDS = """
+SELECT coalesce(array_agg(DISTINCT named), '{}') FROM queue_items, LATERAL unnest(ARRAY[
+    split_part(key, ':', 1), payload ->> 'request_id', payload #>> '{request,request_id}',
+    payload ->> 'delivery_id'
+]) AS named
+WHERE state <> 'done' AND named IS NOT NULL
+"""
+FILES_OF_OPEN_ITEMS = """
+SELECT DISTINCT file ->> 'storage_ref' AS reference
+FROM queue_items, LATERAL jsonb_array_elements(payload -> 'attachments') AS file
+WHERE state <> 'done' AND jsonb_typeof(payload -> 'attachments') = 'array'
+"""
+# Of the tables that every butler has; the form is that of Role.retention.
+CORE_TABLES: Mapping[str, str] = {
+    "queue_items": """
+        state = 'done' AND finished_at < $1 AND split_part(key, ':', 1) <> ALL($2)
+        AND coalesce(payload ->> 'request_id', '') <> ALL($2)""",
+    "call_journal": "called_at < $1 AND request_id::text <> ALL($2)",
+}
 
 
-class Janitor:
-    def __init__(self, config: ButlerConfig, database: Database, clock: Clock) -> None:
-        self._role = config.role
-        self._keep = timedelta(days=config.storage.keep_days)
+class Retention:
+    def __init__(
+        self, config: ButlerConfig, database: Database, clock: Clock, roles: Sequence[Role]
+    ) -> None:
+        self._keep = timedelta(days=config.storage.keep_days)  # zero: keep everything
         self._blobs = BlobStore(config.storage.blob_dir)
         self._database = database
         self._clock = clock
+        self._roles = roles
 
     async def run(self) -> None:
         await asyncio.sleep(FIRST_S)
@@ -36,24 +68,64 @@ class Janitor:
                 await self.sweep()
             except DatabaseUnavailable:
                 pass
-            except Exception:  # a loop edge: the next time it may work
-                log.exception("could not sweep out what is old")
+            except Exception:  # a loop edge: the next sweep may succeed
+                log.exception("retention failed")
             await asyncio.sleep(AGAIN_S)
 
     async def sweep(self) -> dict[str, int]:
-        """How much of what went."""
+        """Delete what is old, and return the number of rows per table and of files."""
         async with self._database.transaction() as connection:
-            at_work = await retention.files_at_work(connection)
-        # One disk for all butlers: what one of them still needs is made young, and so nobody removes it.
-        await asyncio.to_thread(self._blobs.renew, at_work)
+            in_use = await _files_of_open_items(connection)
+        # Butlers share the files: those that this butler needs are touched, so that no other deletes them.
+        await asyncio.to_thread(self._blobs.renew, in_use)
         if not self._keep:
             return {}
         before = self._clock.now() - self._keep
-        gone = await retention.sweep(self._database, self._role, before)
-        if self._role is Role.SWITCHBOARD:
+        of_roles = [role.retention for role in self._roles]
+        deleted = await delete_old_rows(self._database, of_roles, before)
+        for role in self._roles:
             async with self._database.transaction() as connection:
-                wanted = at_work | await retention.files_of_messages(connection)
-            gone["files"] = await asyncio.to_thread(self._blobs.sweep, before, wanted)
-        if any(gone.values()):
-            log.info("swept out what is old", before=before.isoformat(), **gone)
-        return gone
+                stored = await role.stored_files(connection)
+            if stored is not None:
+                deleted["files"] = await asyncio.to_thread(
+                    self._blobs.sweep, before, in_use | stored
+                )
+        if any(deleted.values()):
+            log.info("retention deleted old rows", before=before.isoformat(), **deleted)
+        return deleted
+
+
+async def delete_old_rows(
+    database: Database, of_roles: Iterable[Mapping[str, str]], before: datetime
+) -> dict[str, int]:
+    """Delete the rows that ended before a time, and return their number per table."""
+    return {
+        table: await _delete_rows(database, table, condition, before)
+        for conditions in (CORE_TABLES, *of_roles)
+        for table, condition in conditions.items()
+    }
+
+
+async def _delete_rows(database: Database, table: str, condition: str, before: datetime) -> int:
+    deleted = 0
+    while True:
+        async with database.transaction() as connection:
+            open_ids = await connection.fetchval(OPEN_IDS)
+            rows = await connection.fetch(
+                f"""
+                DELETE FROM {table}
+                WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {condition} LIMIT {BATCH}))
+                  AND {condition}
+                RETURNING 1
+                """,
+                before,
+                open_ids,
+            )
+        deleted += len(rows)
+        if len(rows) < BATCH:
+            return deleted
+
+
+async def _files_of_open_items(connection: Connection) -> set[str]:
+    rows = await connection.fetch(FILES_OF_OPEN_ITEMS)
+    return {row["reference"] for row in rows if row["reference"]}

@@ -14,10 +14,10 @@ from butlers.config.packs import packs_named
 from butlers.daemon.owner import tell_owner
 from butlers.sessions.skill_maker import Made, SkillMaker
 from butlers.sessions.skills import ButlerSkills
-from butlers.skills.builtin import tools_of
-from butlers.skills.registry import SkillRegistry
-from butlers.skills.scripts import PATH, ScriptRunner
-from butlers.skills.shelf import Shelf
+from butlers.skills.registry.built_in import tools_of
+from butlers.skills.registry.registry import SkillRegistry
+from butlers.skills.scripts.runner import PATH, ScriptRunner
+from butlers.skills.skill_set import Shelf
 from butlers.tools import mail
 from butlers.tools.base import ToolSpec, spec_of
 from butlers.tools.skills import pack_tools, skill_specs

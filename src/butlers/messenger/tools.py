@@ -14,10 +14,11 @@ from butlers.channels.console.mailbox import MAILBOX, Mail
 from butlers.domain.caller import OWNER_ONLY, PEERS
 from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, DeliveryState
 from butlers.domain.errors import NotAllowed, NotFound
+from butlers.domain.queues import SWITCHBOARD
 from butlers.messenger import deliveries, delivery_attempts
 from butlers.messenger import delivery_intake as desk
 from butlers.messenger.terms import Terms
-from butlers.queue.outbox import SWITCHBOARD
+from butlers.messenger.traffic import Traffic
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 
@@ -68,10 +69,9 @@ async def deliveries_resend(
 @tool(callers=OWNER_ONLY, effect=Effect.READ)
 async def messenger_status(ctx: CallContext) -> dict[str, Any]:
     """Each line to the outside (breaker, pause, rate), and how many deliveries wait or failed."""
-    traffic = ctx.services.traffic
     return {
         "deliveries": await deliveries.count_states(ctx.connection),
-        **(traffic.describe() if traffic else {}),
+        **ctx.service(Traffic).describe(),
     }
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import structlog
 from pydantic import Field, create_model
 
-from butlers.config.butler import ButlerConfig, Role
+from butlers.config.butler import ButlerConfig, ButlerKind
 from butlers.config.document import Document
 from butlers.db.database import Database
 from butlers.db.migrations import Chain
@@ -305,7 +305,7 @@ class ModuleSet:
     def _admit(self, module: Module, offer: Offer) -> list[ToolSpec]:
         """The tools this butler keeps: what speaks to the world outside is the Messenger's alone."""
         self._metadata |= offer.metadata
-        stripped = () if self._config.role is Role.MESSENGER else offer.egress
+        stripped = () if self._config.role is ButlerKind.MESSENGER else offer.egress
         if stripped:
             log.warning("egress tools stripped", module=module.name, tools=list(stripped))
         self.stripped_tools += stripped

@@ -14,6 +14,7 @@ from butlers.domain.errors import NotAllowed, NotFound
 from butlers.domain.schedule import DisabledBy, Missed, Run, Task, TaskSource
 from butlers.scheduling import store as schedules
 from butlers.scheduling import tasks
+from butlers.scheduling.scheduler import Scheduler
 from butlers.scheduling.tasks import Wishes
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
@@ -84,7 +85,7 @@ async def schedule_create(
         wishes,
         zone=ctx.services.config.timezone,
         created_by=_caller(ctx),
-        jobs=ctx.services.scheduler.jobs,
+        jobs=ctx.service(Scheduler).jobs,
         now=ctx.clock.now(),
     )
     await schedules.create_task(ctx.connection, task)
@@ -117,7 +118,7 @@ async def schedule_update(
         cron, timezone, prompt, job_name, job_args, check, missed, missed_within_s, exact
     )
     task = await _find(ctx, id)
-    task = tasks.changed_task(task, wishes, jobs=ctx.services.scheduler.jobs, now=now)
+    task = tasks.changed_task(task, wishes, jobs=ctx.service(Scheduler).jobs, now=now)
     if enabled is not None:
         task = tasks.switched(task, enabled, now)
     if run_now:
@@ -172,7 +173,7 @@ async def remind(
 @tool(callers=OWNER_ONLY, effect=Effect.LONG)
 async def tick(ctx: CallContext) -> dict[str, Any]:
     """See now what is due, instead of at the loop's next look. Answers with names by what came of them."""
-    summary = await ctx.services.scheduler.tick()
+    summary = await ctx.service(Scheduler).tick()
     return summary.as_dict()
 
 

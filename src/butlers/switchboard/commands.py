@@ -7,28 +7,25 @@ pause when it registers again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from butlers.db.database import Connection, Database
-from butlers.domain.clock import Clock
+from butlers.db.database import Connection
 from butlers.domain.command import Command, Word, parse_command
 from butlers.domain.errors import ButlersError, InvalidArguments
 from butlers.domain.message import InboxItem
-from butlers.domain.queues import SWITCHBOARD
+from butlers.domain.queues import INBOX, SWITCHBOARD
+from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
 from butlers.queue.outbox import queue_reply
 from butlers.queue.pause import Pause, begin_pause, end_pause, read_pause
 from butlers.queue.worker import Finish
 from butlers.skills.reflexes.times import read_seconds
 from butlers.switchboard import registry
+from butlers.tools.role import RoleParts
 from butlers.wire.codec import decode
-from butlers.wire.peers import Peers
-
-Status = Callable[[], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +40,14 @@ class Answers:
         return f"{words} No answer from: {silent}." if silent else words
 
 
-class Commands:
-    def __init__(
-        self,
-        database: Database,
-        peers: Peers,
-        clock: Clock,
-        zone: ZoneInfo,
-        stop_own: Callable[[], int],
-        own_status: Status,
-        wake: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._database = database
-        self._peers = peers
-        self._clock = clock
-        self._zone = zone
-        self._stop_own = stop_own
-        self._own_status = own_status
-        self._wake = wake
+class OwnerCommands:
+    def __init__(self, parts: RoleParts) -> None:
+        self._database = parts.database
+        self._peers = parts.peers
+        self._clock = parts.clock
+        self._zone = ZoneInfo(parts.config.timezone)
+        self._spawner = parts.spawner
+        self._own_status = parts.status
 
     async def carry_out(self, lease: Lease) -> Any:
         item = decode(InboxItem, lease.payload)
@@ -85,7 +72,7 @@ class Commands:
                 return await self._status()
 
     async def _stop(self) -> str:
-        own = self._stop_own()
+        own = len(self._spawner.stop_all())
         answers = await self._ask_all("control_stop", {})
         stopped = own + sum(answer["stopped"] for answer in answers.given.values())
         what = "Nothing was running." if not stopped else f"Stopped {stopped}."
@@ -119,6 +106,10 @@ class Commands:
         lines += [_line(name, status) for name, status in sorted(every.items())]
         lines += [f"{name}: no answer" for name in sorted(answers.missing)]
         return "\n".join(lines)
+
+    async def _wake(self) -> None:
+        async with self._database.transaction() as connection:
+            await queue.make_due(connection, INBOX)
 
     async def _ask_all(self, tool: str, arguments: dict[str, Any]) -> Answers:
         async with self._database.transaction() as connection:

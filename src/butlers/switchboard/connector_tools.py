@@ -11,6 +11,7 @@ from butlers.domain.errors import StateConflict
 from butlers.domain.message import check_storable
 from butlers.switchboard import connector_store as connectors
 from butlers.switchboard.connector_health import HEARTBEAT_S, condition
+from butlers.switchboard.inbound import InboundService
 from butlers.switchboard.ingest_stats import Counts, Seen
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
@@ -31,7 +32,9 @@ async def connector_heartbeat(ctx: CallContext, heartbeat: Heartbeat) -> dict[st
     failed = await connectors.keep_heartbeat(ctx.connection, heartbeat)
     if failed:
         why = heartbeat.error or "by its own count"
-        ctx.front.tally.count(heartbeat.endpoint_identity, Seen.FAILED, why, failed)
+        ctx.service(InboundService).stats.count(
+            heartbeat.endpoint_identity, Seen.FAILED, why, failed
+        )
     return {"status": "noted", "again_in_s": HEARTBEAT_S}
 
 
@@ -64,7 +67,7 @@ async def connectors_list(ctx: CallContext) -> dict[str, Any]:
     """Every connector, how it is and why: by its heartbeat, and by what the door saw of it."""
     found = await connectors.list_connectors(ctx.connection)
     known = {one["endpoint"] for one in found}
-    unknown = (name for name in ctx.front.tally.endpoints() if name not in known)
+    unknown = (name for name in ctx.service(InboundService).stats.endpoints() if name not in known)
     listed = [
         *(_with_condition(ctx, one) for one in found),
         *(_unknown(ctx, one) for one in unknown),
@@ -74,7 +77,7 @@ async def connectors_list(ctx: CallContext) -> dict[str, Any]:
 
 def _unknown(ctx: CallContext, endpoint: str) -> dict[str, Any] | None:
     """One that never said that it is there, and is refused all the same."""
-    seen = ctx.front.tally.counts(endpoint)
+    seen = ctx.service(InboundService).stats.counts(endpoint)
     health, why = condition(ConnectorState.HEALTHY, None, 0.0, seen)
     if health == "healthy":
         return None
@@ -90,7 +93,7 @@ def _unknown(ctx: CallContext, endpoint: str) -> dict[str, Any] | None:
 
 
 def _with_condition(ctx: CallContext, row: dict[str, Any]) -> dict[str, Any]:
-    seen = ctx.front.tally.counts(row["endpoint"])
+    seen = ctx.service(InboundService).stats.counts(row["endpoint"])
     health, why = condition(row["state"], row["error"], row["silent_s"], seen)
     return {
         **row,

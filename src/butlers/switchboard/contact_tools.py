@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from butlers.domain.caller import OWNER_ONLY
-from butlers.domain.contact import address
 from butlers.domain.errors import InvalidArguments
 from butlers.domain.message import check_storable
 from butlers.domain.request import BLOCKED, OWNER
 from butlers.switchboard import contacts, inbox
+from butlers.switchboard.inbound import InboundService
 from butlers.switchboard.inbox import MessageState
 from butlers.switchboard.senders import KNOWN
 from butlers.tools.base import Effect, tool
@@ -38,7 +38,7 @@ async def contacts_allow(
 ) -> dict[str, Any]:
     """Let a sender in; what was held of them is dealt with now. The role owner: it is an address of yours."""
     check_storable("the contact", [channel, identity, name or ""])
-    identity = address(channel, identity)
+    identity = ctx.service(InboundService).intake.channels.normalize_address(channel, identity)
     await contacts.lock_sender(ctx.connection, channel, identity)
     await _not_the_owner(ctx, channel, identity)
     if role == OWNER:
@@ -50,7 +50,7 @@ async def contacts_allow(
         ctx.connection, channel, identity, MessageState.ACCEPTED, (role,)
     )
     for message in held:
-        await ctx.front.desk.admit(ctx.connection, message)
+        await ctx.service(InboundService).intake.admit(ctx.connection, message)
     return {"channel": channel, "identity": identity, "role": role, "released": len(held)}
 
 
@@ -58,7 +58,7 @@ async def contacts_allow(
 async def contacts_block(ctx: CallContext, channel: str, identity: str) -> dict[str, Any]:
     """Never let a sender in: what they wrote and will write is kept, and nothing is done with it."""
     check_storable("the contact", [channel, identity])
-    identity = address(channel, identity)
+    identity = ctx.service(InboundService).intake.channels.normalize_address(channel, identity)
     await contacts.lock_sender(ctx.connection, channel, identity)
     await _not_the_owner(ctx, channel, identity)
     await contacts.add_contact(ctx.connection, channel, identity, identity, (BLOCKED,))

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import structlog
+
+from butlers.channels.registry import ChannelSet
 from butlers.db.database import Database
-from butlers.domain.errors import NotFound
-from butlers.domain.message import Channel, InboxItem, headers_of
+from butlers.domain.errors import ButlersError, NotFound
+from butlers.domain.message import InboxItem, headers_of
+from butlers.domain.queues import MESSENGER
 from butlers.domain.registration import Registration
 from butlers.domain.route import RouteDecision
 from butlers.switchboard import decisions, inbox, registry
 from butlers.switchboard import rule_store as rules
 from butlers.switchboard.rules import Letter
 from butlers.switchboard.triage import Affinity, Step, decide
+from butlers.wire.peers import Peers
 
-# A chat is not a topic: of the channels, only mail has threads that are.
-THREADED = frozenset({Channel.EMAIL})
-
-# Which butler a message of ours came from, by channel and the platform's id of it.
-OriginOf = Callable[[str, str], Awaitable[str | None]]
+log = structlog.get_logger()
 
 
-class Judge:
-    def __init__(self, database: Database, reach: timedelta, origin_of: OriginOf) -> None:
+class Triage:
+    def __init__(
+        self, database: Database, peers: Peers, channels: ChannelSet, reach: timedelta
+    ) -> None:
         self._database = database
-        self._reach = reach  # how old a thread may be that still says whose it is
-        self._origin_of = origin_of
+        self._peers = peers
+        self._channels = channels
+        self._reach = reach  # age of the oldest thread that still decides
 
     async def decide(self, item: InboxItem, registrations: Sequence[Registration]) -> RouteDecision:
         """Without the owner's rules: what they say was settled at the door."""
@@ -91,13 +95,28 @@ class Judge:
                 answered = {origin}
             if answered:
                 return Affinity(frozenset(answered), "it answers an earlier message")
-        if channel in THREADED and conversation is not None:
+        if conversation is not None and self._channels.threads_are_topics(channel):
             async with self._database.transaction() as connection:
                 earlier = await decisions.earlier_targets(
                     connection, conversation, request_id, received_at - self._reach
                 )
             return Affinity(frozenset(earlier), "its thread has been there")
         return Affinity()
+
+    async def _origin_of(self, channel: str, message_id: str) -> str | None:
+        """Ask the Messenger which butler sent a message; None if it is unknown or does not answer."""
+        async with self._database.transaction() as connection:
+            messenger = await registry.find_registration(connection, MESSENGER)
+        if messenger is None:
+            return None
+        arguments = {"channel": channel, "provider_message_id": message_id}
+        try:
+            answer = await self._peers.call(MESSENGER, messenger.url, "delivery_origin", arguments)
+        except ButlersError as error:
+            log.warning("origin of the replied-to message is unknown", error=str(error))
+            return None
+        origin: str | None = answer["origin"]
+        return origin
 
 
 def _told(decision: RouteDecision) -> dict[str, Any]:

@@ -6,7 +6,7 @@ it acknowledges, so asking it twice is the same as asking once.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -24,30 +24,28 @@ from butlers.domain.errors import (
 from butlers.domain.faults import kill_point
 from butlers.domain.ids import uuid7
 from butlers.domain.message import InboxItem
+from butlers.domain.queues import MESSENGER, SWITCHBOARD
 from butlers.domain.registration import Registration
 from butlers.domain.request import joined
 from butlers.domain.route import BY_RULE, FALLBACK_RULE, RouteDecision, RouteRequest, Turn
 from butlers.queue import leased_queue as queue
-from butlers.queue import notice_log as told
+from butlers.queue import notice_log
 from butlers.queue.leased_queue import Lease
-from butlers.queue.outbox import SWITCHBOARD, queue_delivery, queue_reply
-from butlers.queue.pause import mind_pause
+from butlers.queue.outbox import queue_delivery, queue_reply
+from butlers.queue.pause import raise_if_paused
 from butlers.queue.worker import Finish
 from butlers.switchboard import conversation, decisions, registry
+from butlers.switchboard.classification import Classifier
+from butlers.switchboard.decide import Triage
 from butlers.switchboard.decisions import Leg
 from butlers.wire.codec import decode, encode
 from butlers.wire.peers import Peers
 from butlers.wire.telemetry import route_span
 
-MESSENGER = "messenger"
 PATIENCE = timedelta(minutes=1)
 TOLD_AT_ONCE = 100  # of those behind a message that waits; the next ones with its next wait
 WAITING = "Who has to answer this is away. Your message is kept, and answered when they are back."
 NO_WORDS = "(There is no text, only what is attached.)"
-
-Triage = Callable[[InboxItem, Sequence[Registration]], Awaitable[RouteDecision]]
-# Asked where triage has no better answer than the fallback.
-Classify = Callable[[InboxItem, Sequence[Registration], tuple[Turn, ...]], Awaitable[Sequence[Leg]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +63,14 @@ class Dispatch:
         peers: Peers,
         clock: Clock,
         triage: Triage,
-        classify: Classify,
+        classifier: Classifier,
         history: History,
     ) -> None:
         self._database = database
         self._peers = peers
         self._clock = clock
         self._triage = triage
-        self._classify = classify
+        self._classifier = classifier
         self._history = history
 
     async def route_message(self, lease: Lease) -> Any:
@@ -144,13 +142,13 @@ class Dispatch:
             return
         today = self._clock.now().date()
         async with self._database.transaction() as connection:
-            behind = await told.untold_behind(
-                connection, lease, told.AWAY, today, PATIENCE, TOLD_AT_ONCE
+            behind = await notice_log.unnotified_behind(
+                connection, lease, notice_log.AWAY, today, PATIENCE, TOLD_AT_ONCE
             )
             waiting = [item.request, *(decode(InboxItem, one).request for one in behind)]
-            untold = await told.first_ones(
+            untold = await notice_log.record_notices(
                 connection,
-                told.AWAY,
+                notice_log.AWAY,
                 [str(request.request_id) for request in waiting],
                 today,
             )
@@ -180,13 +178,13 @@ class Dispatch:
                 return known
             for leg in known:
                 await self._set_aside(connection, request_id, leg.decision)
-        decision = await self._triage(item, registrations)
+        decision = await self._triage.decide(item, registrations)
         if decision.rule == FALLBACK_RULE:
             async with self._database.transaction() as connection:
-                await mind_pause(connection, self._clock.now())
-            classified = await self._classify(item, registrations, turns)
+                await raise_if_paused(connection, self._clock.now())
+            classified = await self._classifier.classify(item, registrations, turns)
             if classified:
-                return list(classified)
+                return classified
         async with self._database.transaction() as connection:
             return await decisions.settle(connection, request_id, [decision])
 
@@ -197,7 +195,9 @@ class Dispatch:
         why = f"the rule ({decision.reason}) names {decision.target}, whom nobody knows any more"
         await decisions.reopen_message(connection, request_id, why)
         today = self._clock.now().date()
-        if not await told.is_first(connection, told.RULE_LEADS_NOWHERE, decision.reason, today):
+        if not await notice_log.record_notice(
+            connection, notice_log.RULE_LEADS_NOWHERE, decision.reason, today
+        ):
             return
         message = (
             f"Your rule “{decision.reason}” leads nowhere: there is no butler {decision.target} any"

@@ -9,13 +9,15 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from uuid import UUID
 
 import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from butlers.channels.webhook import parser as webhook_in
+from butlers.db.database import Connection
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.connector import Heartbeat
 from butlers.domain.errors import (
@@ -37,14 +39,11 @@ from butlers.secrets.credentials import CredentialMissing
 from butlers.switchboard import connector_store as connectors
 from butlers.switchboard import contacts
 from butlers.switchboard.connector_health import HEARTBEAT_S
-from butlers.switchboard.inbound import FrontOffice
+from butlers.switchboard.inbound import InboundService
 from butlers.switchboard.ingest_stats import Seen
 from butlers.switchboard.tools import as_answer
-from butlers.tools.auth import ButlerTokens
+from butlers.tools.role import HttpRoute, RoleParts
 from butlers.wire.codec import decode
-
-if TYPE_CHECKING:
-    from butlers.daemon.butler import Butler
 
 log = structlog.get_logger()
 
@@ -60,21 +59,21 @@ Work = Callable[[Request], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class HttpDoor:
-    butler: Butler
-    tokens: ButlerTokens
+class HttpIngest:
+    parts: RoleParts
+    inbound: InboundService
 
-    def open(self) -> None:
-        """Put the two routes beside the tools."""
-        mcp = self.butler.mcp
-        mcp.custom_route("/ingest", methods=["POST"])(self._answering(self._ingest))
-        mcp.custom_route("/webhook/{name}", methods=["POST"])(self._answering(self._webhook))
+    def routes(self) -> tuple[HttpRoute, ...]:
+        return (
+            HttpRoute("/ingest", self._answering(self._ingest)),
+            HttpRoute("/webhook/{name}", self._answering(self._webhook)),
+        )
 
     def _answering(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             trace = TraceContext.parse(request.headers.get(HEADER, ""))
             try:
-                with in_trace(trace), self.butler.in_flight.counted(_SOMEBODY):
+                with in_trace(trace), self.parts.in_flight.counted(_SOMEBODY):
                     return JSONResponse(await work(request), 202)
             except ButlersError as error:
                 return _refusal(error)
@@ -91,7 +90,7 @@ class HttpDoor:
             data = _parsed(await _read(request))
             envelope = decode(InboundEnvelope, data)
         except ButlersError as error:
-            self._front.refuse(data, error.message)
+            self.inbound.refuse(data, error.message)
             raise
         return await self._accept(envelope)
 
@@ -99,22 +98,22 @@ class HttpDoor:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise NotAuthenticated
-        caller, _session = self.tokens.identify(token)
+        caller, _session = self.parts.tokens.identify(token)
         if caller.kind is not CallerKind.OWNER:
             raise NotAllowed(f"{caller.name} may not take messages in")
 
     async def _webhook(self, request: Request) -> dict[str, Any]:
         name = request.path_params["name"]
-        config = self.butler.config.connectors.webhook.get(name)
+        config = self.parts.config.connectors.webhook.get(name)
         if config is None:
             raise NotAuthenticated  # which names there are is nobody's business
         body = await _read(request)
         try:
-            secret = await self.butler.credentials.require(config.secret, env=config.secret)
-            webhook_in.check_signature(request.headers, body, secret, self.butler.clock)
-            envelope = webhook_in.parse(name, body, self.butler.clock, owners=config.owner)
+            secret = await self.parts.credentials.require(config.secret, env=config.secret)
+            webhook_in.check_signature(request.headers, body, secret, self.parts.clock)
+            envelope = webhook_in.parse(name, body, self.parts.clock, owners=config.owner)
         except ButlersError as error:
-            self._front.tally.count(name, Seen.REFUSED, error.message)
+            self.inbound.stats.count(name, Seen.REFUSED, error.message)
             if isinstance(error, CredentialMissing):
                 log.warning("a webhook has no secret", webhook=name, error=error.message)
                 raise NotAuthenticated from None  # what is missing is the owner's to know
@@ -124,45 +123,43 @@ class HttpDoor:
     async def _accept(
         self, envelope: InboundEnvelope, *, counted_as: str | None = None
     ) -> dict[str, Any]:
-        async with self.butler.database.transaction() as connection:
-            accepted = await self._front.accept(connection, envelope, counted_as=counted_as)
+        async with self.parts.database.transaction() as connection:
+            accepted = await self.inbound.accept(connection, envelope, counted_as=counted_as)
             kill_point("door.before_commit")
         kill_point("door.committed")
         return as_answer(accepted)
 
-    @property
-    def _front(self) -> FrontOffice:
-        assert self.butler.front is not None
-        return self.butler.front
 
+@dataclass(frozen=True, slots=True)
+class WebhookPresence:
+    """Registers the configured webhooks as connectors, and the owner's as addresses of the owner."""
 
-async def keep_webhooks_known(butler: Butler) -> None:
-    """Say of each webhook, again and again, that it is there; the owner's speak for the owner."""
-    hooks = butler.config.connectors.webhook
-    instance, began = uuid7(), butler.clock.monotonic()
-    while True:
-        try:
-            async with butler.database.transaction() as connection:
-                for name, config in hooks.items():
-                    address = f"{name}:{OWNER}"
-                    if config.owner:
-                        owner = await contacts.owner_id(connection)
-                        await contacts.add_address(connection, owner, Channel.WEBHOOK, address)
-                    else:
-                        await contacts.remove_address(connection, Channel.WEBHOOK, address)
-                    beat = Heartbeat(
-                        Channel.WEBHOOK,
-                        name,
-                        instance,
-                        butler.clock.now(),
-                        uptime_s=butler.clock.monotonic() - began,
-                    )
-                    await connectors.keep_heartbeat(connection, beat)
-        except DatabaseUnavailable:
-            pass
-        except Exception:  # a loop edge: the next beat may come through
-            log.exception("could not keep the webhooks known")
-        await asyncio.sleep(HEARTBEAT_S)
+    parts: RoleParts
+
+    async def run(self) -> None:
+        clock = self.parts.clock
+        instance, began = uuid7(), clock.monotonic()
+        while True:
+            try:
+                async with self.parts.database.transaction() as connection:
+                    await self._register(connection, instance, clock.monotonic() - began)
+            except DatabaseUnavailable:
+                pass
+            except Exception:  # a loop edge: the next heartbeat may succeed
+                log.exception("webhook heartbeat failed")
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def _register(self, connection: Connection, instance: UUID, uptime_s: float) -> None:
+        now = self.parts.clock.now()
+        for name, config in self.parts.config.connectors.webhook.items():
+            address = f"{name}:{OWNER}"
+            if config.owner:
+                owner = await contacts.owner_id(connection)
+                await contacts.add_address(connection, owner, Channel.WEBHOOK, address)
+            else:
+                await contacts.remove_address(connection, Channel.WEBHOOK, address)
+            beat = Heartbeat(Channel.WEBHOOK, name, instance, now, uptime_s=uptime_s)
+            await connectors.keep_heartbeat(connection, beat)
 
 
 _SOMEBODY = Caller(CallerKind.OWNER, "http")

@@ -8,18 +8,18 @@ from typing import Any
 from butlers.db.database import Connection
 from butlers.domain.errors import ButlersError
 from butlers.domain.message import InboundEnvelope, IngestionTier
-from butlers.switchboard.decide import Judge
-from butlers.switchboard.ingest import Accepted, Desk
-from butlers.switchboard.ingest_stats import Seen, Tally
+from butlers.switchboard.decide import Triage
+from butlers.switchboard.ingest import Accepted, MessageIntake
+from butlers.switchboard.ingest_stats import IngestStats, Seen
 
 NAMELESS = "(not said)"
 
 
 @dataclass(frozen=True, slots=True)
-class FrontOffice:
-    desk: Desk
-    judge: Judge
-    tally: Tally
+class InboundService:
+    intake: MessageIntake
+    triage: Triage
+    stats: IngestStats
 
     async def accept(
         self, connection: Connection, envelope: InboundEnvelope, *, counted_as: str | None = None
@@ -27,12 +27,12 @@ class FrontOffice:
         """Take a message in, and count what became of it, under its endpoint if no other name is given."""
         endpoint = counted_as or envelope.source.endpoint_identity
         try:
-            accepted = await self.desk.accept(connection, envelope)
+            accepted = await self.intake.accept(connection, envelope)
         except ButlersError as error:
             if not error.retryable:
-                self.tally.count(endpoint, Seen.REFUSED, error.message)
+                self.stats.count(endpoint, Seen.REFUSED, error.message)
             raise
-        self.tally.count(endpoint, _seen(accepted, envelope))
+        self.stats.count(endpoint, _seen(accepted, envelope))
         return accepted
 
     def refuse(self, told: Any, why: str) -> None:
@@ -40,7 +40,7 @@ class FrontOffice:
         source = told.get("source") if isinstance(told, dict) else None
         endpoint = source.get("endpoint_identity") if isinstance(source, dict) else None
         named = endpoint.strip() if isinstance(endpoint, str) else ""
-        self.tally.count(named or NAMELESS, Seen.REFUSED, why)
+        self.stats.count(named or NAMELESS, Seen.REFUSED, why)
 
 
 def _seen(accepted: Accepted, envelope: InboundEnvelope) -> Seen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -194,3 +194,32 @@ async def release_held(
     return sorted(
         (dict(row) for row in rows), key=lambda row: (row["received_at"], row["request_id"])
     )
+
+
+async def search_messages(
+    connection: Connection,
+    patterns: list[str],
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+) -> list[dict[str, Any]]:
+    """Return the messages, of all butlers, whose text matches every ILIKE pattern, newest first."""
+    query = """
+        SELECT request_id, channel, sender, text, state, received_at FROM message_inbox
+        WHERE text ILIKE ALL ($1::text[])
+          AND ($2::timestamptz IS NULL OR received_at >= $2)
+          AND ($3::timestamptz IS NULL OR received_at < $3)
+        ORDER BY received_at DESC, request_id DESC LIMIT $4
+        """
+    return [dict(row) for row in await connection.fetch(query, patterns, since, until, limit)]
+
+
+async def stored_files(connection: Connection) -> set[str]:
+    """Return the storage references of all attachments."""
+    rows = await connection.fetch(
+        """
+        SELECT DISTINCT file ->> 'storage_ref' AS reference
+        FROM message_inbox, LATERAL jsonb_array_elements(attachments) AS file
+        """
+    )
+    return {row["reference"] for row in rows if row["reference"]}

@@ -12,10 +12,10 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from butlers.channels.registry import ChannelSet
 from butlers.db.database import Connection
 from butlers.domain import command
 from butlers.domain.clock import Clock
-from butlers.domain.contact import address
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import QueueFull
 from butlers.domain.ids import uuid7
@@ -29,6 +29,7 @@ from butlers.domain.message import (
     PolicyTier,
     headers_of,
 )
+from butlers.domain.queues import COMMANDS, INBOX
 from butlers.domain.request import RequestContext
 from butlers.domain.route import BY_RULE, RouteDecision
 from butlers.domain.rule import RuleAction, TriageRule
@@ -43,8 +44,6 @@ from butlers.switchboard.rules import Letter, first_match
 from butlers.tools.blobs import BlobStore
 from butlers.wire.codec import decode, encode
 
-INBOX = "inbox"
-
 Post = Callable[[Connection, DeliveryRequest], Awaitable[UUID]]
 
 
@@ -57,10 +56,11 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class MessageIntake:
     """What it takes to accept a message."""
 
     clock: Clock
+    channels: ChannelSet
     blobs: BlobStore
     post: Post  # how the owner is asked
     capacity: int
@@ -68,7 +68,7 @@ class Desk:
 
     async def accept(self, connection: Connection, envelope: InboundEnvelope) -> Accepted:
         """Keep a new message, or say that it is known. Beyond the capacity a new one is sent away."""
-        envelope.check()
+        envelope.check(self.channels.names)
         request = await self._request(connection, envelope)
         verdict = await self._judge(
             connection, request, _letter(request, envelope), envelope.control
@@ -149,7 +149,7 @@ class Desk:
     async def _request(self, connection: Connection, envelope: InboundEnvelope) -> RequestContext:
         source, event = envelope.source, envelope.event
         trace = current_trace() or TraceContext.new()
-        sender = address(source.channel, envelope.sender.identity)
+        sender = self.channels.normalize_address(source.channel, envelope.sender.identity)
         who = await contacts.find_contact(connection, source.channel, sender)
         if who is None:
             await contacts.lock_sender(connection, source.channel, sender)
@@ -191,7 +191,7 @@ class Desk:
         if told is not None:
             # Beside the queue and its lanes: it must get through when nothing else does.
             key = str(request.request_id)
-            await queue.enqueue(connection, command.QUEUE, key, encode(item), lane=told.lane)
+            await queue.enqueue(connection, COMMANDS, key, encode(item), lane=told.lane)
             return
         if bounded:
             await self._check_capacity(connection)

@@ -37,7 +37,7 @@ class _Source:
     last_refusal: str | None = None
 
 
-class Tally:
+class IngestStats:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # By endpoint alone: what a connector is called and which channel it serves need not be the same.

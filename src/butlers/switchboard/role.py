@@ -1,86 +1,108 @@
-"""Puts the Switchboard's parts together: the desk at the door, triage, routing, and the owner's commands."""
+"""The Switchboard as a role: takes messages in, decides who answers, dispatches, obeys owner commands."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
+from typing import Any, ClassVar
+from uuid import UUID
 
-import structlog
-
-from butlers.domain.errors import ButlersError
-from butlers.queue import leased_queue as queue
+from butlers.config.butler import ButlerConfig, ButlerKind
+from butlers.db.database import Connection
+from butlers.domain.queues import COMMANDS, DELIVERIES, INBOX, NOTIFY
+from butlers.domain.request import joined
 from butlers.queue.outbox import queue_delivery
-from butlers.switchboard import registry
+from butlers.switchboard import connector_tools, contact_tools, inbox, tools, triage_tools
 from butlers.switchboard.classification import Classifier
-from butlers.switchboard.commands import Commands
-from butlers.switchboard.decide import Judge
-from butlers.switchboard.dispatch import MESSENGER, Dispatch, History
-from butlers.switchboard.inbound import FrontOffice
-from butlers.switchboard.ingest import INBOX, Desk
-from butlers.switchboard.ingest_stats import Tally
+from butlers.switchboard.commands import OwnerCommands
+from butlers.switchboard.decide import Triage
+from butlers.switchboard.dispatch import Dispatch, History
+from butlers.switchboard.http_ingest import HttpIngest, WebhookPresence
+from butlers.switchboard.inbound import InboundService
+from butlers.switchboard.ingest import MessageIntake
+from butlers.switchboard.ingest_stats import IngestStats
 from butlers.tools.blobs import BlobStore
+from butlers.tools.mail import MailView
+from butlers.tools.request_path import queued_hops, read_hops
+from butlers.tools.role import Hop, HttpRoute, QueueWork, Role, RoleParts
 
-if TYPE_CHECKING:
-    from butlers.daemon.butler import Butler
-
-log = structlog.get_logger()
-
-
-def open_office(butler: Butler) -> None:
-    config, triage = butler.config, butler.config.triage
-    desk = Desk(
-        butler.clock,
-        BlobStore(config.storage.blob_dir),
-        queue_delivery,
-        config.buffer.queue_capacity,
-        timedelta(seconds=triage.dedupe_window_s),
-    )
-
-    async def origin_of(channel: str, message_id: str) -> str | None:
-        return await _origin_of(butler, channel, message_id)
-
-    judge = Judge(butler.database, timedelta(days=triage.affinity_days), origin_of)
-    butler.front = FrontOffice(desk, judge, Tally(butler.clock))
-    butler.dispatch = Dispatch(
-        butler.database,
-        butler.peers,
-        butler.clock,
-        judge.decide,
-        Classifier(butler.database, butler.spawner).classify,
-        History(timedelta(minutes=triage.history_minutes), triage.history_messages),
-    )
-    butler.commands = Commands(
-        butler.database,
-        butler.peers,
-        butler.clock,
-        ZoneInfo(config.timezone),
-        lambda: len(butler.spawner.stop_all()),
-        butler.status,
-        lambda: _wake(butler),
-    )
+MESSAGE_HOPS = """
+SELECT received_at AS at, channel, sender, sender_roles, thread, policy_tier, state, state_reason,
+       jsonb_array_length(attachments) AS attachments
+FROM message_inbox WHERE request_id = $1
+"""
+DECISION_HOPS = """
+SELECT decided_at AS at, target, rule, reason, part, after_previous, routed_at, ended_at, ended_well
+FROM route_decisions WHERE request_id = $1 ORDER BY position
+"""
 
 
-async def _origin_of(butler: Butler, channel: str, message_id: str) -> str | None:
-    """Which butler a message of ours came from. The Messenger knows; while it is away, nobody does."""
-    async with butler.database.transaction() as connection:
-        messenger = await registry.find_registration(connection, MESSENGER)
-    if messenger is None:
-        return None
-    try:
-        answer = await butler.peers.call(
-            MESSENGER,
-            messenger.url,
-            "delivery_origin",
-            {"channel": channel, "provider_message_id": message_id},
+class SwitchboardRole(Role):
+    tools = (*tools.TOOLS, *triage_tools.TOOLS, *contact_tools.TOOLS, *connector_tools.TOOLS)
+    retention: ClassVar[Mapping[str, str]] = {
+        # The decisions on a message are deleted with it.
+        "message_inbox": "received_at < $1 AND state <> 'held' AND request_id::text <> ALL($2)",
+        "said": "said_at < $1 AND coalesce(request_id::text, '') <> ALL($2)",
+    }
+    _parts: RoleParts
+    _inbound: InboundService
+    _dispatch: Dispatch
+    _commands: OwnerCommands
+
+    @classmethod
+    def belongs_to(cls, config: ButlerConfig) -> bool:
+        return config.role is ButlerKind.SWITCHBOARD
+
+    async def open(self, parts: RoleParts) -> None:
+        config, settings = parts.config, parts.config.triage
+        intake = MessageIntake(
+            parts.clock,
+            BlobStore(config.storage.blob_dir),
+            queue_delivery,
+            config.buffer.queue_capacity,
+            timedelta(seconds=settings.dedupe_window_s),
         )
-    except ButlersError as error:
-        log.warning("whose message is answered could not be asked", error=str(error))
-        return None
-    origin: str | None = answer["origin"]
-    return origin
+        triage = Triage(parts.database, parts.peers, timedelta(days=settings.affinity_days))
+        self._parts = parts
+        self._inbound = InboundService(intake, triage, IngestStats(parts.clock))
+        self._dispatch = Dispatch(
+            parts.database,
+            parts.peers,
+            parts.clock,
+            triage,
+            Classifier(parts.database, parts.spawner),
+            History(timedelta(minutes=settings.history_minutes), settings.history_messages),
+        )
+        self._commands = OwnerCommands(parts)
 
+    def services(self) -> Sequence[object]:
+        return (self._inbound, MailView(INBOX, inbox.search_messages))
 
-async def _wake(butler: Butler) -> None:
-    async with butler.database.transaction() as connection:
-        await queue.hurry(connection, INBOX)
+    def workers(self) -> Sequence[QueueWork]:
+        concurrency = self._parts.config.buffer.worker_count
+        return (
+            QueueWork(COMMANDS, self._commands.carry_out, 2),  # a stop runs beside another command
+            QueueWork(INBOX, self._dispatch.route_message, concurrency),
+            QueueWork(DELIVERIES, self._dispatch.forward_delivery, concurrency),
+            QueueWork(NOTIFY, self._dispatch.forward_delivery, concurrency),
+        )
+
+    def routes(self) -> Sequence[HttpRoute]:
+        return HttpIngest(self._parts, self._inbound).routes()
+
+    def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+        if not self._parts.config.connectors.webhook:
+            return {}
+        return {"webhooks": WebhookPresence(self._parts).run}
+
+    async def request_hops(self, connection: Connection, request_id: UUID) -> list[Hop]:
+        decided = await read_hops(connection, "decided", DECISION_HOPS, request_id)
+        parts = [joined(str(request_id), hop["target"]) for hop in decided]
+        return [
+            *await read_hops(connection, "received", MESSAGE_HOPS, request_id),
+            *decided,
+            *await queued_hops(connection, parts),
+        ]
+
+    async def stored_files(self, connection: Connection) -> set[str] | None:
+        return await inbox.stored_files(connection)

@@ -20,13 +20,14 @@ from butlers.domain.message import (
     Source,
     check_storable,
 )
+from butlers.domain.queues import DELIVERIES, INBOX
 from butlers.domain.registration import Registration
 from butlers.domain.route import RouteDecision
-from butlers.messenger.sender import DELIVERIES
 from butlers.queue import leased_queue as queue
-from butlers.queue.pause import await_turn, read_pause
+from butlers.queue.pause import lock_pause, read_pause
 from butlers.switchboard import conversation, decisions
-from butlers.switchboard.ingest import INBOX, Accepted
+from butlers.switchboard.inbound import InboundService
+from butlers.switchboard.ingest import Accepted
 from butlers.switchboard.registry import forget, list_registrations, list_states
 from butlers.switchboard.registry import register as store_registration
 from butlers.switchboard.triage import candidates
@@ -38,7 +39,7 @@ LONGEST_REASON = 300
 
 
 def _count_misuse(ctx: CallContext, arguments: dict[str, Any], why: str) -> None:
-    ctx.front.refuse(arguments, why)
+    ctx.service(InboundService).refuse(arguments, why)
 
 
 @tool(callers=frozenset({CallerKind.OWNER}), misused=_count_misuse)
@@ -53,7 +54,7 @@ async def ingest(
 ) -> dict[str, Any]:
     """Take one message in. It is stored and committed before this answers; a repeat is a duplicate."""
     envelope = InboundEnvelope(source, event, sender, payload, control or Control(), schema_version)
-    return as_answer(await ctx.front.accept(ctx.connection, envelope))
+    return as_answer(await ctx.service(InboundService).accept(ctx.connection, envelope))
 
 
 def as_answer(accepted: Accepted) -> dict[str, Any]:
@@ -73,10 +74,10 @@ async def register(
     if registration.name != ctx.caller.name:
         raise NotAllowed(f"{ctx.caller.name} can not register {registration.name}")
     # Whoever is not asked to pause because it is not known yet reads here that there is a pause.
-    await await_turn(ctx.connection, alone=False)
+    await lock_pause(ctx.connection, shared=True)
     moved = await store_registration(ctx.connection, registration)
     for waiting in (INBOX, DELIVERIES) if back or moved else ():
-        await queue.hurry(ctx.connection, waiting)
+        await queue.make_due(ctx.connection, waiting)
     paused = await read_pause(ctx.connection, ctx.clock.now())
     return {"status": "registered", "pause": encode(paused) if paused else None}
 
@@ -113,7 +114,7 @@ async def route_ended(ctx: CallContext, request_id: UUID, well: bool) -> dict[st
     """How a butler's part of a message ended. What waited for it goes on."""
     if not await decisions.mark_ended(ctx.connection, request_id, ctx.caller.name, well=well):
         raise NotFound(f"{ctx.caller.name} has no part of the message {request_id}")
-    await queue.hurry(ctx.connection, INBOX)
+    await queue.make_due(ctx.connection, INBOX)
     return {"status": "noted"}
 
 
@@ -131,7 +132,7 @@ async def registry_forget(ctx: CallContext, name: str) -> dict[str, Any]:
         known = [one.name for one in await list_registrations(ctx.connection)]
         raise NotFound(f"no butler {name!r} has registered", hint=f"butlers: {', '.join(known)}")
     reopened = await decisions.reopen(ctx.connection, name)
-    await queue.hurry(ctx.connection, INBOX)
+    await queue.make_due(ctx.connection, INBOX)
     return {"butler": name, "reopened": reopened}
 
 

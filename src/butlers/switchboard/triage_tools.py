@@ -15,6 +15,7 @@ from butlers.domain.message import check_storable
 from butlers.domain.rule import RuleAction, RuleKind, TriageRule
 from butlers.switchboard import registry
 from butlers.switchboard import rule_store as rules
+from butlers.switchboard.inbound import InboundService
 from butlers.switchboard.rules import check_pattern
 from butlers.switchboard.triage import candidates
 from butlers.tools.base import Effect, tool
@@ -90,7 +91,7 @@ async def rules_suggest(
 @tool(callers=OWNER_ONLY, effect=Effect.LOOK)
 async def triage_explain(ctx: CallContext, request_id: UUID) -> dict[str, Any]:
     """Replay the decision on a message: what was decided then, and what each step would say now."""
-    return await ctx.front.judge.explain(request_id)
+    return await ctx.service(InboundService).triage.explain(request_id)
 
 
 TOOLS = (rules_list, rules_add, rules_remove, rules_suggest, triage_explain)

@@ -11,7 +11,6 @@ import hashlib
 import inspect
 import json
 import logging
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -42,7 +41,7 @@ from butlers.domain.errors import (
     ShuttingDown,
 )
 from butlers.domain.faults import kill_point
-from butlers.domain.keepable import keepable, storable
+from butlers.domain.json_safe import json_safe, text_safe
 from butlers.domain.redaction import redactor
 from butlers.queue import journal
 from butlers.queue.journal import CallKey
@@ -51,6 +50,7 @@ from butlers.tools.audit import CallRecord, record_call
 from butlers.tools.auth import ButlerTokens
 from butlers.tools.base import Effect, ToolSpec
 from butlers.tools.context import CallContext, Services
+from butlers.tools.in_flight import InFlight
 from butlers.wire.codec import describe
 from butlers.wire.telemetry import tool_span
 
@@ -61,46 +61,6 @@ current_call: ContextVar[CallContext] = ContextVar("current_call")
 # What PostgreSQL says to a NUL in a text, and to one in a JSON document.
 UNSTORABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
 _content_blocks: TypeAdapter[list[mt.ContentBlock]] = TypeAdapter(list[mt.ContentBlock])
-
-
-class InFlight:
-    """Counts running calls. Sessions that are being drained may still call; nobody else may begin."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.last_ended = -math.inf  # in the loop's time
-        self._refused: frozenset[CallerKind] = frozenset()
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    def refuse_outsiders(self) -> None:
-        self._refused = frozenset({CallerKind.OWNER, CallerKind.PEER})
-
-    def refuse_all(self) -> None:
-        self._refused = frozenset(CallerKind)
-
-    async def wait_idle(self, timeout_s: float) -> bool:
-        """Whether the last call ended in time."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), timeout_s)
-        return self.count == 0
-
-    def admit(self, caller: Caller) -> None:
-        if caller.kind in self._refused:
-            raise ShuttingDown
-
-    @contextmanager
-    def counted(self, caller: Caller) -> Iterator[None]:
-        self.admit(caller)
-        self.count += 1
-        self._idle.clear()
-        try:
-            yield
-        finally:
-            self.count -= 1
-            self.last_ended = asyncio.get_running_loop().time()
-            if self.count == 0:
-                self._idle.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +101,11 @@ class _Call:
         return CallRecord(
             caller=self.caller,
             tool=self.spec.name,
-            arguments=keepable(self.arguments, self.sensitive),
+            arguments=json_safe(self.arguments, self.sensitive),
             ok=error is None,
             duration_ms=round((time.monotonic() - self.started) * 1000),
             replayed=replayed,
-            error=error and storable(redactor.scrub(error)),
+            error=error and text_safe(redactor.scrub(error)),
             result_digest=None if answer is None else hashlib.sha256(written).hexdigest(),
             result_bytes=None if answer is None else len(written),
         )
@@ -270,11 +230,11 @@ class CallPipeline(Middleware):
             return
         tried = CallRecord(
             caller,
-            storable(message.name)[:200],
+            text_safe(message.name)[:200],
             self._shown(message),
             False,
             0,
-            error=storable(redactor.scrub(str(error))),
+            error=text_safe(redactor.scrub(str(error))),
         )
         with suppress(ButlersError):
             async with self._services.database.transaction() as connection:
@@ -285,7 +245,7 @@ class CallPipeline(Middleware):
         spec = self._specs.get(message.name)
         modules = self._services.modules
         sensitive = modules.sensitive_arguments(spec.name) if spec else frozenset[str]()
-        return keepable(dict(message.arguments or {}), sensitive)
+        return json_safe(dict(message.arguments or {}), sensitive)
 
     def _nearest(self, message: mt.CallToolRequestParams, caller: Caller) -> str:
         offered = [name for name, spec in self._specs.items() if caller.kind in spec.callers]

@@ -1,11 +1,11 @@
-"""What a tool is handed: who calls, for which request, and the connection of its transaction."""
+"""The argument that every tool receives: the caller, the request, the connection and the services."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from butlers.config.butler import ButlerConfig
@@ -14,19 +14,19 @@ from butlers.domain.caller import Caller
 from butlers.domain.clock import Clock
 from butlers.domain.module import ModuleControl
 from butlers.domain.request import RequestContext
-from butlers.messenger.traffic import Traffic
 from butlers.queue.journal import CallKey
 from butlers.queue.listener import Listener
-from butlers.queue.pause_state import House
-from butlers.scheduling.scheduler import Scheduler
+from butlers.queue.pause import PauseState
 from butlers.sessions.skills import ButlerSkills
 from butlers.sessions.spawner import Spawner
-from butlers.switchboard.inbound import FrontOffice
+from butlers.tools.role import Role
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The parts of a butler that core tools work with."""
+    """The parts of a butler that core tools use, and its roles, which provide further services."""
 
     config: ButlerConfig
     database: Database
@@ -34,12 +34,21 @@ class Services:
     listener: Listener
     spawner: Spawner
     status: Callable[[], Awaitable[dict[str, Any]]]
-    scheduler: Scheduler
     modules: ModuleControl
-    house: House
-    front: FrontOffice | None = None  # the Switchboard's
-    traffic: Traffic | None = None  # the Messenger's
-    skills: ButlerSkills | None = None
+    pause_state: PauseState
+    skills: ButlerSkills
+    roles: tuple[Role, ...] = ()
+
+    def find(self, kind: type[S]) -> S | None:
+        """Return the service of this type, or None when no role of this butler provides it."""
+        provided = (service for role in self.roles for service in role.services())
+        return next((service for service in provided if isinstance(service, kind)), None)
+
+    def require(self, kind: type[S]) -> S:
+        found = self.find(kind)
+        if found is None:
+            raise LookupError(f"no role of {self.config.name} provides {kind.__name__}")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +58,18 @@ class CallContext:
     request: RequestContext | None = None
     key: CallKey | None = None
     _connection: Connection | None = None
-    outside: Collection[str] = ()  # the tools by which its session has read what others wrote
+    outside: Collection[str] = ()  # tools that gave this session text written by other people
 
     @property
     def butler(self) -> str:
         return self.services.config.name
 
-    @property
-    def front(self) -> FrontOffice:
-        assert self.services.front is not None  # only the Switchboard has the tools that ask for it
-        return self.services.front
+    def service(self, kind: type[S]) -> S:
+        """Return the service of this type, which a role of this butler provides."""
+        return self.services.require(kind)
 
     @property
     def skills(self) -> ButlerSkills:
-        assert self.services.skills is not None  # only tools of a butler that has them ask for it
         return self.services.skills
 
     @property
@@ -71,7 +78,7 @@ class CallContext:
 
     @property
     def now(self) -> datetime:
-        """When it was asked: the request's own time, the same in every run of it."""
+        """The time of the request, the same in each run of it; without a request, the current time."""
         return self.request.received_at if self.request else self.clock.now()
 
     @property
@@ -80,7 +87,7 @@ class CallContext:
 
     @property
     def connection(self) -> Connection:
-        """The connection of this call's transaction."""
+        """The connection of this call's transaction. LONG and LOOK tools have none."""
         if self._connection is None:
-            raise RuntimeError("a LONG tool has no connection; open a transaction of its own")
+            raise RuntimeError("a LONG or LOOK tool has no connection; open a transaction")
         return self._connection

@@ -7,9 +7,8 @@ from typing import Any
 
 from butlers.domain.caller import PEERS
 from butlers.domain.errors import NotAllowed
-from butlers.queue.outbox import SWITCHBOARD
-from butlers.queue.pause import Pause
-from butlers.queue.pause_state import obey
+from butlers.domain.queues import SWITCHBOARD
+from butlers.queue.pause import Pause, apply_order
 from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
 
@@ -25,7 +24,7 @@ async def control_stop(ctx: CallContext) -> dict[str, Any]:
 async def control_pause(ctx: CallContext, until: datetime | None = None) -> dict[str, Any]:
     """Start no session until then, or until it is resumed. What comes in is kept."""
     _check_caller(ctx)
-    await obey(ctx.connection, Pause(ctx.clock.now(), until), ctx.services.house)
+    await apply_order(ctx.connection, Pause(ctx.clock.now(), until), ctx.services.pause_state)
     return {"paused": True}
 
 
@@ -33,7 +32,7 @@ async def control_pause(ctx: CallContext, until: datetime | None = None) -> dict
 async def control_resume(ctx: CallContext) -> dict[str, Any]:
     """Go on with what was kept."""
     _check_caller(ctx)
-    return {"was_paused": await obey(ctx.connection, None, ctx.services.house)}
+    return {"was_paused": await apply_order(ctx.connection, None, ctx.services.pause_state)}
 
 
 def _check_caller(ctx: CallContext) -> None:

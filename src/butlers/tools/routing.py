@@ -9,13 +9,14 @@ from butlers.domain.delivery import DeliveryRequest, Intent, check_emoji
 from butlers.domain.errors import InvalidArguments, NotAllowed
 from butlers.domain.ids import uuid7
 from butlers.domain.links import links_beyond, links_from
+from butlers.domain.queues import SWITCHBOARD
 from butlers.domain.request import RequestContext
 from butlers.domain.route import RouteRequest
-from butlers.queue.outbox import SWITCHBOARD, place, queue_delivery, queue_reply
+from butlers.queue.outbox import place, queue_delivery, queue_reply
 from butlers.sessions.routes import accept_route
 from butlers.tools.base import tool
 from butlers.tools.context import CallContext
-from butlers.tools.request_hops import routed_message, routed_text
+from butlers.tools.request_path import routed_message, routed_text
 
 
 @tool(callers=PEERS, name="route.execute", aliases=("route_execute",))

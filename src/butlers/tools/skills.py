@@ -14,10 +14,10 @@ from pydantic import Field, TypeAdapter
 from butlers.domain.caller import OWNER_ONLY, SESSIONS
 from butlers.sessions.pack_servers import PackServer, PackTool
 from butlers.sessions.skills import ButlerSkills, Wish
-from butlers.skills import opening
+from butlers.skills import instructions as opening
 from butlers.skills.assigning import assign
-from butlers.skills.making import Draft
-from butlers.skills.shelf import Shelved
+from butlers.skills.install.draft import Draft
+from butlers.skills.skill_set import Shelved
 from butlers.tools.base import Effect, ToolSpec, spec_of, tool
 from butlers.tools.context import CallContext
 from butlers.tools.outside import refuse_strangers

@@ -77,7 +77,7 @@ async def assert_the_tools_and_the_parts_know_the_same(
     task = {"name": "tea", "cron": "0 17 * * *", "prompt": "ping"}
     made = await client.call("schedule_create", task)
     await client.call("schedule_update", {"id": made["id"], "run_now": True})
-    await butler.scheduler.tick()  # or its own loop is quicker
+    await butler.service(Scheduler).tick()  # or its own loop is quicker
 
     async def ran() -> bool:
         (shown,) = (await client.call("schedule_list", {}))["schedules"]

@@ -11,11 +11,12 @@ from uuid import UUID
 
 import pytest
 
-from butlers.daemon import retention_rows as retention
-from butlers.daemon.retention import Janitor
+from butlers.daemon import retention
+from butlers.daemon.retention import Retention
 from butlers.domain.errors import NotFound
 from butlers.domain.ids import uuid7
 from butlers.domain.message import Attachment
+from butlers.domain.queues import SWITCHBOARD
 from butlers.domain.route import RouteDecision, RouteRequest
 from butlers.queue import leased_queue as queue
 from butlers.tools.blobs import BlobStore
@@ -27,11 +28,12 @@ from support.waiting import until
 LONG_AGO = timedelta(days=400)
 
 
-def janitor(tester: InProcessButler, keep_days: int = 365) -> Janitor:
+def keeping(tester: InProcessButler, keep_days: int = 365) -> Retention:
     config = tester.butler.config
     storage = config.storage.model_copy(update={"keep_days": keep_days})
     changed = config.model_copy(update={"storage": storage})
-    return Janitor(changed, tester.butler.database, tester.butler.clock)
+    butler = tester.butler
+    return Retention(changed, butler.database, butler.clock, butler.roles)
 
 
 async def ingest(tester: InProcessButler, text: str, **changes: Any) -> UUID:
@@ -40,7 +42,7 @@ async def ingest(tester: InProcessButler, text: str, **changes: Any) -> UUID:
 
 
 async def grow_old(tester: InProcessButler) -> None:
-    if tester.butler.front:
+    if tester.butler.config.name == SWITCHBOARD:
         sql = "UPDATE message_inbox SET received_at = received_at - $1::interval"
         await tester.rows(sql, LONG_AGO)
     await tester.rows(
@@ -83,7 +85,7 @@ async def test_old_messages_that_are_over_go_and_all_others_stay(
     young = await ingest(switchboard, "four")
     await end(switchboard, young, "done")
 
-    gone = await janitor(switchboard).sweep()
+    gone = await keeping(switchboard).sweep()
     assert (gone["message_inbox"], gone["queue_items"]) == (1, 1)
     assert await kept(switchboard) == {held, dead, waiting, young}
     decided = await switchboard.rows("SELECT DISTINCT request_id FROM route_decisions")
@@ -91,7 +93,7 @@ async def test_old_messages_that_are_over_go_and_all_others_stay(
     async with switchboard.owner() as owner:
         (letter,) = (await owner.call("dead_letters_list"))["dead_letters"]
         await owner.call("dead_letters_replay", {"id": letter["id"]})
-    assert sum((await janitor(switchboard).sweep()).values()) == 0
+    assert sum((await keeping(switchboard).sweep()).values()) == 0
 
 
 async def test_who_keeps_for_ever_loses_nothing(switchboard: InProcessButler) -> None:
@@ -99,7 +101,7 @@ async def test_who_keeps_for_ever_loses_nothing(switchboard: InProcessButler) ->
     await end(switchboard, over, "done")
     await grow_old(switchboard)
     assert switchboard.butler.config.storage.keep_days == 0, "nobody has to ask for it"
-    assert await janitor(switchboard, keep_days=0).sweep() == {}
+    assert await keeping(switchboard, keep_days=0).sweep() == {}
     assert await kept(switchboard) == {over}
 
 
@@ -110,7 +112,7 @@ async def test_much_goes_in_several_steps(
     for number in range(5):
         await end(switchboard, await ingest(switchboard, f"{number}"), "done")
     await grow_old(switchboard)
-    gone = await janitor(switchboard).sweep()
+    gone = await keeping(switchboard).sweep()
     assert (gone["message_inbox"], gone["queue_items"]) == (5, 5)
 
 
@@ -128,7 +130,7 @@ async def test_the_journal_of_a_dead_letter_stays_until_it_is_over(tester: InPro
             await session.call("write", {"text": state})
         await end(tester, request.request_id, state)
     await grow_old(tester)
-    gone = await janitor(tester).sweep()
+    gone = await keeping(tester).sweep()
     assert (gone["call_journal"], gone["queue_items"]) == (1, 1)
     (row,) = await tester.rows("SELECT request_id FROM call_journal")
     assert row["request_id"] == dead.request_id
@@ -150,7 +152,7 @@ async def test_files_go_with_the_last_message_that_has_them(switchboard: InProce
     for path in switchboard.butler.config.storage.blob_dir.glob("*/*"):
         if path.name not in young:
             os.utime(path, (0, time.time() - LONG_AGO.total_seconds()))
-    assert (await janitor(switchboard).sweep())["files"] == 1
+    assert (await keeping(switchboard).sweep())["files"] == 1
     assert (blobs.get(needed), blobs.get(young)) == (b"needed", b"young")
     with pytest.raises(NotFound):
         blobs.get(unwanted)

@@ -12,16 +12,16 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
-from butlers.config.butler import ButlerKind
 from butlers.daemon.butler import Butler
 from butlers.domain.caller import CallerKind
 from butlers.modules.base import Module
+from butlers.scheduling.role import SchedulingRole
 from butlers.tools.base import spec_of
 from butlers.tools.catalogue import core_tools
 from support import mcp_clients as clients
 from support.mcp_clients import ToolClient
 from support.postbox import GOOD
-from support.postbox_butler import Place
+from support.postbox_butler import PostboxButler
 from support.tester_folder import ROSTER, copy_roster
 
 CORE = {
@@ -111,10 +111,10 @@ def check_answers(answers: dict[str, Any]) -> None:
 @pytest.mark.scenario("S002-20")
 @pytest.mark.parametrize("connect", clients.ALL, ids=lambda connect: connect.__name__)
 async def test_the_tools_of_the_core_are_there_and_answer(
-    place: Place, connect: clients.Connect
+    postbox: PostboxButler, connect: clients.Connect
 ) -> None:
-    await place.start(GOOD)
-    async with place.client(connect=connect) as client:
+    await postbox.start(GOOD)
+    async with postbox.connect(connect=connect) as client:
         answers = await call_each_core_tool(client)
         assert set(answers) <= await client.names()
     check_answers(answers)
@@ -122,30 +122,30 @@ async def test_the_tools_of_the_core_are_there_and_answer(
 
 @pytest.mark.scenario("S002-19", "S002-22")
 async def test_a_butler_without_modules_has_the_tools_of_the_core_and_no_others(
-    place: Place,
+    postbox: PostboxButler,
 ) -> None:
-    butler = await place.start({})
+    butler = await postbox.start({})
     assert (butler.modules.modules, butler.modules.healthy) == ((), True)
-    async with place.client() as client:
+    async with postbox.connect() as client:
         answers = await call_each_core_tool(client)
         assert set(answers) <= await client.names()
     check_answers(answers)
-    core = {name for spec in core_tools(ButlerKind.DOMAIN) for name in (spec.name, *spec.aliases)}
-    assert set(await place.offered()) == core | OWNERS_OVER_SKILLS
+    core = {name for spec in core_tools(SchedulingRole) for name in (spec.name, *spec.aliases)}
+    assert set(await postbox.offered()) == core | OWNERS_OVER_SKILLS
 
 
 @pytest.mark.scenario("S001-06")
 @pytest.mark.parametrize("name", ["switchboard", "messenger", "general", "health"])
-async def test_every_butler_has_the_tools_of_the_core(place: Place, name: str) -> None:
-    copy_roster(name, place.directory, place.database_name)
-    await place.make().start()
-    assert CORE - set(await place.offered()) == set()
+async def test_every_butler_has_the_tools_of_the_core(postbox: PostboxButler, name: str) -> None:
+    copy_roster(name, postbox.directory, postbox.database_name)
+    await postbox.make_in().start()
+    assert CORE - set(await postbox.offered()) == set()
 
 
 @pytest.mark.scenario("S002-21")
-async def test_status_says_who_the_butler_is_and_how(place: Place) -> None:
-    await place.start(GOOD, name="assistant")
-    async with place.client() as client:
+async def test_status_says_who_the_butler_is_and_how(postbox: PostboxButler) -> None:
+    await postbox.start(GOOD, name="assistant")
+    async with postbox.connect() as client:
         status = await client.call("status", {})
         again = await client.call("status", {})
     assert status["name"] == "assistant"
@@ -158,9 +158,9 @@ async def test_status_says_who_the_butler_is_and_how(place: Place) -> None:
 
 
 @pytest.mark.scenario("S002-23")
-async def test_the_tools_of_a_module_stand_beside_those_of_the_core(place: Place) -> None:
-    await place.start(EMAIL)
-    async with place.client() as client:
+async def test_the_tools_of_a_module_stand_beside_those_of_the_core(postbox: PostboxButler) -> None:
+    await postbox.start(EMAIL)
+    async with postbox.connect() as client:
         answers = await call_each_core_tool(client)
         assert OF_EMAIL | set(answers) <= await client.names()
         sent = await client.call("bot_email_send_message", MAIL)
@@ -172,13 +172,13 @@ async def test_the_tools_of_a_module_stand_beside_those_of_the_core(place: Place
 
 
 @pytest.mark.scenario("S002-24")
-async def test_the_tools_of_two_modules_do_not_meet(place: Place) -> None:
-    butler = await place.start(GOOD)
-    token = place.key.mint(CallerKind.OWNER, "owner", "postbox")
+async def test_the_tools_of_two_modules_do_not_meet(postbox: PostboxButler) -> None:
+    butler = await postbox.start(GOOD)
+    token = postbox.key.mint(CallerKind.OWNER, "owner", "postbox")
     async with Client(StreamableHttpTransport(butler.url, auth=token)) as client:
         listed = [tool.name for tool in await client.list_tools()]
     assert len(listed) == len(set(listed))
-    async with place.client() as owner:
+    async with postbox.connect() as owner:
         answers = await call_each_core_tool(owner)
         sent = await owner.call("bot_email_send_message", MAIL)
         event = {"title": "Tea", "starts_at": "2027-01-02T17:00:00Z", "announced_by": sent["id"]}
@@ -188,28 +188,28 @@ async def test_the_tools_of_two_modules_do_not_meet(place: Place) -> None:
 
 @pytest.mark.scenario("S001-07")
 async def test_a_butler_has_the_tools_of_the_modules_it_declares_and_only_declared_tools(
-    place: Place,
+    postbox: PostboxButler,
 ) -> None:
-    butler = await place.start({**EMAIL, "tells": ""}, code={"tells": TELLS})
+    butler = await postbox.start({**EMAIL, "tells": ""}, code={"tells": TELLS})
     # Invocation once, at the start, with what it may register on, its section and the database.
-    ((registrar, config, db),) = place.module("tells").asked
+    ((registrar, config, db),) = postbox.module("tells").asked
     assert config is butler.modules.modules[1].config
     assert db is butler.database
     assert [spec.name for spec in registrar.specs] == ["told"]
-    offered = set(await place.offered())
+    offered = set(await postbox.offered())
     assert OF_EMAIL | {"told"} <= offered
     assert not OF_CALENDAR & offered
-    async with place.client() as client:
+    async with postbox.connect() as client:
         assert await client.call("told", {}) == {"said": "something"}
         assert (await client.call("bot_email_send_message", MAIL))["id"]
     await butler.stop()
 
-    butler = await place.start(GOOD)
-    assert set(await place.offered()) >= OF_EMAIL | OF_CALENDAR
+    butler = await postbox.start(GOOD)
+    assert set(await postbox.offered()) >= OF_EMAIL | OF_CALENDAR
     await butler.stop()
 
-    smuggler = await place.start({"email": GOOD["email"] + '\nfail = "undeclared tool"'})
-    assert not (OF_EMAIL | {"smuggled_tool"}) & set(await place.offered())
+    smuggler = await postbox.start({"email": GOOD["email"] + '\nfail = "undeclared tool"'})
+    assert not (OF_EMAIL | {"smuggled_tool"}) & set(await postbox.offered())
     (state,) = smuggler.modules.states()
     assert state.failure_phase == "tools"
     assert "'smuggled_tool', which it did not declare" in str(state.failure_error)
@@ -220,34 +220,34 @@ async def test_a_butler_has_the_tools_of_the_modules_it_declares_and_only_declar
 
 @pytest.mark.scenario("S001-08")
 async def test_a_butlers_own_tools_are_functions_of_its_folder_wired_by_its_module(
-    place: Place, tmp_path: Path
+    postbox: PostboxButler, tmp_path: Path
 ) -> None:
     # Written as async functions in its tools folder ...
     tools = import_file(ROSTER / "health" / "tools" / "measurements.py")
     assert inspect.iscoroutinefunction(tools.measurement_log)
     # ... wired by a module of its folder, which its butler.toml declares.
-    copy_roster("health", place.directory, place.database_name)
-    assert "[modules.health]" in (place.directory / "butler.toml").read_text()
-    health = place.make()
+    copy_roster("health", postbox.directory, postbox.database_name)
+    assert "[modules.health]" in (postbox.directory / "butler.toml").read_text()
+    health = postbox.make_in()
     await health.start()
     (module,) = health.modules
     assert isinstance(module, Module)
     assert type(module).__module__ == "butlers_roster_health.modules"
     own = {spec_of(function).name for function in module.tools}
     assert "measurement_log" in own
-    await assert_callers_do_not_see_what_is_injected(health, place, own)
+    await assert_callers_do_not_see_what_is_injected(health, postbox, own)
 
     # No other butler has them ...
-    assert not own & await offered_by(place, "general", tmp_path)
+    assert not own & await offered_by(postbox, "general", tmp_path)
     # ... nor has its own, when no module wires them.
-    assert not own & await offered_by(place, "health", tmp_path, without_module)
-    assert callable(import_file(place.directory / "tools" / "measurements.py").measurement_log)
+    assert not own & await offered_by(postbox, "health", tmp_path, without_module)
+    assert callable(import_file(postbox.directory / "tools" / "measurements.py").measurement_log)
 
 
 async def assert_callers_do_not_see_what_is_injected(
-    health: Butler, place: Place, own: set[str]
+    health: Butler, postbox: PostboxButler, own: set[str]
 ) -> None:
-    token = place.key.mint(CallerKind.OWNER, "owner", "health")
+    token = postbox.key.mint(CallerKind.OWNER, "owner", "health")
     async with Client(StreamableHttpTransport(health.url, auth=token)) as client:
         shown = {tool.name: tool for tool in await client.list_tools() if tool.name in own}
         assert set(shown) == own
@@ -256,21 +256,21 @@ async def assert_callers_do_not_see_what_is_injected(
             assert not takes & {"ctx", "context", "pool", "db", "connection"}
         weight = {"type": "weight", "value": "80.4", "unit": "kg"}
         await client.call_tool("measurement_log", weight)
-    assert await place.rows("SELECT type, value::text, unit FROM measurements") == [weight]
+    assert await postbox.rows("SELECT type, value::text, unit FROM measurements") == [weight]
 
 
 async def offered_by(
-    place: Place,
+    postbox: PostboxButler,
     name: str,
     tmp_path: Path,
     change: Callable[[Path], None] = lambda _directory: None,
 ) -> set[str]:
-    await place.butler.stop()
-    place.directory = tmp_path / f"another-{name}"
-    copy_roster(name, place.directory, place.database_name)
-    change(place.directory)
-    await place.make().start()
-    return set(await place.offered())
+    await postbox.butler.stop()
+    postbox.directory = tmp_path / f"another-{name}"
+    copy_roster(name, postbox.directory, postbox.database_name)
+    change(postbox.directory)
+    await postbox.make_in().start()
+    return set(await postbox.offered())
 
 
 def without_module(directory: Path) -> None:

@@ -13,9 +13,9 @@ from butlers.domain.module import FailurePhase
 from butlers.modules.base import ToolMeta
 from butlers.tools.base import Effect, spec_of
 from butlers.tools.catalogue import core_tools
-from support.postbox import GOOD, Bench
+from support.postbox import GOOD, ModuleHarness
 
-MakeBench = Callable[..., Bench]
+MakeModules = Callable[..., ModuleHarness]
 
 HEAD = "from butlers.sdk import *\nfrom butlers.sdk import SESSIONS, tool\n"
 
@@ -35,9 +35,9 @@ def tool_code(name: str) -> str:
 
 @pytest.mark.scenario("S001-12")
 async def test_metadata_marks_the_arguments_that_are_a_matter_of_safety(
-    make_bench: MakeBench,
+    make_modules: MakeModules,
 ) -> None:
-    modules = await make_bench().bring_up()
+    modules = await make_modules().bring_up()
     email = modules.modules[0]
     told = email.tool_metadata()
     assert isinstance(told, dict)
@@ -55,7 +55,7 @@ async def test_metadata_marks_the_arguments_that_are_a_matter_of_safety(
     ],
 )
 async def test_metadata_that_would_protect_nothing_is_refused(
-    make_bench: MakeBench, metadata: str, said: str
+    make_modules: MakeModules, metadata: str, said: str
 ) -> None:
     code = module_code(
         "polite",
@@ -63,13 +63,13 @@ async def test_metadata_that_would_protect_nothing_is_refused(
         declared="(say_hello,)",
         body=f"    def tool_metadata(self):\n        return {metadata}",
     )
-    modules = await make_bench({"polite": ""}, code={"polite": code}).bring_up()
+    modules = await make_modules({"polite": ""}, code={"polite": code}).bring_up()
     (state,) = modules.states()
     assert state.failure_phase is FailurePhase.TOOLS
     assert said in str(state.failure_error)
 
 
-async def test_closures_of_register_tools_become_tools(make_bench: MakeBench) -> None:
+async def test_closures_of_register_tools_become_tools(make_modules: MakeModules) -> None:
     body = '''
     def tool_metadata(self):
         return {"note_count": ToolMeta(), "shout": ToolMeta()}
@@ -85,10 +85,10 @@ async def test_closures_of_register_tools_become_tools(make_bench: MakeBench) ->
         async def whisper(text: str) -> str:
             return text.upper()
 '''
-    bench = make_bench({"notes": ""}, code={"notes": module_code("notes", body=body)})
-    modules = await bench.bring_up()
+    harness = make_modules({"notes": ""}, code={"notes": module_code("notes", body=body)})
+    modules = await harness.bring_up()
     assert modules.healthy, modules.states()
-    count, shout = (spec for _, spec in bench.specs)
+    count, shout = (spec for _, spec in harness.specs)
     assert (count.name, count.description) == ("note_count", "How many notes there are.")
     assert (shout.name, shout.description) == ("shout", "Say it loud.")
     assert count.effect is Effect.LONG  # it opens its own transactions
@@ -123,19 +123,19 @@ async def test_closures_of_register_tools_become_tools(make_bench: MakeBench) ->
     ids=["undeclared", "not async", "twice", "crash"],
 )
 async def test_a_wrong_registration_fails_the_module(
-    make_bench: MakeBench, body: str, said: str
+    make_modules: MakeModules, body: str, said: str
 ) -> None:
     code = module_code("doors", tools=tool_code("door"), declared="(door,)", body=body)
-    bench = make_bench({"doors": ""}, code={"doors": code})
-    modules = await bench.bring_up()
+    harness = make_modules({"doors": ""}, code={"doors": code})
+    modules = await harness.bring_up()
     (state,) = modules.states()
     assert state.failure_phase is FailurePhase.TOOLS
     assert said in str(state.failure_error)
-    assert bench.tools == []
+    assert harness.tools == []
 
 
 async def test_only_the_messenger_keeps_tools_that_speak_to_the_outside(
-    make_bench: MakeBench,
+    make_modules: MakeModules,
 ) -> None:
     names = ["email_reply_to_thread", "telegram_send_message", "bot_email_search", "pager_call"]
     code = module_code(
@@ -144,17 +144,17 @@ async def test_only_the_messenger_keeps_tools_that_speak_to_the_outside(
         declared=f"({', '.join(names)})",
         body="    def tool_metadata(self):\n        return {'pager_call': ToolMeta(egress=True)}",
     )
-    bench = make_bench({"posts": ""}, code={"posts": code})
+    harness = make_modules({"posts": ""}, code={"posts": code})
     with capture_logs() as log:
-        modules = await bench.bring_up()
-    assert bench.tools == ["bot_email_search"]
+        modules = await harness.bring_up()
+    assert harness.tools == ["bot_email_search"]
     outside = ("email_reply_to_thread", "telegram_send_message", "pager_call")
     assert modules.stripped_tools == outside
     (line,) = (line for line in log if line["log_level"] == "warning")
     assert (line["event"], line["module"]) == ("egress tools stripped", "posts")
     assert line["tools"] == list(outside)
     assert modules.healthy
-    messenger = make_bench({"posts": ""}, name="messenger", code={"posts": code})
+    messenger = make_modules({"posts": ""}, name="messenger", code={"posts": code})
     assert (await messenger.bring_up()).stripped_tools == ()
     assert messenger.tools == names
 
@@ -163,23 +163,23 @@ async def test_only_the_messenger_keeps_tools_that_speak_to_the_outside(
     ("name", "owner"), [("status", "the core"), ("bot_email_read_message", "module email")]
 )
 async def test_a_name_with_two_owners_is_found_and_both_are_named(
-    make_bench: MakeBench, name: str, owner: str
+    make_modules: MakeModules, name: str, owner: str
 ) -> None:
     code = module_code("twin", tools=tool_code(name), declared=f"({name},)")
-    bench = make_bench({**GOOD, "twin": ""}, code={"twin": code})
-    await bench.bring_up()
-    core = [("the core", spec) for spec in core_tools(bench.config.role)]
+    harness = make_modules({**GOOD, "twin": ""}, code={"twin": code})
+    await harness.bring_up()
+    core = [("the core", spec) for spec in core_tools(harness.config.role)]
     with pytest.raises(ConfigInvalid) as refused:
-        name_tools([*core, *bench.specs])
+        name_tools([*core, *harness.specs])
     assert f"{name!r} is declared by {owner} and by module twin" in refused.value.message
 
 
 async def test_the_tools_of_the_core_and_of_both_modules_fit_together(
-    make_bench: MakeBench,
+    make_modules: MakeModules,
 ) -> None:
-    bench = make_bench()
-    await bench.bring_up()
-    core = [("the core", spec) for spec in core_tools(bench.config.role)]
-    named = name_tools([*core, *bench.specs])
-    for tool_function in bench.modules.modules[0].tools:
+    harness = make_modules()
+    await harness.bring_up()
+    core = [("the core", spec) for spec in core_tools(harness.config.role)]
+    named = name_tools([*core, *harness.specs])
+    for tool_function in harness.modules.modules[0].tools:
         assert named[spec_of(tool_function).name].function is tool_function

@@ -11,6 +11,7 @@ import pytest
 from butlers.config.butler import BudgetConfig
 from butlers.domain.queues import SCHEDULES
 from butlers.queue.leased_queue import notify
+from butlers.scheduling.scheduler import Scheduler
 from integration.scheduling.conftest import Home, until
 from support.fake_runtime import FakeRuntime
 
@@ -29,7 +30,7 @@ async def begin(place: Home, at_limit: str, *names: str) -> None:
     await place.start()
     place.butler.spawner.model = FakeRuntime()
     place.clock.move(minutes=1)
-    assert set((await place.butler.scheduler.tick()).as_dict()["queued"]) == set(names)
+    assert set((await place.butler.service(Scheduler).tick()).as_dict()["queued"]) == set(names)
     await hurry(place)
 
 

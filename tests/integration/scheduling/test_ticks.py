@@ -38,14 +38,14 @@ NINE = datetime(2026, 5, 13, 7, tzinfo=UTC)  # in Berlin
 
 
 def jobs_of(place: Home) -> dict[str, Any]:
-    jobs = place.butler.scheduler.jobs
+    jobs = place.butler.service(Scheduler).jobs
     assert isinstance(jobs, dict)
     return jobs
 
 
 async def tick_at(place: Home, when: datetime) -> dict[str, Any]:
     place.clock.at = when
-    return (await place.butler.scheduler.tick()).as_dict()
+    return (await place.butler.service(Scheduler).tick()).as_dict()
 
 
 async def test_a_prompt_runs_in_a_session(place: Home) -> None:
@@ -110,7 +110,7 @@ async def test_the_tick_tool_and_the_loop_fire_once(place: Home) -> None:
 
 async def test_many_concurrent_ticks_share_a_large_load(running: Home) -> None:
     """Three batches' worth, six ticks at once: every due time once, none twice."""
-    scheduler = running.butler.scheduler
+    scheduler = running.butler.service(Scheduler)
     await running.rows(
         """
         INSERT INTO scheduled_tasks (id, name, cron, prompt, next_run_at)
@@ -182,7 +182,7 @@ async def test_a_dead_letter_is_a_failed_run(place: Home) -> None:
     place.write('name = "spread"\ncron = "*/30 * * * *"\nprompt = "ping"')
     await place.start()
     place.clock.at = datetime(2026, 5, 13, 6, 30, tzinfo=UTC)
-    scheduler = place.butler.scheduler
+    scheduler = place.butler.service(Scheduler)
     async with place.butler.database.transaction() as connection:
         # Held far in the future, so that no worker takes it.
         task = (await schedules.read_due(connection, place.clock.at, 1))[0]
@@ -229,7 +229,7 @@ async def test_downtime(place: Home, missed: str, outcomes: list[str], asked: in
         assert sent[0]["target"] == "console:owner"
     task = (await place.tasks())["ping"]
     assert task["next_run_at"] == NINE + timedelta(days=3)
-    await place.butler.scheduler.tick()
+    await place.butler.service(Scheduler).tick()
     assert len(await place.runs("ping")) == 2
 
 

@@ -11,6 +11,7 @@ from butlers.domain.errors import ButlersError
 from butlers.domain.ids import uuid7
 from butlers.domain.request import RequestContext
 from butlers.domain.session import SessionRequest
+from butlers.scheduling.scheduler import Scheduler
 from butlers.wire.client import McpClient
 from integration.scheduling.conftest import Home
 
@@ -131,7 +132,7 @@ async def test_what_the_file_declares_only_the_file_changes(place: Home) -> None
 async def test_a_reminder_is_delivered_without_a_session(running: Home) -> None:
     made = await in_session(running, "remind", from_phone(), message="Stretch!", in_minutes=10)
     assert made["next_run_at"] == "2026-05-13T06:10:30+00:00"
-    assert (await running.butler.scheduler.tick()).entries == ()
+    assert (await running.butler.service(Scheduler).tick()).entries == ()
     running.clock.move(minutes=10)
     first, second = await running.call("tick"), await running.call("tick")
     assert len(first["ran"]) == 1
@@ -254,4 +255,4 @@ async def test_a_far_reminder_does_not_keep_the_loop_busy(looping: Home) -> None
     async with looping.butler.database.transaction() as connection:
         due = await connection.fetchval("SELECT next_run_at FROM scheduled_tasks")
     assert due - looping.clock.now() == timedelta(days=300)
-    assert await looping.butler.scheduler._until_next() == 60
+    assert await looping.butler.service(Scheduler)._until_next() == 60

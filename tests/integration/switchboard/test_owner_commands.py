@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from butlers.daemon import workers as work
-from butlers.daemon.phases import services_of
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import NotAllowed
 from butlers.domain.message import InboxItem, PolicyTier
@@ -198,7 +197,7 @@ async def test_an_answer_waits_for_a_pause_that_is_being_told(tester: InProcessB
 
 
 async def test_who_registers_while_a_pause_begins_is_asked_too(desk: InProcessButler) -> None:
-    services = services_of(desk.butler)
+    services = desk.butler.services
     late = Registration("late", "http://127.0.0.1:9/mcp", "late")
     async with desk.butler.database.transaction() as connection:
         caller = Caller(CallerKind.PEER, "late")

@@ -1,0 +1,50 @@
+"""Scheduling as a role of every butler: the scheduler, the worker that runs due tasks, and the tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from butlers.domain.queues import SCHEDULES
+from butlers.queue.outbox import queue_delivery
+from butlers.scheduling import tools
+from butlers.scheduling.runs import Runner
+from butlers.scheduling.scheduler import Scheduler
+from butlers.tools.role import QueueWork, Role, RoleParts
+
+
+class SchedulingRole(Role):
+    tools = tools.TOOLS
+    _parts: RoleParts
+    _scheduler: Scheduler
+
+    async def open(self, parts: RoleParts) -> None:
+        self._parts = parts
+        self._scheduler = Scheduler(
+            parts.config, parts.database, parts.listener, parts.clock, queue_delivery, parts.jobs
+        )
+
+    async def sync(self) -> None:
+        await self._scheduler.sync()
+
+    def services(self) -> Sequence[object]:
+        return (self._scheduler,)
+
+    def workers(self) -> Sequence[QueueWork]:
+        parts, config = self._parts, self._parts.config
+        runner = Runner(
+            config.name,
+            parts.database,
+            parts.clock,
+            parts.spawner,
+            queue_delivery,
+            parts.jobs,
+            timeout_s=config.runtime.timeout_s,
+            waits_for_budget=config.budget.at_limit == "wait",
+        )
+        # More than there are sessions, so that a job does not wait for a model to finish.
+        concurrency = config.runtime.max_concurrent_sessions + config.buffer.worker_count
+        return (QueueWork(SCHEDULES, runner.process, concurrency),)
+
+    def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+        return {"scheduler": self._scheduler.run}

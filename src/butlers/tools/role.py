@@ -1,0 +1,112 @@
+"""The interface through which a role (Switchboard, Messenger, scheduling) contributes to a butler.
+
+A role is declared in its own package. The daemon opens the roles of a butler, registers their tools and
+HTTP routes, starts their workers and loops, and asks them what retention may delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from butlers.config.butler import ButlerConfig
+from butlers.db.database import Connection, Database
+from butlers.domain.clock import Clock
+from butlers.queue.listener import Listener
+from butlers.queue.worker import Handler
+from butlers.secrets.credentials import CredentialStore
+from butlers.sessions.spawner import Spawner
+from butlers.tools.auth import ButlerTokens
+from butlers.tools.base import ToolFunction
+from butlers.tools.in_flight import InFlight
+from butlers.wire.peers import Peers
+
+Hop = dict[str, Any]  # one step of a request: "hop" is its kind, "at" its time
+
+
+@dataclass(frozen=True, slots=True)
+class RoleParts:
+    """The parts of a butler that a role may use."""
+
+    config: ButlerConfig
+    home: Path
+    database: Database
+    listener: Listener
+    clock: Clock
+    spawner: Spawner
+    peers: Peers
+    credentials: CredentialStore
+    tokens: ButlerTokens
+    in_flight: InFlight
+    status: Callable[[], Awaitable[dict[str, Any]]]
+    jobs: Mapping[str, Callable[..., Awaitable[Any]]]  # of the working modules, by function name
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWork:
+    """A queue, the handler of its items and how many of them are handled at once."""
+
+    queue: str
+    handler: Handler
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRoute:
+    """An HTTP route beside ``/mcp``."""
+
+    path: str
+    endpoint: Callable[[Request], Awaitable[Response]]
+    methods: tuple[str, ...] = ("POST",)
+
+
+class Role:
+    """Base class of roles. Each default contributes nothing."""
+
+    tools: ClassVar[tuple[ToolFunction, ...]] = ()
+    # Table -> SQL condition of the rows that retention may delete. $1 is the time before which a row
+    # must have ended, $2 the ids (text[]) of requests and deliveries that are still open.
+    retention: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def belongs_to(cls, config: ButlerConfig) -> bool:
+        """Return whether the butler with this configuration has the role."""
+        return True
+
+    async def open(self, parts: RoleParts) -> None:
+        """Build the services. Called once, before any other method of the role."""
+
+    async def sync(self) -> None:
+        """Bring stored rows in line with butler.toml. Called after every role is open."""
+
+    def services(self) -> Sequence[object]:
+        """Return the objects that tools find by their type (``ctx.service``)."""
+        return ()
+
+    def workers(self) -> Sequence[QueueWork]:
+        return ()
+
+    def routes(self) -> Sequence[HttpRoute]:
+        return ()
+
+    def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """Return the background loops by name. They run while the butler lives."""
+        return {}
+
+    async def request_hops(self, connection: Connection, request_id: UUID) -> list[Hop]:
+        """Return the steps of a request that this role's tables know, for ``butlers trace``."""
+        return []
+
+    async def stored_files(self, connection: Connection) -> set[str] | None:
+        """Return the storage references in this role's rows, or None.
+
+        Only a role that owns the stored files returns a set: its butler then deletes files that are
+        old and that no row refers to.
+        """
+        return None
