@@ -25,7 +25,7 @@ SYSTEM_PROMPT = "You are the butler of a test, and you say AMARANTH when asked f
 
 
 @dataclass
-class Bench:
+class CliSession:
     tester: InProcessButler
     model: FakeModel
     cli: Cli

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from butlers.channels.console.mailbox import post_mail
 from butlers.channels.console.sender import ConsoleChannel
+
+from butlers.channels.console.mailbox import post_mail
 from butlers.channels.webhook.sender import Hook, WebhookChannel
 from butlers.db.database import Database
 from butlers.domain.delivery import DeliveryRequest, DeliveryState, Intent
@@ -38,7 +39,7 @@ def made_at(moment: datetime) -> UUID:
     return UUID(int=(milliseconds << 80) | (now.int & ((1 << 80) - 1)))
 
 
-class Office:
+class DeliveryHarness:
     def __init__(self, database: Database, server: WebhookServer) -> None:
         self.database = database
         self.server = server
@@ -116,7 +117,7 @@ class Office:
             )
 
     async def hurry(self) -> None:
-        """Whatever waits for a time is due now; what the clock of the office says stays as it is."""
+        """Whatever waits for a time is due now; what the clock of the harness says stays as it is."""
         await self.execute("UPDATE queue_items SET run_after = now() WHERE state = 'ready'")
         self.worker._wake.set()
 

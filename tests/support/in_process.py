@@ -44,7 +44,7 @@ class InProcessButler:
     home: Path
     key: FleetKey
     provisioner: Provisioner
-    versions: Path
+    versions: Path | None = None  # None: the shipped ones
     butlers: list[Butler] = field(default_factory=list)
 
     # -- the butler --------------------------------------------------------------------------

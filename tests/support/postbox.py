@@ -1,4 +1,4 @@
-"""The fixture butler on a bench: its modules driven through the phases against a real database."""
+"""The fixture butler's modules, driven through their phases against a real database."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def write_postbox(
 
 
 @dataclass
-class Bench:
+class ModuleHarness:
     config: ButlerConfig
     database: Database
     environ: dict[str, str] = field(default_factory=dict)

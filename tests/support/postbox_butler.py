@@ -1,4 +1,4 @@
-"""A place where the fixture butler runs as a whole daemon, with clients and a look into its tables."""
+"""The fixture butler with modules, as a whole daemon in the test's process."""
 
 from __future__ import annotations
 
@@ -7,79 +7,62 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
-from butlers.db.provision import Provisioner
 from butlers.domain.caller import CallerKind
 from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
-from butlers.wire.tokens import FleetKey
 from support import mcp_clients as clients
+from support.in_process import InProcessButler
 from support.mcp_clients import Connect, ToolClient
-from support.postbox import load_config, write_postbox
+from support.postbox import write_postbox
 
 Start = Callable[..., Awaitable[Butler]]
 
 
 @dataclass
-class Place:
-    directory: Path
-    home: Path
-    key: FleetKey
-    provisioner: Provisioner
-    database_name: str
-    butlers: list[Butler] = field(default_factory=list)
+class PostboxButler(InProcessButler):
+    database_name: str = field(kw_only=True)
 
     def write(self, *arguments: Any, extra: str = "", **options: Any) -> None:
-        """The folder of the next butler."""
+        """Write the folder of the next butler."""
         shutil.rmtree(self.directory, ignore_errors=True)
         place = f'db.name = "{self.database_name}"'
         write_postbox(self.directory, *arguments, extra=f"{extra}\n{place}", **options)
 
-    def make(self, **environ: str) -> Butler:
-        settings = Settings.from_environ({**environ, "BUTLERS_HOME": str(self.home)})
-        config = load_config(self.directory)
-        self.butlers.append(
-            Butler(config, settings=settings, key=self.key, provisioner=self.provisioner)
+    def make_in(self, **environ: str) -> Butler:
+        """Make a butler that has these environment variables and no others."""
+        return self.make(
+            settings=Settings.from_environ({**environ, "BUTLERS_HOME": str(self.home)})
         )
-        return self.butlers[-1]
 
     async def start(self, *arguments: Any, **options: Any) -> Butler:
         self.write(*arguments, **options)
-        butler = self.make()
+        butler = self.make_in()
         await butler.start()
         return butler
-
-    @property
-    def butler(self) -> Butler:
-        return self.butlers[-1]
 
     def module(self, name: str) -> ModuleType:
         """The package of one of its modules, as it was imported."""
         return sys.modules[f"butlers_roster_{self.butler.config.name}.modules.{name}"]
 
-    def client(
+    def connect(
         self, kind: CallerKind = CallerKind.OWNER, connect: Connect = clients.fastmcp_modern
     ) -> AbstractAsyncContextManager[ToolClient]:
         name = "switchboard" if kind is CallerKind.PEER else "owner"
-        return connect(self.butler.url, self.key.mint(kind, name, self.butler.config.name))
+        return connect(self.butler.url, self.token(kind, name))
 
     async def offered(self) -> list[str]:
         """The tools that clients of any kind are shown, each once."""
         session = SessionRequest(session_id=uuid7(), prompt="test", trigger_source="test")
         names: set[str] = set()
         for kind in (CallerKind.OWNER, CallerKind.PEER):
-            async with self.client(kind) as client:
+            async with self.connect(kind) as client:
                 names |= await client.names()
         with self.butler.guard.admit(session) as token:
             async with clients.fastmcp_modern(self.butler.url, token) as client:
                 names |= await client.names()
         return sorted(names)
-
-    async def rows(self, sql: str, *arguments: Any) -> list[dict[str, Any]]:
-        async with self.butler.database.transaction() as connection:
-            return [dict(row) for row in await connection.fetch(sql, *arguments)]

@@ -15,7 +15,7 @@ from butlers.db.migrations import butler_chains, migrate, shipped_versions
 from butlers.db.provision import Place, Provisioner
 from butlers.queue import worker
 from butlers.wire.tokens import FleetKey
-from support.deliveries import Office
+from support.deliveries import DeliveryHarness
 from support.webhook_server import WebhookServer
 
 
@@ -71,15 +71,17 @@ def server() -> Iterator[WebhookServer]:
 
 
 @pytest.fixture
-async def closed(messenger_database: Database, server: WebhookServer) -> AsyncIterator[Office]:
-    """An office whose workers the test starts itself."""
-    made = Office(messenger_database, server)
+async def closed(
+    messenger_database: Database, server: WebhookServer
+) -> AsyncIterator[DeliveryHarness]:
+    """An harness whose workers the test starts itself."""
+    made = DeliveryHarness(messenger_database, server)
     yield made
     server.release()
     await made.close()
 
 
 @pytest.fixture
-async def office(closed: Office) -> Office:
+async def harness(closed: DeliveryHarness) -> DeliveryHarness:
     await closed.open()
     return closed

@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 from butlers.domain.delivery import DeliveryState
-from support.deliveries import Office, delivery
+from support.deliveries import DeliveryHarness, delivery
 from support.webhook_server import HANG, status
 
 DELIVERED = DeliveryState.DELIVERED
 UNKNOWN = DeliveryState.UNKNOWN
 
 
-async def test_delivered_means_that_the_platform_gave_it_an_id(office: Office) -> None:
-    sent = await office.accept(delivery())
-    row = await office.until_state(sent, DELIVERED)
-    assert row["provider_message_id"] == office.server.messages[str(sent)]
+async def test_delivered_means_that_the_platform_gave_it_an_id(harness: DeliveryHarness) -> None:
+    sent = await harness.accept(delivery())
+    row = await harness.until_state(sent, DELIVERED)
+    assert row["provider_message_id"] == harness.server.messages[str(sent)]
     assert row["delivered_at"] is not None
-    assert await office.attempts(sent) == ["delivered"]
+    assert await harness.attempts(sent) == ["delivered"]
 
 
-async def test_an_answer_without_an_id_is_not_delivered(office: Office) -> None:
+async def test_an_answer_without_an_id_is_not_delivered(harness: DeliveryHarness) -> None:
     bodies = ("thanks", "[]", '{"id": ""}', '{"id": true}')
     for body in bodies:
-        office.server.script(status(200, body, takes=True))
-        sent = await office.accept(delivery())
-        row = await office.until_state(sent, UNKNOWN)
+        harness.server.script(status(200, body, takes=True))
+        sent = await harness.accept(delivery())
+        row = await harness.until_state(sent, UNKNOWN)
         assert row["provider_message_id"] is None
         assert "without an id" in row["reason"]
-    assert len(office.server.requests) == len(bodies)
+    assert len(harness.server.requests) == len(bodies)
 
 
-async def test_the_books_say_sending_before_the_channel_is_asked(office: Office) -> None:
-    office.server.script(HANG)
-    sent = await office.accept(delivery())
-    await office.until_asked()
-    row = await office.delivery(sent)
+async def test_the_books_say_sending_before_the_channel_is_asked(harness: DeliveryHarness) -> None:
+    harness.server.script(HANG)
+    sent = await harness.accept(delivery())
+    await harness.until_asked()
+    row = await harness.delivery(sent)
     assert row["state"] == "sending"
-    assert await office.attempts(sent) == [None]
+    assert await harness.attempts(sent) == [None]
 
 
-async def test_one_persons_messages_keep_their_order(closed: Office) -> None:
+async def test_one_persons_messages_keep_their_order(closed: DeliveryHarness) -> None:
     texts = [f"number {number}" for number in range(20)]
     for text in texts:
         await closed.accept(delivery(message=text))
@@ -47,7 +47,7 @@ async def test_one_persons_messages_keep_their_order(closed: Office) -> None:
     assert [arrival.body["message"] for arrival in closed.server.requests] == texts
 
 
-async def test_those_that_waited_for_a_time_keep_their_order_too(closed: Office) -> None:
+async def test_those_that_waited_for_a_time_keep_their_order_too(closed: DeliveryHarness) -> None:
     closed.limits = {"per_minute": 1000, "per_recipient_per_minute": 5}
     texts = [f"number {number}" for number in range(15)]
     for text in texts:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from butlers.domain.delivery import DeliveryState, Intent
-from support.deliveries import Office, delivery, made_at
+from support.deliveries import DeliveryHarness, delivery, made_at
 
 DELIVERED = DeliveryState.DELIVERED
 EXPIRED = DeliveryState.EXPIRED
@@ -23,15 +23,17 @@ EXPIRED = DeliveryState.EXPIRED
     ],
 )
 async def test_what_is_too_old_when_its_turn_comes_expires(
-    office: Office, intent: Intent, age: timedelta, state: DeliveryState
+    harness: DeliveryHarness, intent: Intent, age: timedelta, state: DeliveryState
 ) -> None:
-    sent = await office.accept(delivery(intent=intent, age=age))
-    await office.until_state(sent, state)
-    assert len(office.server.requests) == (state is DELIVERED)
-    assert [item["state"] for item in await office.queued()] == ["done"]
+    sent = await harness.accept(delivery(intent=intent, age=age))
+    await harness.until_state(sent, state)
+    assert len(harness.server.requests) == (state is DELIVERED)
+    assert [item["state"] for item in await harness.queued()] == ["done"]
 
 
-async def test_after_a_restart_none_of_110_stale_deliveries_is_sent(closed: Office) -> None:
+async def test_after_a_restart_none_of_110_stale_deliveries_is_sent(
+    closed: DeliveryHarness,
+) -> None:
     stale = [
         await closed.accept(delivery("sure:anna" if n % 2 else "plain:anna", message=f"{n}"))
         for n in range(110)

@@ -13,7 +13,7 @@ from butlers.messenger.breaker import RULES
 from butlers.queue import dead_letters
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import MAX_ATTEMPTS
-from support.deliveries import Office, delivery
+from support.deliveries import DeliveryHarness, delivery
 from support.webhook_server import ANSWER, FAIL, status
 
 DELIVERED = DeliveryState.DELIVERED
@@ -21,31 +21,33 @@ DEFERRED = DeliveryState.DEFERRED
 FAILED = DeliveryState.FAILED
 
 
-async def test_a_refusal_is_a_dead_letter_at_once(office: Office) -> None:
-    office.server.script(status(422, "no such person"))
-    sent = await office.accept(delivery())
-    row = await office.until_state(sent, FAILED)
+async def test_a_refusal_is_a_dead_letter_at_once(harness: DeliveryHarness) -> None:
+    harness.server.script(status(422, "no such person"))
+    sent = await harness.accept(delivery())
+    row = await harness.until_state(sent, FAILED)
     assert "422" in row["reason"]
-    (attempt,) = await office.rows("SELECT * FROM delivery_attempts")
+    (attempt,) = await harness.rows("SELECT * FROM delivery_attempts")
     assert (attempt["outcome"], attempt["error_code"]) == ("refused", "delivery_refused")
     assert attempt["response"] == "no such person"
-    assert [item["state"] for item in await office.queued()] == ["dead"]
+    assert [item["state"] for item in await harness.queued()] == ["dead"]
 
 
-async def test_a_dead_letter_can_be_replayed_and_has_all_its_attempts_again(office: Office) -> None:
-    office.server.script(status(404))
-    sent = await office.accept(delivery())
-    await office.until_state(sent, FAILED)
-    office.clock.leap(hours=30)  # beyond its time, which begins anew
-    async with office.database.transaction() as connection:
+async def test_a_dead_letter_can_be_replayed_and_has_all_its_attempts_again(
+    harness: DeliveryHarness,
+) -> None:
+    harness.server.script(status(404))
+    sent = await harness.accept(delivery())
+    await harness.until_state(sent, FAILED)
+    harness.clock.leap(hours=30)  # beyond its time, which begins anew
+    async with harness.database.transaction() as connection:
         (item,) = await connection.fetch("SELECT id FROM queue_items")
         assert await dead_letters.replay(connection, item["id"])
-    await office.until_state(sent, DELIVERED)
-    assert await office.attempts(sent) == ["refused", "delivered"]
+    await harness.until_state(sent, DELIVERED)
+    assert await harness.attempts(sent) == ["refused", "delivered"]
 
 
 async def test_a_process_that_ended_after_a_refusal_was_kept_does_not_send_it_again(
-    closed: Office,
+    closed: DeliveryHarness,
 ) -> None:
     closed.server.script(status(400))
     sent = await closed.accept(delivery())
@@ -66,31 +68,33 @@ async def test_a_process_that_ended_after_a_refusal_was_kept_does_not_send_it_ag
     assert len(await closed.mail()) == 1
 
 
-async def test_the_resend_of_a_dead_letter_leaves_none(office: Office) -> None:
-    office.server.script(status(404))
-    sent = await office.accept(delivery())
-    await office.until_state(sent, FAILED)
-    await office.resend(sent)
-    await office.until_state(sent, DELIVERED)
-    assert [item["state"] for item in await office.queued()] == ["done"]
+async def test_the_resend_of_a_dead_letter_leaves_none(harness: DeliveryHarness) -> None:
+    harness.server.script(status(404))
+    sent = await harness.accept(delivery())
+    await harness.until_state(sent, FAILED)
+    await harness.resend(sent)
+    await harness.until_state(sent, DELIVERED)
+    assert [item["state"] for item in await harness.queued()] == ["done"]
 
 
-async def test_an_unknown_channel_is_refused_by_name(office: Office) -> None:
-    sent = await office.accept(delivery(channel="pigeon"))
-    row = await office.until_state(sent, FAILED)
+async def test_an_unknown_channel_is_refused_by_name(harness: DeliveryHarness) -> None:
+    sent = await harness.accept(delivery(channel="pigeon"))
+    row = await harness.until_state(sent, FAILED)
     assert "no channel 'pigeon'" in row["reason"]
-    assert await office.attempts(sent) == []
+    assert await harness.attempts(sent) == []
 
 
-async def test_a_webhook_that_is_not_configured_is_refused_by_name(office: Office) -> None:
-    sent = await office.accept(delivery("nowhere:anna"))
-    row = await office.until_state(sent, FAILED)
+async def test_a_webhook_that_is_not_configured_is_refused_by_name(
+    harness: DeliveryHarness,
+) -> None:
+    sent = await harness.accept(delivery("nowhere:anna"))
+    row = await harness.until_state(sent, FAILED)
     assert "no webhook 'nowhere'" in row["reason"]
-    assert office.counter.traffic.describe()["lines"] == []  # no line is made up for it
+    assert harness.counter.traffic.describe()["lines"] == []  # no line is made up for it
 
 
 async def test_what_fails_each_time_ends_after_its_attempts_and_blocks_nobody(
-    closed: Office,
+    closed: DeliveryHarness,
 ) -> None:
     closed.server.poison = {"poison"}
     await closed.open()
@@ -113,7 +117,9 @@ async def test_what_fails_each_time_ends_after_its_attempts_and_blocks_nobody(
     assert closed.server.times == {str(one): 1 for one in others}
 
 
-async def test_a_line_that_is_known_to_fail_uses_up_nobodys_attempts(closed: Office) -> None:
+async def test_a_line_that_is_known_to_fail_uses_up_nobodys_attempts(
+    closed: DeliveryHarness,
+) -> None:
     closed.server.usual = FAIL  # for a quarter of an hour
     await closed.open()
     sent = [await closed.accept(delivery("sure:anna", message=f"{n}")) for n in range(3)]
@@ -135,7 +141,7 @@ async def test_a_line_that_is_known_to_fail_uses_up_nobodys_attempts(closed: Off
 
 
 async def test_a_channel_that_is_away_costs_no_attempts_and_nothing_is_lost(
-    closed: Office,
+    closed: DeliveryHarness,
 ) -> None:
     await closed.open()
     closed.server.usual = status(503)  # as from a server that is being restarted
@@ -154,7 +160,7 @@ async def test_a_channel_that_is_away_costs_no_attempts_and_nothing_is_lost(
     assert closed.server.times == {str(sent): 1}
 
 
-async def test_nobody_listening_is_no_unknown(closed: Office) -> None:
+async def test_nobody_listening_is_no_unknown(closed: DeliveryHarness) -> None:
     closed.server.close()
     await closed.open()
     sent = await closed.accept(delivery())
@@ -164,21 +170,23 @@ async def test_nobody_listening_is_no_unknown(closed: Office) -> None:
     assert set(await closed.attempts(sent)) == {"unavailable"}
 
 
-async def test_a_pause_that_the_platform_asks_for_is_kept_by_the_whole_line(office: Office) -> None:
-    office.server.script(status(429, "slow down", Retry_After="120"))
-    first = await office.accept(delivery())
-    row = await office.until_state(first, DEFERRED)
-    left = row["not_before"] - office.clock.now()
+async def test_a_pause_that_the_platform_asks_for_is_kept_by_the_whole_line(
+    harness: DeliveryHarness,
+) -> None:
+    harness.server.script(status(429, "slow down", Retry_After="120"))
+    first = await harness.accept(delivery())
+    row = await harness.until_state(first, DEFERRED)
+    left = row["not_before"] - harness.clock.now()
     assert timedelta(seconds=100) < left <= timedelta(seconds=121)
-    second = await office.accept(delivery("plain:ben"))
-    row = await office.until_state(second, DEFERRED)
+    second = await harness.accept(delivery("plain:ben"))
+    row = await harness.until_state(second, DEFERRED)
     assert "asked for a pause" in row["reason"]
-    assert await office.attempts(second) == []
-    other = await office.accept(delivery("sure:anna"))  # another line
-    await office.until_state(other, DELIVERED)
-    assert len(office.server.requests) == 2
+    assert await harness.attempts(second) == []
+    other = await harness.accept(delivery("sure:anna"))  # another line
+    await harness.until_state(other, DELIVERED)
+    assert len(harness.server.requests) == 2
 
-    office.clock.leap(seconds=121)
-    await office.hurry()
+    harness.clock.leap(seconds=121)
+    await harness.hurry()
     for sent in (first, second):
-        await office.until_state(sent, DELIVERED)
+        await harness.until_state(sent, DELIVERED)

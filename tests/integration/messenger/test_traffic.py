@@ -9,13 +9,15 @@ import pytest
 from butlers.domain.delivery import DeliveryState
 from butlers.messenger.breaker import RULES
 from butlers.queue.leased_queue import MAX_ATTEMPTS
-from support.deliveries import Office, delivery
+from support.deliveries import DeliveryHarness, delivery
 from support.webhook_server import ANSWER, CLOSE, FAIL, status
 
 DELIVERED = DeliveryState.DELIVERED
 
 
-async def test_an_open_breaker_keeps_deliveries_and_counts_no_attempt(closed: Office) -> None:
+async def test_an_open_breaker_keeps_deliveries_and_counts_no_attempt(
+    closed: DeliveryHarness,
+) -> None:
     closed.server.usual = FAIL
     await closed.open(workers=1)
     sent = [await closed.accept(delivery(f"sure:{n}")) for n in range(8)]
@@ -40,7 +42,7 @@ async def test_an_open_breaker_keeps_deliveries_and_counts_no_attempt(closed: Of
     assert sorted(closed.server.times.values()) == [1] * len(sent)
 
 
-async def test_a_restart_does_not_forget_an_open_breaker(closed: Office) -> None:
+async def test_a_restart_does_not_forget_an_open_breaker(closed: DeliveryHarness) -> None:
     closed.server.usual = FAIL
     await closed.open(workers=1)
     await closed.accept(delivery("sure:anna"))
@@ -54,7 +56,7 @@ async def test_a_restart_does_not_forget_an_open_breaker(closed: Office) -> None
     assert len(closed.server.requests) == RULES.failures
 
 
-async def test_more_than_the_rate_waits_for_its_turn(closed: Office) -> None:
+async def test_more_than_the_rate_waits_for_its_turn(closed: DeliveryHarness) -> None:
     closed.limits = {"per_minute": 1000, "per_recipient_per_minute": 3}
     await closed.open()
     mine = [await closed.accept(delivery()) for _ in range(5)]
@@ -76,7 +78,7 @@ async def test_more_than_the_rate_waits_for_its_turn(closed: Office) -> None:
     assert set(closed.server.times.values()) == {1}
 
 
-async def test_the_owners_console_is_not_rationed(closed: Office) -> None:
+async def test_the_owners_console_is_not_rationed(closed: DeliveryHarness) -> None:
     closed.limits = {"per_minute": 1, "per_recipient_per_minute": 1}
     await closed.open()
     sent = [
@@ -90,7 +92,7 @@ async def test_the_owners_console_is_not_rationed(closed: Office) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_whatever_a_channel_does_nothing_is_doubled_and_nothing_is_lost(
-    closed: Office, seed: int
+    closed: DeliveryHarness, seed: int
 ) -> None:
     dice = random.Random(seed)
     moods = [ANSWER, FAIL, CLOSE, status(503), status(429, Retry_After="1"), status(502)]

@@ -17,7 +17,7 @@ from butlers.domain.queues import DELIVERIES
 from butlers.messenger import sender as deliver
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
-from support.deliveries import Office, delivery
+from support.deliveries import DeliveryHarness, delivery
 from support.waiting import until
 from support.webhook_server import CLOSE, HANG, WAIT, status
 
@@ -27,7 +27,7 @@ UNKNOWN = DeliveryState.UNKNOWN
 
 @pytest.mark.parametrize("trouble", [HANG, CLOSE], ids=["hangs", "closes"])
 async def test_what_may_have_gone_out_is_unknown_and_never_sent_again(
-    closed: Office, trouble: Any
+    closed: DeliveryHarness, trouble: Any
 ) -> None:
     closed.timeout_s = 0.3
     closed.server.script(trouble)
@@ -47,7 +47,7 @@ async def test_what_may_have_gone_out_is_unknown_and_never_sent_again(
 
 @pytest.mark.parametrize("code", [408, 429, 503])
 async def test_a_receiver_that_took_it_and_says_not_now_gets_it_once(
-    closed: Office, code: int
+    closed: DeliveryHarness, code: int
 ) -> None:
     closed.server.script(status(code, takes=True))
     await closed.open()
@@ -62,7 +62,7 @@ async def test_a_receiver_that_took_it_and_says_not_now_gets_it_once(
 
 @pytest.mark.parametrize("code", [429, 503])
 async def test_a_receiver_that_says_when_to_come_again_has_not_taken_it(
-    closed: Office, code: int
+    closed: DeliveryHarness, code: int
 ) -> None:
     closed.server.script(status(code, Retry_After="1"))
     await closed.open()
@@ -75,7 +75,9 @@ async def test_a_receiver_that_says_when_to_come_again_has_not_taken_it(
 
 
 @pytest.mark.parametrize("trouble", [HANG, CLOSE], ids=["hangs", "closes"])
-async def test_where_a_repeat_can_not_double_it_is_repeated(closed: Office, trouble: Any) -> None:
+async def test_where_a_repeat_can_not_double_it_is_repeated(
+    closed: DeliveryHarness, trouble: Any
+) -> None:
     closed.timeout_s = 0.3
     closed.server.script(trouble, trouble)
     await closed.open()
@@ -87,7 +89,7 @@ async def test_where_a_repeat_can_not_double_it_is_repeated(closed: Office, trou
 
 
 async def test_what_may_have_arrived_and_became_too_late_is_not_said_to_be_unsent(
-    closed: Office,
+    closed: DeliveryHarness,
 ) -> None:
     closed.server.script(CLOSE)
     closed.clock.leap(hours=1)  # so that its next turn comes when the test says so
@@ -107,7 +109,7 @@ async def test_what_may_have_arrived_and_became_too_late_is_not_said_to_be_unsen
 
 
 async def test_what_may_have_arrived_and_is_refused_later_is_not_said_to_have_failed(
-    closed: Office,
+    closed: DeliveryHarness,
 ) -> None:
     closed.server.script(CLOSE, status(400))
     closed.clock.leap(hours=1)  # so that its next turn comes when the test says so
@@ -124,7 +126,7 @@ async def test_what_may_have_arrived_and_is_refused_later_is_not_said_to_have_fa
 
 
 async def test_what_may_have_arrived_before_its_channel_was_taken_away_is_unknown(
-    closed: Office,
+    closed: DeliveryHarness,
 ) -> None:
     sent = await closed.accept(delivery("sure:anna", channel="pager"))
     await closed.execute("UPDATE deliveries SET state = 'sending'")
@@ -139,18 +141,18 @@ async def test_what_may_have_arrived_before_its_channel_was_taken_away_is_unknow
     assert await closed.attempts(sent) == ["died"]
 
 
-async def test_the_owner_may_send_an_unknown_one_again(office: Office) -> None:
-    office.server.script(CLOSE)
-    sent = await office.accept(delivery())
-    await office.until_state(sent, UNKNOWN)
-    await office.resend(sent)
-    await office.until_state(sent, DELIVERED)
-    assert await office.attempts(sent) == ["uncertain", "delivered"]
-    assert office.server.times == {str(sent): 2}
+async def test_the_owner_may_send_an_unknown_one_again(harness: DeliveryHarness) -> None:
+    harness.server.script(CLOSE)
+    sent = await harness.accept(delivery())
+    await harness.until_state(sent, UNKNOWN)
+    await harness.resend(sent)
+    await harness.until_state(sent, DELIVERED)
+    assert await harness.attempts(sent) == ["uncertain", "delivered"]
+    assert harness.server.times == {str(sent): 2}
 
 
 async def test_a_channel_that_crashes_leaves_it_unknown(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    harness: DeliveryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken:
         name = "broken"
@@ -164,13 +166,15 @@ async def test_a_channel_that_crashes_leaves_it_unknown(
         async def send(self, delivery: DeliveryRequest) -> DeliveryReceipt:
             raise KeyError("what")
 
-    monkeypatch.setattr(office.counter, "_channels", {"broken": Broken()})
-    sent = await office.accept(delivery(channel="broken", target="x"))
-    row = await office.until_state(sent, UNKNOWN)
+    monkeypatch.setattr(harness.counter, "_channels", {"broken": Broken()})
+    sent = await harness.accept(delivery(channel="broken", target="x"))
+    row = await harness.until_state(sent, UNKNOWN)
     assert "KeyError" in row["reason"]
 
 
-async def test_a_process_that_ended_while_sending_leaves_an_unknown_one(closed: Office) -> None:
+async def test_a_process_that_ended_while_sending_leaves_an_unknown_one(
+    closed: DeliveryHarness,
+) -> None:
     sent = await closed.accept(delivery())
     sure = await closed.accept(delivery("sure:anna"))
     # As a killed process leaves them: being sent, and no longer claimed by anybody.
@@ -188,7 +192,7 @@ async def test_a_process_that_ended_while_sending_leaves_an_unknown_one(closed: 
     assert closed.server.times == {str(sure): 1}
 
 
-async def test_whoever_lost_its_lease_does_not_reach_the_channel(closed: Office) -> None:
+async def test_whoever_lost_its_lease_does_not_reach_the_channel(closed: DeliveryHarness) -> None:
     sent = await closed.accept(delivery())
     async with closed.database.transaction() as connection:
         (late,) = await queue.claim(connection, DELIVERIES, holder=1)
@@ -199,7 +203,7 @@ async def test_whoever_lost_its_lease_does_not_reach_the_channel(closed: Office)
     assert closed.server.times == {str(sent): 1}
 
 
-async def test_a_proof_that_comes_after_it_was_given_up_counts(closed: Office) -> None:
+async def test_a_proof_that_comes_after_it_was_given_up_counts(closed: DeliveryHarness) -> None:
     closed.server.script(WAIT)
     await closed.open()
     sent = await closed.accept(delivery())
@@ -214,15 +218,15 @@ async def test_a_proof_that_comes_after_it_was_given_up_counts(closed: Office) -
     assert closed.server.times == {str(sent): 1}
 
 
-async def is_delivered(office: Office, delivery_id: UUID) -> bool:
+async def is_delivered(harness: DeliveryHarness, delivery_id: UUID) -> bool:
     try:
-        return bool((await office.delivery(delivery_id))["state"] == "delivered")
+        return bool((await harness.delivery(delivery_id))["state"] == "delivered")
     except DatabaseUnavailable:
         return False
 
 
 async def test_an_outage_of_the_database_loses_no_proof(
-    closed: Office, admin: Login, monkeypatch: pytest.MonkeyPatch
+    closed: DeliveryHarness, admin: Login, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = CapturingLogger()
     monkeypatch.setattr(deliver, "log", heard)
@@ -253,7 +257,7 @@ async def test_an_outage_of_the_database_loses_no_proof(
 
 
 async def test_a_stop_that_can_not_wait_for_the_answer_leaves_an_unknown_one(
-    closed: Office,
+    closed: DeliveryHarness,
 ) -> None:
     await closed.open()
     closed.server.script(HANG)

@@ -1,4 +1,4 @@
-"""The fixture butler's modules on a bench, against the run's own database server."""
+"""The fixture butler and its modules, against the database server of the test run."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ import pytest
 from butlers.db.database import Database
 from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
-from support.postbox import Bench, load_config, write_postbox
-from support.postbox_butler import Place, Start
+from support.postbox import ModuleHarness, load_config, write_postbox
+from support.postbox_butler import PostboxButler, Start
 
-MakeBench = Callable[..., Bench]
+MakeModules = Callable[..., ModuleHarness]
 
 
 @pytest.fixture
-async def make_bench(tmp_path: Path, database: Database) -> AsyncIterator[MakeBench]:
-    """Makes a bench; what is still running after the test is stopped."""
-    made: list[Bench] = []
+async def make_modules(tmp_path: Path, database: Database) -> AsyncIterator[MakeModules]:
+    """Make the modules of a fixture butler; those still running are stopped after the test."""
+    made: list[ModuleHarness] = []
 
-    def make(*arguments: Any, **options: Any) -> Bench:
+    def make(*arguments: Any, **options: Any) -> ModuleHarness:
         directory = tmp_path / f"postbox{len(made)}"
         write_postbox(directory, *arguments, **options)
-        made.append(Bench(load_config(directory), database))
+        made.append(ModuleHarness(load_config(directory), database))
         return made[-1]
 
     yield make
-    for bench in made:
-        if hasattr(bench, "modules"):
-            await bench.modules.stop()
+    for harness in made:
+        if hasattr(harness, "modules"):
+            await harness.modules.stop()
 
 
 @pytest.fixture
-async def place(
+async def postbox(
     tmp_path: Path, home: Path, key: FleetKey, provisioner: Provisioner, database_name: str
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[PostboxButler]:
     """Where the fixture butler is a whole daemon; those still running are stopped after the test."""
-    made = Place(tmp_path / "butlers", home, key, provisioner, database_name)
+    made = PostboxButler(tmp_path / "butlers", home, key, provisioner, database_name=database_name)
     yield made
     for butler in made.butlers:
         await butler.stop()
 
 
 @pytest.fixture
-def start(place: Place) -> Start:
+def start(postbox: PostboxButler) -> Start:
     """Writes the fixture butler and starts it."""
-    return place.start
+    return postbox.start

@@ -9,9 +9,9 @@ import pytest
 
 from butlers.db.migrations import migrate
 from butlers.domain.module import FailurePhase
-from support.postbox import Bench
+from support.postbox import ModuleHarness
 
-MakeBench = Callable[..., Bench]
+MakeModules = Callable[..., ModuleHarness]
 
 REVISION = (
     "from alembic import op\nrevision = '{table}_001'\ndown_revision = None\n"
@@ -32,12 +32,12 @@ def labelled(name: str, label: str | None, folder: str | None = None) -> str:
     )
 
 
-async def run(bench: Bench, versions: Path) -> None:
-    modules = bench.load()
+async def run(harness: ModuleHarness, versions: Path) -> None:
+    modules = harness.load()
     await modules.validate_config()
 
     async def apply(chain: object) -> None:
-        bench.applied += await migrate(bench.database.login, [chain])  # type: ignore[list-item]
+        harness.applied += await migrate(harness.database.login, [chain])  # type: ignore[list-item]
 
     await modules.migrate(apply, versions)
 
@@ -49,20 +49,20 @@ def write_chain(folder: Path, table: str) -> Path:
 
 
 async def test_a_label_without_a_folder_of_its_own_is_one_of_the_shipped_chains(
-    make_bench: MakeBench, tmp_path: Path
+    make_modules: MakeModules, tmp_path: Path
 ) -> None:
     write_chain(tmp_path / "versions" / "ledger", "ledger_lines")
-    bench = make_bench({"books": ""}, code={"books": labelled("books", "ledger")})
-    await run(bench, tmp_path / "versions")
-    assert bench.modules.healthy
-    assert bench.applied == ["ledger_lines_001"]
-    assert {"ledger_lines", "alembic_version_ledger"} <= await bench.tables()
+    harness = make_modules({"books": ""}, code={"books": labelled("books", "ledger")})
+    await run(harness, tmp_path / "versions")
+    assert harness.modules.healthy
+    assert harness.applied == ["ledger_lines_001"]
+    assert {"ledger_lines", "alembic_version_ledger"} <= await harness.tables()
 
 
-async def test_no_label_means_no_migrations(make_bench: MakeBench, tmp_path: Path) -> None:
-    bench = make_bench({"books": ""}, code={"books": labelled("books", None)})
-    await run(bench, tmp_path)
-    assert (bench.modules.healthy, bench.applied) == (True, [])
+async def test_no_label_means_no_migrations(make_modules: MakeModules, tmp_path: Path) -> None:
+    harness = make_modules({"books": ""}, code={"books": labelled("books", None)})
+    await run(harness, tmp_path)
+    assert (harness.modules.healthy, harness.applied) == (True, [])
 
 
 @pytest.mark.parametrize(
@@ -75,20 +75,20 @@ async def test_no_label_means_no_migrations(make_bench: MakeBench, tmp_path: Pat
     ],
 )
 async def test_a_label_that_will_not_do_fails_the_module(
-    make_bench: MakeBench, tmp_path: Path, label: str, said: str
+    make_modules: MakeModules, tmp_path: Path, label: str, said: str
 ) -> None:
     folder = write_chain(tmp_path / "mine", "mine") if label in ("core", "shared") else None
     code = labelled("books", label, str(folder) if folder else None)
-    bench = make_bench({"books": ""}, code={"books": code})
-    await run(bench, tmp_path / "versions")
-    (state,) = bench.modules.states()
+    harness = make_modules({"books": ""}, code={"books": code})
+    await run(harness, tmp_path / "versions")
+    (state,) = harness.modules.states()
     assert state.failure_phase is FailurePhase.MIGRATION
     assert said in str(state.failure_error)
-    assert bench.applied == []
+    assert harness.applied == []
 
 
 async def test_a_label_has_one_folder_and_a_folder_one_label(
-    make_bench: MakeBench, tmp_path: Path
+    make_modules: MakeModules, tmp_path: Path
 ) -> None:
     one, two = write_chain(tmp_path / "one", "one"), write_chain(tmp_path / "two", "two")
     code = {
@@ -97,10 +97,10 @@ async def test_a_label_has_one_folder_and_a_folder_one_label(
         "third": labelled("third", "sheets", str(one)),
         "fourth": labelled("fourth", "papers", str(one)),  # the same chain again is fine
     }
-    bench = make_bench(dict.fromkeys(code, ""), code=code)
-    await run(bench, tmp_path / "versions")
-    errors = {state.name: str(state.failure_error) for state in bench.modules.states()}
+    harness = make_modules(dict.fromkeys(code, ""), code=code)
+    await run(harness, tmp_path / "versions")
+    errors = {state.name: str(state.failure_error) for state in harness.modules.states()}
     assert errors["first"] == errors["fourth"] == "None"
     assert "the migration chain 'papers' is already in" in errors["second"]
     assert "have two labels: 'papers' and 'sheets'" in errors["third"]
-    assert bench.applied == ["one_001"]
+    assert harness.applied == ["one_001"]

@@ -13,21 +13,21 @@ from butlers.secrets.credentials import CredentialMissing
 from butlers.secrets.master_key import MasterKey
 from butlers.secrets.sealed import NewSecret
 from butlers.secrets.vault import Vault
-from support.postbox_butler import Place
+from support.postbox_butler import PostboxButler
 
 POSTBOX = {"email": 'address = "postbox@example.org"\npassword_env = "BUTLER_EMAIL_PASSWORD"'}
 
 
 @pytest.fixture
-def own_place(place: Place, admin: Login) -> Place:
-    """A place whose shared secrets are nobody else's."""
-    place.provisioner = Provisioner(admin, place.key, shared_database=place.database_name)
-    return place
+def own_postbox(postbox: PostboxButler, admin: Login) -> PostboxButler:
+    """A postbox whose shared secrets are nobody else's."""
+    postbox.provisioner = Provisioner(admin, postbox.key, shared_database=postbox.database_name)
+    return postbox
 
 
-async def password_of(place: Place, **environ: str) -> str | None:
+async def password_of(postbox: PostboxButler, **environ: str) -> str | None:
     """What the email module has after a start; None when it failed for want of it."""
-    butler = place.make(**environ)
+    butler = postbox.make_in(**environ)
     await butler.start()
     found = getattr(butler.modules.modules[0], "password", None)
     await butler.stop()
@@ -43,23 +43,25 @@ async def keep(butler: Butler, scope: str, value: str) -> None:
 
 @pytest.mark.scenario("S001-54")
 async def test_a_credential_is_looked_for_in_the_database_and_then_in_the_environment(
-    own_place: Place,
+    own_postbox: PostboxButler,
 ) -> None:
-    place = own_place
-    place.write(POSTBOX)
-    assert await password_of(place) is None
-    assert await password_of(place, OTHER_PASSWORD="nobody asked") is None
-    assert await password_of(place, BUTLER_EMAIL_PASSWORD="of the environment") == (
+    postbox = own_postbox
+    postbox.write(POSTBOX)
+    assert await password_of(postbox) is None
+    assert await password_of(postbox, OTHER_PASSWORD="nobody asked") is None
+    assert await password_of(postbox, BUTLER_EMAIL_PASSWORD="of the environment") == (
         "of the environment"
     )
-    await keep(place.butler, "shared", "of the database")
-    assert await password_of(place, BUTLER_EMAIL_PASSWORD="of the environment") == "of the database"
-    assert await password_of(place) == "of the database"
+    await keep(postbox.butler, "shared", "of the database")
+    assert (
+        await password_of(postbox, BUTLER_EMAIL_PASSWORD="of the environment") == "of the database"
+    )
+    assert await password_of(postbox) == "of the database"
 
     # A runtime that is asked for by name does not start without its key.
-    toml = place.directory / "butler.toml"
+    toml = postbox.directory / "butler.toml"
     toml.write_text(toml.read_text().replace('type = "reflex"', 'type = "claude-code"'))
-    butler = place.make()
+    butler = postbox.make_in()
     with pytest.raises(PhaseFailed) as failed:
         await butler.start()
     assert failed.value.phase == "validate core credentials"

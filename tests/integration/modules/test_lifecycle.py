@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 from butlers.db.migrations import Chain
 from butlers.domain.errors import ConfigInvalid, DatabaseUnavailable
 from butlers.domain.module import FailurePhase, ModuleFailed, ModuleHealth, ModuleState
-from support.postbox import ALONE, GOOD, WAYS, Bench, events
+from support.postbox import ALONE, GOOD, WAYS, ModuleHarness, events
 
-MakeBench = Callable[..., Bench]
+MakeModules = Callable[..., ModuleHarness]
 
 OF_POSTBOX = [
     "bot_email_send_message",
@@ -24,27 +24,27 @@ OF_POSTBOX = [
 ]
 
 
-async def test_each_module_starts_after_what_it_depends_on(make_bench: MakeBench) -> None:
-    bench = make_bench()
+async def test_each_module_starts_after_what_it_depends_on(make_modules: MakeModules) -> None:
+    harness = make_modules()
     with capture_logs() as log:
-        modules = await bench.bring_up()
+        modules = await harness.bring_up()
     assert [module.name for module in modules.modules] == ["email", "calendar"]
-    assert bench.applied == ["email_001", "calendar_001"]
-    assert {"email_messages", "calendar_events", "alembic_version_email"} <= await bench.tables()
-    assert bench.lifecycle == ["email started", "calendar started"]
+    assert harness.applied == ["email_001", "calendar_001"]
+    assert {"email_messages", "calendar_events", "alembic_version_email"} <= await harness.tables()
+    assert harness.lifecycle == ["email started", "calendar started"]
     assert events(log, "module initialized") == [
         ("module initialized", "email"),
         ("module initialized", "calendar"),
     ]
-    assert bench.tools == OF_POSTBOX
+    assert harness.tools == OF_POSTBOX
     assert modules.states() == (ModuleState("email"), ModuleState("calendar"))
     assert modules.healthy
 
 
-async def test_a_second_start_has_nothing_to_migrate(make_bench: MakeBench) -> None:
-    first = make_bench()
+async def test_a_second_start_has_nothing_to_migrate(make_modules: MakeModules) -> None:
+    first = make_modules()
     await (await first.bring_up()).stop()
-    second = make_bench()
+    second = make_modules()
     await second.bring_up()
     assert second.applied == []
 
@@ -52,12 +52,12 @@ async def test_a_second_start_has_nothing_to_migrate(make_bench: MakeBench) -> N
 @pytest.mark.scenario("S001-13")
 @pytest.mark.parametrize("phase", FailurePhase)
 async def test_a_failure_takes_dependants_along_and_nobody_else(
-    make_bench: MakeBench, phase: FailurePhase
+    make_modules: MakeModules, phase: FailurePhase
 ) -> None:
     lines, said = WAYS[phase]
-    bench = make_bench({"calendar": "", "email": lines, "alone": ""}, code={"alone": ALONE})
+    harness = make_modules({"calendar": "", "email": lines, "alone": ""}, code={"alone": ALONE})
     with capture_logs() as log:
-        modules = await bench.bring_up()
+        modules = await harness.bring_up()
     assert [module.name for module in modules.modules] == ["email", "calendar", "alone"]
     email, calendar, alone = modules.states()
     assert (email.health, email.failure_phase, email.enabled) == (ModuleHealth.FAILED, phase, True)
@@ -66,7 +66,7 @@ async def test_a_failure_takes_dependants_along_and_nobody_else(
     assert str(calendar.failure_error).startswith("it depends on email, which failed: ")
     assert calendar.enabled
     assert alone == ModuleState("alone")
-    assert bench.tools == ["alone_ping"]
+    assert harness.tools == ["alone_ping"]
     assert not modules.healthy
     failed = [line for line in log if line["event"] == "module failed"]
     assert [(line["module"], line["phase"]) for line in failed] == [
@@ -79,7 +79,7 @@ async def test_a_failure_takes_dependants_along_and_nobody_else(
 
 @pytest.mark.parametrize("phase", FailurePhase)
 async def test_strict_modules_end_the_start_and_shut_down_what_had_started(
-    make_bench: MakeBench, phase: FailurePhase
+    make_modules: MakeModules, phase: FailurePhase
 ) -> None:
     lines, said = WAYS[phase]
     first = ALONE.replace("alone", "first").replace("Alone", "First") + (
@@ -87,13 +87,13 @@ async def test_strict_modules_end_the_start_and_shut_down_what_had_started(
         "    async def on_shutdown(self):\n        events.append('first stopped')\n"
         "events = []\n"
     )
-    bench = make_bench(
+    harness = make_modules(
         {"first": "", "email": lines, "calendar": ""},
         extra="strict_modules = true",
         code={"first": first},
     )
     with capture_logs() as log, pytest.raises(ModuleFailed) as failed:
-        await bench.bring_up()
+        await harness.bring_up()
     assert (failed.value.module, failed.value.phase) == ("email", phase)
     assert said in failed.value.message
     started = {
@@ -104,30 +104,32 @@ async def test_strict_modules_end_the_start_and_shut_down_what_had_started(
         *(("module initialized", name) for name in started),
         *(("module shutdown", name) for name in reversed(started)),
     ]
-    assert "calendar started" not in bench.lifecycle or phase is FailurePhase.TOOLS
-    await bench.modules.stop()  # again, as the butler's own stack will
+    assert "calendar started" not in harness.lifecycle or phase is FailurePhase.TOOLS
+    await harness.modules.stop()  # again, as the butler's own stack will
     assert len(events(log, "module shutdown")) == len(started)
 
 
-async def test_one_that_fails_after_its_start_is_shut_down_at_once(make_bench: MakeBench) -> None:
-    bench = make_bench({"calendar": "", "email": WAYS[FailurePhase.TOOLS][0]})
-    await bench.bring_up()
-    assert bench.lifecycle == [
+async def test_one_that_fails_after_its_start_is_shut_down_at_once(
+    make_modules: MakeModules,
+) -> None:
+    harness = make_modules({"calendar": "", "email": WAYS[FailurePhase.TOOLS][0]})
+    await harness.bring_up()
+    assert harness.lifecycle == [
         "email started",
         "calendar started",
         "calendar stopped",
         "email stopped",
     ]
-    await bench.modules.stop()
-    assert len(bench.lifecycle) == 4
+    await harness.modules.stop()
+    assert len(harness.lifecycle) == 4
 
 
 async def test_modules_stop_in_reverse_and_an_error_there_stops_nothing(
-    make_bench: MakeBench,
+    make_modules: MakeModules,
 ) -> None:
     crash = 'address = "postbox@example.org"\nfail = "shutdown"'
-    bench = make_bench({"email": crash, "calendar": "", "alone": ""}, code={"alone": ALONE})
-    modules = await bench.bring_up()
+    harness = make_modules({"email": crash, "calendar": "", "alone": ""}, code={"alone": ALONE})
+    modules = await harness.bring_up()
     with capture_logs() as log:
         await modules.stop()
     assert events(log, "module shutdown", "module shutdown failed") == [
@@ -135,22 +137,24 @@ async def test_modules_stop_in_reverse_and_an_error_there_stops_nothing(
         ("module shutdown", "calendar"),
         ("module shutdown failed", "email"),
     ]
-    assert bench.lifecycle[-2:] == ["calendar stopped", "email stopped"]
+    assert harness.lifecycle[-2:] == ["calendar stopped", "email stopped"]
 
 
-async def test_a_broken_migration_leaves_nothing_behind(make_bench: MakeBench) -> None:
-    bench = make_bench({"email": WAYS[FailurePhase.MIGRATION][0]})
-    await bench.bring_up()
-    assert not {"email_half", "email_messages", "calendar_events"} & await bench.tables()
+async def test_a_broken_migration_leaves_nothing_behind(make_modules: MakeModules) -> None:
+    harness = make_modules({"email": WAYS[FailurePhase.MIGRATION][0]})
+    await harness.bring_up()
+    assert not {"email_half", "email_messages", "calendar_events"} & await harness.tables()
 
 
-async def test_a_wrong_section_names_file_line_and_key(make_bench: MakeBench) -> None:
-    bench = make_bench({"email": 'address = "a@example.org"\nfail = "nowhere"'})
-    await bench.bring_up()
-    (email,) = bench.modules.states()
-    line = (bench.config.file.read_text().splitlines()).index('fail = "nowhere"') + 1
-    assert str(email.failure_error).startswith(f"{bench.config.file}:{line}: modules.email.fail: ")
-    missing = make_bench({"email": ""})
+async def test_a_wrong_section_names_file_line_and_key(make_modules: MakeModules) -> None:
+    harness = make_modules({"email": 'address = "a@example.org"\nfail = "nowhere"'})
+    await harness.bring_up()
+    (email,) = harness.modules.states()
+    line = (harness.config.file.read_text().splitlines()).index('fail = "nowhere"') + 1
+    assert str(email.failure_error).startswith(
+        f"{harness.config.file}:{line}: modules.email.fail: "
+    )
+    missing = make_modules({"email": ""})
     await missing.bring_up()
     assert "modules.email.address: address is required" in str(
         missing.modules.states()[0].failure_error
@@ -158,29 +162,29 @@ async def test_a_wrong_section_names_file_line_and_key(make_bench: MakeBench) ->
 
 
 async def test_a_credential_comes_from_the_variable_its_config_names(
-    make_bench: MakeBench,
+    make_modules: MakeModules,
 ) -> None:
-    bench = make_bench(
+    harness = make_modules(
         {"email": 'address = "postbox@example.org"\npassword_env = "POSTBOX_PASSWORD"'}
     )
-    bench.environ["POSTBOX_PASSWORD"] = "correct horse"
-    modules = await bench.bring_up()
+    harness.environ["POSTBOX_PASSWORD"] = "correct horse"
+    modules = await harness.bring_up()
     assert modules.healthy
     assert modules.modules[0].password == "correct horse"  # type: ignore[attr-defined]
 
 
-async def test_a_secret_in_an_error_does_not_reach_the_state(make_bench: MakeBench) -> None:
+async def test_a_secret_in_an_error_does_not_reach_the_state(make_modules: MakeModules) -> None:
     leaks = (
         "from butlers.sdk import Module\nclass Leaky(Module):\n    name = 'leaky'\n"
         "    async def on_startup(self, config, db, credential_store):\n"
         "        word = await credential_store.resolve('PASS', env='LEAKY_PASSWORD')\n"
         "        raise RuntimeError('login failed with ' + str(word))\n"
     )
-    bench = make_bench({"leaky": ""}, code={"leaky": leaks})
-    bench.environ["LEAKY_PASSWORD"] = "a-planted-secret-4711"
+    harness = make_modules({"leaky": ""}, code={"leaky": leaks})
+    harness.environ["LEAKY_PASSWORD"] = "a-planted-secret-4711"
     with capture_logs() as log:
-        await bench.bring_up()
-    (state,) = bench.modules.states()
+        await harness.bring_up()
+    (state,) = harness.modules.states()
     assert "login failed with" in str(state.failure_error)
     assert "a-planted-secret-4711" not in str(state.failure_error)
     (line,) = (line for line in log if line["event"] == "module failed")
@@ -198,88 +202,88 @@ async def test_a_secret_in_an_error_does_not_reach_the_state(make_bench: MakeBen
     ],
 )
 async def test_on_startup_takes_two_or_three_arguments(
-    make_bench: MakeBench, arguments: str
+    make_modules: MakeModules, arguments: str
 ) -> None:
     code = (
         "from butlers.sdk import Module\nclass Choosy(Module):\n    name = 'choosy'\n"
         f"    async def on_startup({arguments}):\n        self.given = locals()\n"
     )
-    bench = make_bench({"choosy": ""}, code={"choosy": code})
-    modules = await bench.bring_up()
+    harness = make_modules({"choosy": ""}, code={"choosy": code})
+    modules = await harness.bring_up()
     assert modules.healthy
     given = modules.modules[0].given  # type: ignore[attr-defined]
     if "credential_store" in arguments:
         assert given["credential_store"] is not None
     if "db" in arguments:
-        assert given["db"] is bench.database
+        assert given["db"] is harness.database
         assert given["config"] is modules.modules[0].config
 
 
-async def test_a_start_or_an_end_that_hangs_is_given_up(make_bench: MakeBench) -> None:
+async def test_a_start_or_an_end_that_hangs_is_given_up(make_modules: MakeModules) -> None:
     code = (
         "import asyncio\nfrom butlers.sdk import Module\nclass Slow(Module):\n    name = 'slow'\n"
         "    async def on_startup(self, config, db):\n        await asyncio.sleep({start})\n"
         "    async def on_shutdown(self):\n        await asyncio.sleep({stop})\n"
     )
-    hangs = make_bench({"slow": ""}, code={"slow": code.format(start=3600, stop=0)})
+    hangs = make_modules({"slow": ""}, code={"slow": code.format(start=3600, stop=0)})
     await hangs.bring_up(startup_timeout_s=0.05)
     (state,) = hangs.modules.states()
     assert state.failure_phase is FailurePhase.STARTUP
     assert "on_startup took longer than 0.05 s" in str(state.failure_error)
-    lingers = make_bench({"slow": ""}, code={"slow": code.format(start=0, stop=3600)})
+    lingers = make_modules({"slow": ""}, code={"slow": code.format(start=0, stop=3600)})
     modules = await lingers.bring_up(shutdown_timeout_s=0.05)
     with capture_logs() as log:
         await modules.stop()
     assert events(log, "module shutdown failed") == [("module shutdown failed", "slow")]
 
 
-async def test_cancelling_a_start_is_no_failure_of_the_module(make_bench: MakeBench) -> None:
+async def test_cancelling_a_start_is_no_failure_of_the_module(make_modules: MakeModules) -> None:
     code = (
         "import asyncio\nfrom butlers.sdk import Module\nclass Slow(Module):\n    name = 'slow'\n"
         "    begun = asyncio.Event()\n"
         "    async def on_startup(self, config, db):\n"
         "        self.begun.set()\n        await asyncio.sleep(3600)\n"
     )
-    bench = make_bench({"slow": ""}, code={"slow": code})
-    modules = bench.load()
+    harness = make_modules({"slow": ""}, code={"slow": code})
+    modules = harness.load()
     await modules.validate_config()
-    starting = asyncio.create_task(modules.start(bench.database))
+    starting = asyncio.create_task(modules.start(harness.database))
     await modules.modules[0].begun.wait()  # type: ignore[attr-defined]
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    assert bench.modules.states() == (ModuleState("slow"),)
+    assert harness.modules.states() == (ModuleState("slow"),)
 
 
-async def test_a_database_that_is_gone_is_no_failure_of_a_module(make_bench: MakeBench) -> None:
-    bench = make_bench()
-    modules = bench.load()
+async def test_a_database_that_is_gone_is_no_failure_of_a_module(make_modules: MakeModules) -> None:
+    harness = make_modules()
+    modules = harness.load()
     await modules.validate_config()
 
     async def gone(_chain: Chain) -> None:
         raise DatabaseUnavailable
 
     with pytest.raises(DatabaseUnavailable):
-        await modules.migrate(gone, bench.config.directory)
+        await modules.migrate(gone, harness.config.directory)
     assert modules.healthy
 
 
-async def test_code_that_can_not_be_imported_fails_alone(make_bench: MakeBench) -> None:
+async def test_code_that_can_not_be_imported_fails_alone(make_modules: MakeModules) -> None:
     code = {"alone": ALONE, "torn": "import no_such_package_at_all\n", "vain": "x = 1\n"}
-    bench = make_bench({**GOOD, "alone": "", "torn": "", "vain": ""}, code=code)
-    modules = await bench.bring_up()
+    harness = make_modules({**GOOD, "alone": "", "torn": "", "vain": ""}, code=code)
+    modules = await harness.bring_up()
     health = {state.name: state for state in modules.states()}
     assert health["torn"].failure_phase is FailurePhase.CONFIG
     assert "no_such_package_at_all" in str(health["torn"].failure_error)
     assert os.path.join("modules", "torn", "__init__.py") in str(health["torn"].failure_error)
     assert "it defines no module, not 'vain'" in str(health["vain"].failure_error)
-    assert bench.tools == [*OF_POSTBOX, "alone_ping"]
+    assert harness.tools == [*OF_POSTBOX, "alone_ping"]
 
 
-async def test_a_butler_without_modules_has_nothing_to_do(make_bench: MakeBench) -> None:
-    bench = make_bench({})
-    modules = await bench.bring_up()
-    assert (modules.states(), bench.tools, modules.healthy) == ((), [], True)
+async def test_a_butler_without_modules_has_nothing_to_do(make_modules: MakeModules) -> None:
+    harness = make_modules({})
+    modules = await harness.bring_up()
+    assert (modules.states(), harness.tools, modules.healthy) == ((), [], True)
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -291,11 +295,11 @@ async def test_a_butler_without_modules_has_nothing_to_do(make_bench: MakeBench)
     ],
 )
 async def test_a_wrong_graph_is_an_error_strict_or_not(
-    make_bench: MakeBench, modules: dict[str, str], said: str, strict: bool
+    make_modules: MakeModules, modules: dict[str, str], said: str, strict: bool
 ) -> None:
-    bench = make_bench(modules, extra=f"strict_modules = {str(strict).lower()}")
+    harness = make_modules(modules, extra=f"strict_modules = {str(strict).lower()}")
     with pytest.raises(ConfigInvalid, match=r"butler\.toml:\d+: ") as refused:
-        bench.load()
+        harness.load()
     assert said in refused.value.message
     assert refused.value.hint
     assert refused.value.key == f"modules.{next(iter(modules))}"

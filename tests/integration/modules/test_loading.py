@@ -10,7 +10,7 @@ from butlers.db.database import Login
 from butlers.domain.errors import ConfigInvalid, PhaseFailed
 from butlers.domain.module import FailurePhase
 from support.postbox import ALONE, GOOD, WAYS, events
-from support.postbox_butler import Place
+from support.postbox_butler import PostboxButler
 
 EMAIL = {"email": 'address = "postbox@example.org"'}
 # The order of a start, as the seeds give it and the decisions on them settle it.
@@ -84,14 +84,14 @@ def modules_that_log(**dependencies: tuple[str, ...]) -> dict[str, str]:
     }
 
 
-async def assert_nothing_was_begun(place: Place, admin: Login) -> None:
+async def assert_nothing_was_begun(postbox: PostboxButler, admin: Login) -> None:
     """Neither a database nor a server."""
-    assert not hasattr(place.butler, "database")
-    assert not hasattr(place.butler, "mcp")
+    assert not hasattr(postbox.butler, "database")
+    assert not hasattr(postbox.butler, "mcp")
     connection = await asyncpg.connect(**admin.arguments("tests"))
     try:
         found = await connection.fetch(
-            "SELECT FROM pg_database WHERE datname = $1", place.database_name
+            "SELECT FROM pg_database WHERE datname = $1", postbox.database_name
         )
     finally:
         await connection.close()
@@ -100,33 +100,33 @@ async def assert_nothing_was_begun(place: Place, admin: Login) -> None:
 
 @pytest.mark.scenario("S002-15")
 async def test_a_single_module_is_loaded_migrated_started_and_offers_its_tools(
-    place: Place,
+    postbox: PostboxButler,
 ) -> None:
     with capture_logs() as log:
-        butler = await place.start(EMAIL)
+        butler = await postbox.start(EMAIL)
     (email,) = butler.modules
     assert (email.name, butler.modules.state("email").available) == ("email", True)
     applied = [line["revision"] for line in log if line.get("chain") == "email"]
     assert applied == ["email_001"]
-    (recorded,) = await place.rows("SELECT version_num FROM alembic_version_email")
+    (recorded,) = await postbox.rows("SELECT version_num FROM alembic_version_email")
     assert recorded["version_num"] == "email_001"
-    assert await place.rows("SELECT * FROM email_messages") == []
-    assert place.module("email").lifecycle == ["email started"]
+    assert await postbox.rows("SELECT * FROM email_messages") == []
+    assert postbox.module("email").lifecycle == ["email started"]
     assert events(log, "module initialized") == [("module initialized", "email")]
-    async with place.client() as client:
+    async with postbox.connect() as client:
         mail = {"to": "ada@example.org", "subject": "Tea", "body": "At five."}
         sent = await client.call("bot_email_send_message", mail)
-    (kept,) = await place.rows("SELECT id, recipient FROM email_messages")
+    (kept,) = await postbox.rows("SELECT id, recipient FROM email_messages")
     assert (str(kept["id"]), kept["recipient"]) == (sent["id"], "ada@example.org")
 
 
 @pytest.mark.scenario("S002-16")
-async def test_what_a_module_depends_on_is_started_before_it(place: Place) -> None:
+async def test_what_a_module_depends_on_is_started_before_it(postbox: PostboxButler) -> None:
     assert list(GOOD) == ["calendar", "email"]  # in the file it is the other way round
     with capture_logs() as log:
-        butler = await place.start(GOOD)
+        butler = await postbox.start(GOOD)
     assert butler.modules.modules[1].dependencies == ("email",)
-    assert place.module("email").lifecycle == ["email started", "calendar started"]
+    assert postbox.module("email").lifecycle == ["email started", "calendar started"]
     assert events(log, "module initialized") == [
         ("module initialized", "email"),
         ("module initialized", "calendar"),
@@ -134,31 +134,31 @@ async def test_what_a_module_depends_on_is_started_before_it(place: Place) -> No
 
 
 @pytest.mark.scenario("S002-17")
-async def test_a_missing_dependency_ends_the_start(place: Place, admin: Login) -> None:
+async def test_a_missing_dependency_ends_the_start(postbox: PostboxButler, admin: Login) -> None:
     with pytest.raises(PhaseFailed) as failed:
-        await place.start({"calendar": ""})
+        await postbox.start({"calendar": ""})
     assert failed.value.phase == "load modules"
     assert "the calendar module requires email" in failed.value.message
     assert isinstance(failed.value.__cause__, ConfigInvalid)
     assert "add [modules.email]" in (failed.value.hint or "")
-    await assert_nothing_was_begun(place, admin)
+    await assert_nothing_was_begun(postbox, admin)
 
 
 @pytest.mark.scenario("S002-18")
-async def test_a_circular_dependency_ends_the_start(place: Place, admin: Login) -> None:
+async def test_a_circular_dependency_ends_the_start(postbox: PostboxButler, admin: Login) -> None:
     code = modules_that_log(a=("b",), b=("a",))
     with pytest.raises(PhaseFailed) as failed:
-        await place.start({"a": "", "b": ""}, code=code)
+        await postbox.start({"a": "", "b": ""}, code=code)
     assert failed.value.phase == "load modules"
     assert "circular dependency: a → b → a" in failed.value.message
-    await assert_nothing_was_begun(place, admin)
+    await assert_nothing_was_begun(postbox, admin)
 
 
 @pytest.mark.scenario("S002-34")
-async def test_modules_end_in_the_reverse_of_their_start(place: Place) -> None:
+async def test_modules_end_in_the_reverse_of_their_start(postbox: PostboxButler) -> None:
     code = modules_that_log(a=(), b=("a",), c=("b",))
-    butler = await place.start({"c": "", "b": "", "a": ""}, code=code)
-    happened = place.module("a").happened
+    butler = await postbox.start({"c": "", "b": "", "a": ""}, code=code)
+    happened = postbox.module("a").happened
     assert happened == ["a started", "b started", "c started"]
     with capture_logs() as log:
         await butler.stop()
@@ -169,12 +169,12 @@ async def test_modules_end_in_the_reverse_of_their_start(place: Place) -> None:
 @pytest.mark.scenario("S001-04")
 @pytest.mark.parametrize("phase", FailurePhase)
 async def test_the_phases_come_in_order_and_a_module_that_fails_in_one_stops_none(
-    place: Place, phase: FailurePhase
+    postbox: PostboxButler, phase: FailurePhase
 ) -> None:
     lines, said = WAYS[phase]
     modules = {"email": lines, "alone": ""}
     with capture_logs() as log:
-        butler = await place.start(modules, code={"alone": ALONE})
+        butler = await postbox.start(modules, code={"alone": ALONE})
     told = [line for line in log if line["event"] in ("config loaded", "phase started")]
     config, *begun = [line.get("phase", line["event"]) for line in told if line != told[0]]
     assert (told[0]["phase"], config) == ("open the port", "config loaded")
@@ -184,7 +184,7 @@ async def test_the_phases_come_in_order_and_a_module_that_fails_in_one_stops_non
     assert (email.available, email.failure_phase) == (False, phase)
     assert said in str(email.failure_error)
     assert alone.available
-    async with place.client() as client:
+    async with postbox.connect() as client:
         assert not {"bot_email_send_message", "smuggled_tool"} & await client.names()
         assert await client.call("alone_ping", {}) == {"answer": "pong"}
         assert (await client.call("status", {}))["health"] == "degraded"
@@ -193,42 +193,44 @@ async def test_the_phases_come_in_order_and_a_module_that_fails_in_one_stops_non
 
 @pytest.mark.scenario("S001-14")
 async def test_a_modules_chain_runs_in_the_butlers_schema_and_a_broken_one_fails_it_alone(
-    place: Place,
+    postbox: PostboxButler,
 ) -> None:
     chain = """
         SELECT schemaname, tablename FROM pg_tables
         WHERE tablename IN ('email_messages', 'alembic_version_email', 'email_half') ORDER BY 2
         """
     schema = 'db.schema = "postbox"'
-    good = await place.start(EMAIL, extra=schema)
+    good = await postbox.start(EMAIL, extra=schema)
     assert good.modules.modules[0].migration_revisions() == "email"
-    assert [tuple(row.values()) for row in await place.rows(chain)] == [
+    assert [tuple(row.values()) for row in await postbox.rows(chain)] == [
         ("postbox", "alembic_version_email"),
         ("postbox", "email_messages"),
     ]
     await good.stop()
 
     broken = {**EMAIL, "email": WAYS[FailurePhase.MIGRATION][0], "alone": ""}
-    butler = await place.start(
+    butler = await postbox.start(
         broken,
         extra='db.schema = "other"',
         name="other",
         code={"alone": ALONE},
     )
-    assert "other" not in {row["schemaname"] for row in await place.rows(chain)}
+    assert "other" not in {row["schemaname"] for row in await postbox.rows(chain)}
     state = butler.modules.state("email")
     assert (state.health, state.failure_phase) == ("failed", FailurePhase.MIGRATION)
     assert butler.is_ready
-    async with place.client() as client:
+    async with postbox.connect() as client:
         assert await client.call("alone_ping", {}) == {"answer": "pong"}
         (email, alone) = (await client.call("module.states", {}))["modules"]
     assert (email["health"], alone["health"]) == ("failed", "active")
 
 
 @pytest.mark.scenario("S001-39")
-async def test_a_section_enables_its_module_and_nests_its_configuration(place: Place) -> None:
+async def test_a_section_enables_its_module_and_nests_its_configuration(
+    postbox: PostboxButler,
+) -> None:
     code = {name: OPEN.format(name=name) for name in SECTIONS}
-    butler = await place.start(SECTIONS, code=code)
+    butler = await postbox.start(SECTIONS, code=code)
     assert butler.modules.healthy
     at_start = {module.name: module.at_start for module in butler.modules}  # type: ignore[attr-defined]
     assert at_start == {
@@ -240,5 +242,5 @@ async def test_a_section_enables_its_module_and_nests_its_configuration(place: P
     await butler.stop()
 
     fewer = {name: SECTIONS[name] for name in ("calendar", "contacts")}
-    butler = await place.start(fewer, code=code)  # the code of the others is still there
+    butler = await postbox.start(fewer, code=code)  # the code of the others is still there
     assert [module.name for module in butler.modules] == ["calendar", "contacts"]

@@ -51,8 +51,8 @@ async def test_three_chains_run_in_order_scoped_to_the_schema_each_with_its_labe
     (versions / "postbox").mkdir()
     (versions / "postbox" / "postbox_001.py").write_text(OWN)
     directory = tmp_path / "postbox"
-    place = f'db.name = "{database_name}"\ndb.schema = "postbox"'
-    write_postbox(directory, GOOD, extra=place)
+    postbox = f'db.name = "{database_name}"\ndb.schema = "postbox"'
+    write_postbox(directory, GOOD, extra=postbox)
     butler = Butler(
         load_config(directory),
         settings=Settings(home),

@@ -15,7 +15,7 @@ from butlers.domain.errors import NotFound, PhaseFailed
 from butlers.domain.module import ModuleDisabled
 from butlers.wire.client import McpClient
 from support.postbox import ALONE, GOOD, events
-from support.postbox_butler import Place, Start
+from support.postbox_butler import PostboxButler, Start
 
 FIRST = """
 from butlers.sdk import Module
@@ -122,10 +122,10 @@ async def test_a_switched_off_module_refuses_over_the_protocol(start: Start) -> 
 
 @pytest.mark.scenario("S002-30")
 async def test_strict_modules_end_the_start_and_what_had_started_is_shut_down(
-    place: Place,
+    postbox: PostboxButler,
 ) -> None:
-    place.write({"first": "", **FAILS}, extra="strict_modules = true", code={"first": FIRST})
-    butler = place.make()
+    postbox.write({"first": "", **FAILS}, extra="strict_modules = true", code={"first": FIRST})
+    butler = postbox.make_in()
     with capture_logs() as log, pytest.raises(PhaseFailed) as failed:
         await butler.start()
     assert failed.value.phase == "start modules"
@@ -135,7 +135,7 @@ async def test_strict_modules_end_the_start_and_what_had_started_is_shut_down(
         ("module initialized", "first"),
         ("module shutdown", "first"),
     ]
-    assert place.module("first").happened == ["started", "stopped"]
+    assert postbox.module("first").happened == ["started", "stopped"]
     begun = [line["phase"] for line in log if line["event"] == "phase started"]
     assert begun[-1] == "start modules"
     assert not hasattr(butler, "mcp")

@@ -9,15 +9,15 @@ import pytest
 from butlers.domain.errors import DatabaseUnavailable, NotFound
 from butlers.domain.module import ModuleDisabled
 from butlers.modules.flags import flag_key
-from support.postbox import Bench
+from support.postbox import ModuleHarness
 
-MakeBench = Callable[..., Bench]
+MakeModules = Callable[..., ModuleHarness]
 
 
 async def test_a_module_that_is_switched_off_refuses_its_tools_until_it_is_on(
-    make_bench: MakeBench,
+    make_modules: MakeModules,
 ) -> None:
-    modules = await make_bench().bring_up()
+    modules = await make_modules().bring_up()
     modules.ensure_enabled("calendar_add_event")
     state = await modules.set_enabled("calendar", False)
     assert (state.enabled, state.available, state.active) == (False, False, True)
@@ -33,9 +33,9 @@ async def test_a_module_that_is_switched_off_refuses_its_tools_until_it_is_on(
 
 
 async def test_what_rests_on_a_switched_off_module_is_off_with_it_and_comes_back(
-    make_bench: MakeBench,
+    make_modules: MakeModules,
 ) -> None:
-    modules = await make_bench().bring_up()
+    modules = await make_modules().bring_up()
     await modules.set_enabled("email", False)
     calendar = modules.state("calendar")
     assert (calendar.enabled, calendar.blocked_by, calendar.available) == (True, "email", False)
@@ -46,52 +46,55 @@ async def test_what_rests_on_a_switched_off_module_is_off_with_it_and_comes_back
     modules.ensure_enabled("calendar_add_event")
 
 
-async def test_the_switch_is_kept_across_restarts(make_bench: MakeBench) -> None:
-    first = await make_bench().bring_up()
+async def test_the_switch_is_kept_across_restarts(make_modules: MakeModules) -> None:
+    first = await make_modules().bring_up()
     await first.set_enabled("email", False)
     await first.stop()
-    bench = make_bench()
-    second = await bench.bring_up()
+    harness = make_modules()
+    second = await harness.bring_up()
     assert [state.enabled for state in second.states()] == [False, True]
     assert second.healthy  # off is not failed
-    assert bench.lifecycle == ["email started", "calendar started"]  # so that it can be switched on
+    assert harness.lifecycle == [
+        "email started",
+        "calendar started",
+    ]  # so that it can be switched on
     await second.set_enabled("email", True)
-    assert [state.enabled for state in (await make_bench().bring_up()).states()] == [True, True]
+    assert [state.enabled for state in (await make_modules().bring_up()).states()] == [True, True]
 
 
-async def test_each_throw_is_one_version_of_one_row(make_bench: MakeBench) -> None:
-    bench = make_bench()
-    modules = await bench.bring_up()
+async def test_each_throw_is_one_version_of_one_row(make_modules: MakeModules) -> None:
+    harness = make_modules()
+    modules = await harness.bring_up()
     for enabled in (False, True, False):
         await modules.set_enabled("email", enabled)
-    async with bench.database.transaction() as connection:
+    async with harness.database.transaction() as connection:
         row = await connection.fetchrow("SELECT * FROM state WHERE key = $1", flag_key("email"))
     assert (row["key"], row["value"], row["version"]) == ("module:email:enabled", False, 3)
 
 
 @pytest.mark.parametrize("value", ["true", 1, [], {"enabled": True}])
 async def test_a_flag_that_is_neither_true_nor_false_is_off(
-    make_bench: MakeBench, value: object
+    make_modules: MakeModules, value: object
 ) -> None:
-    bench = make_bench()
-    async with bench.database.transaction() as connection:
+    harness = make_modules()
+    async with harness.database.transaction() as connection:
         await connection.execute(
             "INSERT INTO state (key, value) VALUES ($1, $2)", flag_key("email"), value
         )
-    assert not (await bench.bring_up()).state("email").enabled
+    assert not (await harness.bring_up()).state("email").enabled
 
 
-async def test_a_switch_that_could_not_be_kept_is_not_thrown(make_bench: MakeBench) -> None:
-    bench = make_bench()
-    modules = await bench.bring_up()
-    await bench.database.close()
+async def test_a_switch_that_could_not_be_kept_is_not_thrown(make_modules: MakeModules) -> None:
+    harness = make_modules()
+    modules = await harness.bring_up()
+    await harness.database.close()
     with pytest.raises(DatabaseUnavailable):
         await modules.set_enabled("email", False)
     assert modules.state("email").enabled
 
 
-async def test_an_unknown_module_is_named_with_its_nearest(make_bench: MakeBench) -> None:
-    modules = await make_bench().bring_up()
+async def test_an_unknown_module_is_named_with_its_nearest(make_modules: MakeModules) -> None:
+    modules = await make_modules().bring_up()
     with pytest.raises(NotFound, match=r"no module 'emial'; did you mean 'email'\?") as refused:
         await modules.set_enabled("emial", False)
     assert refused.value.hint == "modules of postbox: email, calendar"

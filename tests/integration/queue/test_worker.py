@@ -522,7 +522,7 @@ async def test_a_lost_listener_comes_back_and_vouches_again(
 
     async def vouched() -> bool:
         async with witnessed.transaction() as connection:
-            return listener.vouches and await witness.is_locked(connection, listener.holder)
+            return listener.holds_lock and await witness.is_locked(connection, listener.holder)
 
     await until("the lock", vouched)
     async with witnessed.transaction() as connection:

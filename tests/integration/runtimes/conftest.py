@@ -14,7 +14,7 @@ from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from support import npm
 from support.cli_butler import CliButler, OpenCliButler
-from support.cli_session import Bench
+from support.cli_session import CliSession
 from support.clis import CLIS, Cli
 from support.fake_model import FakeModel, fake_model
 from support.in_process import InProcessButler
@@ -103,7 +103,7 @@ def open_cli_butler(
 
 
 @pytest.fixture
-def bench(
+def cli_session(
     tester: InProcessButler, model: FakeModel, cli: Cli, executable: Path, private: Path
-) -> Bench:
-    return Bench(tester, model, cli, cli.adapter(executable), private)
+) -> CliSession:
+    return CliSession(tester, model, cli, cli.adapter(executable), private)

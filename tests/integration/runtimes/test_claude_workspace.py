@@ -15,7 +15,7 @@ import pytest
 from butlers.domain.session import Access, Outcome, SessionResult
 from butlers.runtimes.base import Grants
 from butlers.runtimes.claude_code import permissions
-from support.cli_session import Bench
+from support.cli_session import CliSession
 from support.clis import CLAUDE
 from support.fake_model import Call, Say, Use
 
@@ -53,9 +53,9 @@ def outside(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def workspace(bench: Bench, outside: Path) -> Bench:
+def workspace(cli_session: CliSession, outside: Path) -> CliSession:
     """A butler's folder with a script, notes, and links that lead out."""
-    cwd = bench.cwd
+    cwd = cli_session.cwd
     (cwd / "AGENTS.md").write_text("Notes.\n")
     (cwd / "skills" / "errand").mkdir(parents=True)
     (cwd / "skills" / "errand" / "run.py").write_text("import sys\nprint('RAN', sys.argv[1:])\n")
@@ -63,13 +63,13 @@ def workspace(bench: Bench, outside: Path) -> Bench:
     (cwd / "away").symlink_to(outside)
     (cwd / "away.txt").symlink_to(outside / "secret.txt")
     commands = ("ls skills/", SCRIPT, "python3 skills/errand/away.py")
-    bench.grants = Grants(Access.WORKSPACE, (cwd,), (cwd / "AGENTS.md",), commands)
-    return bench
+    cli_session.grants = Grants(Access.WORKSPACE, (cwd,), (cwd / "AGENTS.md",), commands)
+    return cli_session
 
 
-async def attempt(bench: Bench, *calls: Call) -> SessionResult:
-    bench.model.script = [*(Use(call) for call in calls), Say("That is all.")]
-    return await bench.invoke()
+async def attempt(cli_session: CliSession, *calls: Call) -> SessionResult:
+    cli_session.model.script = [*(Use(call) for call in calls), Say("That is all.")]
+    return await cli_session.invoke()
 
 
 def everything(*folders: Path) -> dict[str, str]:
@@ -87,19 +87,19 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-async def assert_all_refused(bench: Bench, outside: Path, *calls: Call) -> None:
-    before = everything(bench.cwd, outside)
-    result = await attempt(bench, *calls)
-    assert everything(bench.cwd, outside) == before
-    assert len(bench.model.turns) == len(calls) + 1
-    assert not any(SECRET in answer for answer in bench.model.turns[-1].results)
+async def assert_all_refused(cli_session: CliSession, outside: Path, *calls: Call) -> None:
+    before = everything(cli_session.cwd, outside)
+    result = await attempt(cli_session, *calls)
+    assert everything(cli_session.cwd, outside) == before
+    assert len(cli_session.model.turns) == len(calls) + 1
+    assert not any(SECRET in answer for answer in cli_session.model.turns[-1].results)
     assert [call.ok for call in result.tool_calls] == [False] * len(calls)
     assert len(result.denials) == len(calls), result.denials
     assert result.outcome is Outcome.DENIED
     assert result.error
 
 
-async def test_what_was_granted_works(workspace: Bench) -> None:
+async def test_what_was_granted_works(workspace: CliSession) -> None:
     notes = workspace.cwd / "AGENTS.md"
     result = await attempt(
         workspace,
@@ -122,7 +122,7 @@ async def test_what_was_granted_works(workspace: Bench) -> None:
     assert await workspace.tester.count("entries") == 1
 
 
-async def test_notes_that_are_not_there_yet_can_be_made(workspace: Bench) -> None:
+async def test_notes_that_are_not_there_yet_can_be_made(workspace: CliSession) -> None:
     notes = workspace.cwd / "AGENTS.md"
     notes.unlink()
     result = await attempt(workspace, write(notes, "First notes.\n"))
@@ -130,7 +130,7 @@ async def test_notes_that_are_not_there_yet_can_be_made(workspace: Bench) -> Non
     assert notes.read_text() == "First notes.\n"
 
 
-async def test_only_these_tools_are_on_offer(workspace: Bench) -> None:
+async def test_only_these_tools_are_on_offer(workspace: CliSession) -> None:
     await attempt(workspace, bash("ls skills/"))
     own = {
         name for name in workspace.model.turns[0].offered if not name.startswith("mcp__tester__")
@@ -138,7 +138,7 @@ async def test_only_these_tools_are_on_offer(workspace: Bench) -> None:
     assert own == {"Bash", "Edit", "Read", "Write"}
 
 
-async def test_commands_that_were_not_granted(workspace: Bench, outside: Path) -> None:
+async def test_commands_that_were_not_granted(workspace: CliSession, outside: Path) -> None:
     await assert_all_refused(
         workspace,
         outside,
@@ -158,12 +158,12 @@ async def test_commands_that_were_not_granted(workspace: Bench, outside: Path) -
     )
 
 
-async def test_a_script_that_is_a_link_out_is_not_run(workspace: Bench, outside: Path) -> None:
+async def test_a_script_that_is_a_link_out_is_not_run(workspace: CliSession, outside: Path) -> None:
     """Though it was granted by its name."""
     await assert_all_refused(workspace, outside, bash("python3 skills/errand/away.py"))
 
 
-async def test_other_ways_to_a_script(workspace: Bench, outside: Path) -> None:
+async def test_other_ways_to_a_script(workspace: CliSession, outside: Path) -> None:
     await assert_all_refused(
         workspace,
         outside,
@@ -188,7 +188,7 @@ async def test_other_ways_to_a_script(workspace: Bench, outside: Path) -> None:
     )
 
 
-async def test_more_than_one_command(workspace: Bench, outside: Path) -> None:
+async def test_more_than_one_command(workspace: CliSession, outside: Path) -> None:
     made = outside / "made"
     await assert_all_refused(
         workspace,
@@ -222,7 +222,7 @@ async def test_more_than_one_command(workspace: Bench, outside: Path) -> None:
     )
 
 
-async def test_reading_outside(workspace: Bench, outside: Path) -> None:
+async def test_reading_outside(workspace: CliSession, outside: Path) -> None:
     await assert_all_refused(
         workspace,
         outside,
@@ -238,7 +238,7 @@ async def test_reading_outside(workspace: Bench, outside: Path) -> None:
     )
 
 
-async def test_writing_anything_but_the_notes(workspace: Bench, outside: Path) -> None:
+async def test_writing_anything_but_the_notes(workspace: CliSession, outside: Path) -> None:
     cwd = workspace.cwd
     await assert_all_refused(
         workspace,
@@ -256,7 +256,9 @@ async def test_writing_anything_but_the_notes(workspace: Bench, outside: Path) -
     )
 
 
-async def test_what_may_not_be_read_can_not_be_overwritten(workspace: Bench, outside: Path) -> None:
+async def test_what_may_not_be_read_can_not_be_overwritten(
+    workspace: CliSession, outside: Path
+) -> None:
     """The CLI lets no file be written before it was read, which comes before any question of rights."""
     files = [workspace.private / name for name in ("gate.json", "settings.json", "mcp.json")]
     files += [workspace.cwd / "away.txt", workspace.cwd / "butler.toml"]
@@ -266,7 +268,9 @@ async def test_what_may_not_be_read_can_not_be_overwritten(workspace: Bench, out
     assert result.outcome is Outcome.OK  # refused by a rule of the tool, not by its access level
 
 
-async def test_a_script_can_not_be_changed_and_then_run(workspace: Bench, outside: Path) -> None:
+async def test_a_script_can_not_be_changed_and_then_run(
+    workspace: CliSession, outside: Path
+) -> None:
     script = workspace.cwd / "skills" / "errand" / "run.py"
     before = everything(workspace.cwd, outside)
     evil = f"open({str(outside / 'made')!r}, 'w')\n"
@@ -280,21 +284,23 @@ async def test_a_script_can_not_be_changed_and_then_run(workspace: Bench, outsid
     assert result.outcome is Outcome.OK  # it did what it may
 
 
-async def test_notes_that_are_a_link_out_are_not_written(workspace: Bench, outside: Path) -> None:
+async def test_notes_that_are_a_link_out_are_not_written(
+    workspace: CliSession, outside: Path
+) -> None:
     notes = workspace.cwd / "AGENTS.md"
     notes.unlink()
     notes.symlink_to(outside / "new.txt")
     await assert_all_refused(workspace, outside, read(notes), write(notes))
 
 
-async def test_in_the_background_nothing_is_run(workspace: Bench) -> None:
+async def test_in_the_background_nothing_is_run(workspace: CliSession) -> None:
     result = await attempt(workspace, bash(SCRIPT, run_in_background=True))
     assert not any(call.ok for call in result.tool_calls)
     assert "RAN" not in workspace.model.turns[-1].results[0]
 
 
 async def test_a_gate_that_does_not_work_stays_shut(
-    workspace: Bench, outside: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: CliSession, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(permissions, "interpreter", lambda: "/no/such/python")
     (workspace.cwd / "AGENTS.md").unlink()
@@ -304,7 +310,7 @@ async def test_a_gate_that_does_not_work_stays_shut(
 
 
 async def test_a_gate_that_hangs_stays_shut(
-    workspace: Bench, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: CliSession, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CLI itself would let the call through when its patience with a hook is over."""
     hanging = tmp_path / "python"

@@ -10,7 +10,7 @@ import pytest
 from butlers.domain.session import Access, Outcome
 from butlers.runtimes.base import Grants
 from butlers.runtimes.codex.catalog import bundled
-from support.cli_session import SYSTEM_PROMPT, Bench
+from support.cli_session import SYSTEM_PROMPT, CliSession
 from support.clis import CODEX
 from support.fake_model import Call, Say, Use
 
@@ -18,40 +18,42 @@ pytestmark = pytest.mark.parametrize("cli", [CODEX], indirect=True, ids=["codex"
 
 
 @pytest.mark.parametrize("name", ["gpt-5.5", "gpt-6-luna", "no-such-model", None])
-async def test_every_model_gets_the_tools_themselves(bench: Bench, name: str | None) -> None:
+async def test_every_model_gets_the_tools_themselves(
+    cli_session: CliSession, name: str | None
+) -> None:
     """Some it would let search for them, some write JavaScript for them; one it does not know."""
-    bench.cli = replace(bench.cli, model=name)  # type: ignore[arg-type]
-    bench.model.script = [Use("quick", text="a"), Say("Done.")]
-    result = await bench.invoke()
+    cli_session.cli = replace(cli_session.cli, model=name)  # type: ignore[arg-type]
+    cli_session.model.script = [Use("quick", text="a"), Say("Done.")]
+    result = await cli_session.invoke()
     assert (result.outcome, result.text) == (Outcome.OK, "Done.")
-    first, _ = bench.model.turns  # one more would be a search
+    first, _ = cli_session.model.turns  # one more would be a search
     assert {one for one in first.offered if not one.startswith(CODEX.prefix)} == CODEX.beside
     assert first.system == SYSTEM_PROMPT
     assert first.user == "Do it."
     assert result.model == first.model
 
 
-async def test_it_knows_every_word_of_its_configuration(bench: Bench) -> None:
+async def test_it_knows_every_word_of_its_configuration(cli_session: CliSession) -> None:
     for access in (Access.SEALED, Access.FULL):
-        bench.grants = Grants(access)
-        bench.args = ("--strict-config",)
-        assert (await bench.invoke()).outcome is Outcome.OK
+        cli_session.grants = Grants(access)
+        cli_session.args = ("--strict-config",)
+        assert (await cli_session.invoke()).outcome is Outcome.OK
 
 
 @pytest.mark.parametrize("name", ["shell", "local_shell", "apply_patch", "view_image", "exec"])
-async def test_what_is_not_offered_is_not_done_either(bench: Bench, name: str) -> None:
+async def test_what_is_not_offered_is_not_done_either(cli_session: CliSession, name: str) -> None:
     arguments = {"command": ["touch", "made"], "cmd": "touch made", "path": "butler.toml"}
-    bench.model.script = [Use(Call(name, arguments, anyway=True)), Say("I could not.")]
-    result = await bench.invoke()
+    cli_session.model.script = [Use(Call(name, arguments, anyway=True)), Say("I could not.")]
+    result = await cli_session.invoke()
     assert (result.outcome, result.denials) == (Outcome.DENIED, (name,))
-    assert not (bench.cwd / "made").exists()
+    assert not (cli_session.cwd / "made").exists()
 
 
-async def test_a_shell_of_a_full_session_does_not_see_the_token(bench: Bench) -> None:
-    bench.grants = Grants(Access.FULL)
-    bench.model.script = [Use(bench.cli.run("env")), Say("Done.")]
-    await bench.invoke()
-    (seen,) = bench.model.turns[-1].results
+async def test_a_shell_of_a_full_session_does_not_see_the_token(cli_session: CliSession) -> None:
+    cli_session.grants = Grants(Access.FULL)
+    cli_session.model.script = [Use(cli_session.cli.run("env")), Say("Done.")]
+    await cli_session.invoke()
+    (seen,) = cli_session.model.turns[-1].results
     assert "HOME=" in seen
     assert "bs." not in seen
 
@@ -62,12 +64,12 @@ def test_its_catalogue_is_read(executable: Path) -> None:
     assert len(catalog.as_json(sealed=True)) < 100_000
 
 
-async def test_skills_beside_it_are_not_listed(bench: Bench) -> None:
+async def test_skills_beside_it_are_not_listed(cli_session: CliSession) -> None:
     """A sealed session could not read them; it has the butler's own tools for that."""
     for folder in (".agents/skills/errand", ".codex/skills/errand"):
-        file = bench.cwd / folder / "SKILL.md"
+        file = cli_session.cwd / folder / "SKILL.md"
         file.parent.mkdir(parents=True)
         file.write_text("---\nname: errand\ndescription: PERIWINKLE\n---\nDo it.\n")
-    assert (await bench.invoke()).outcome is Outcome.OK
-    (turn,) = bench.model.turns
+    assert (await cli_session.invoke()).outcome is Outcome.OK
+    (turn,) = cli_session.model.turns
     assert "PERIWINKLE" not in turn.text

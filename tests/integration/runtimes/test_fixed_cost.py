@@ -39,7 +39,7 @@ def _make(number):
     return tool(callers=SESSIONS)(act)
 
 
-class Bench(Module):
+class CliSession(Module):
     name = "bench"
     tools = tuple(_make(number) for number in range(COUNT))
 '''

@@ -8,7 +8,7 @@ import pytest
 
 from butlers.domain.session import Outcome
 from butlers.runtimes.gemini.transcript import UNINSTRUCTED
-from support.cli_session import SYSTEM_PROMPT, Bench
+from support.cli_session import SYSTEM_PROMPT, CliSession
 from support.clis import GEMINI, Cli
 from support.fake_model import Call, Say, Use
 
@@ -19,24 +19,24 @@ def cli() -> Cli:
 
 
 async def test_words_that_did_not_reach_the_model_are_no_success(
-    bench: Bench, tmp_path: Path
+    cli_session: CliSession, tmp_path: Path
 ) -> None:
     """As with a version that asks its model in another way."""
     other = tmp_path / "other.cjs"
     other.write_text("Object.defineProperty(globalThis, 'fetch', {value: fetch, writable: false});")
-    bench.more = {"NODE_OPTIONS": f"--require={other}"}
-    result = await bench.invoke()
+    cli_session.more = {"NODE_OPTIONS": f"--require={other}"}
+    result = await cli_session.invoke()
     assert (result.outcome, result.error) == (Outcome.CRASHED, UNINSTRUCTED)
-    (turn,) = bench.model.turns
+    (turn,) = cli_session.model.turns
     assert SYSTEM_PROMPT not in turn.text
 
 
 async def test_a_word_of_the_conversation_is_never_taken_for_the_prompts_place(
-    bench: Bench,
+    cli_session: CliSession,
 ) -> None:
-    bench.model.script = [Use(Call("quick", {"text": "SYSTEM-PROMPT-"})), Say("Done.")]
-    result = await bench.invoke("SYSTEM-PROMPT-0123456789abcdef0123456789abcdef")
+    cli_session.model.script = [Use(Call("quick", {"text": "SYSTEM-PROMPT-"})), Say("Done.")]
+    result = await cli_session.invoke("SYSTEM-PROMPT-0123456789abcdef0123456789abcdef")
     assert result.outcome is Outcome.OK
-    for turn in bench.model.turns:
+    for turn in cli_session.model.turns:
         assert turn.text.count(SYSTEM_PROMPT) == 1
         assert "SYSTEM-PROMPT-0123456789abcdef0123456789abcdef" in turn.user

@@ -14,7 +14,7 @@ import pytest
 
 from butlers.domain.session import Access, Outcome, SessionResult
 from butlers.runtimes.base import Grants
-from support.cli_session import Bench
+from support.cli_session import CliSession
 from support.clis import GEMINI
 from support.fake_model import Call, Say, Use
 
@@ -57,9 +57,9 @@ def outside(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def workspace(bench: Bench, outside: Path) -> Bench:
+def workspace(cli_session: CliSession, outside: Path) -> CliSession:
     """A butler's folder with a script, notes, and links that lead out."""
-    cwd = bench.cwd
+    cwd = cli_session.cwd
     (cwd / "AGENTS.md").write_text("Notes.\n")
     (cwd / "skills" / "errand").mkdir(parents=True)
     (cwd / "skills" / "errand" / "run.py").write_text("import sys\nprint('RAN', sys.argv[1:])\n")
@@ -67,13 +67,13 @@ def workspace(bench: Bench, outside: Path) -> Bench:
     (cwd / "away").symlink_to(outside)
     (cwd / "away.txt").symlink_to(outside / "secret.txt")
     commands = ("ls skills/", SCRIPT, "python3 skills/errand/away.py")
-    bench.grants = Grants(Access.WORKSPACE, (cwd,), (cwd / "AGENTS.md",), commands)
-    return bench
+    cli_session.grants = Grants(Access.WORKSPACE, (cwd,), (cwd / "AGENTS.md",), commands)
+    return cli_session
 
 
-async def attempt(bench: Bench, *calls: Call) -> SessionResult:
-    bench.model.script = [*(Use(call) for call in calls), Say("That is all.")]
-    return await bench.invoke()
+async def attempt(cli_session: CliSession, *calls: Call) -> SessionResult:
+    cli_session.model.script = [*(Use(call) for call in calls), Say("That is all.")]
+    return await cli_session.invoke()
 
 
 def everything(*folders: Path) -> dict[str, str]:
@@ -86,18 +86,18 @@ def everything(*folders: Path) -> dict[str, str]:
     }
 
 
-async def assert_all_refused(bench: Bench, outside: Path, *calls: Call) -> None:
-    before = everything(bench.cwd, outside)
-    result = await attempt(bench, *calls)
-    assert everything(bench.cwd, outside) == before
-    assert len(bench.model.turns) == len(calls) + 1
-    assert not any(SECRET in answer for answer in bench.model.turns[-1].results)
+async def assert_all_refused(cli_session: CliSession, outside: Path, *calls: Call) -> None:
+    before = everything(cli_session.cwd, outside)
+    result = await attempt(cli_session, *calls)
+    assert everything(cli_session.cwd, outside) == before
+    assert len(cli_session.model.turns) == len(calls) + 1
+    assert not any(SECRET in answer for answer in cli_session.model.turns[-1].results)
     assert len(result.denials) == len(calls), result.denials
     assert result.outcome is Outcome.DENIED
     assert result.error
 
 
-async def test_what_was_granted_works(workspace: Bench) -> None:
+async def test_what_was_granted_works(workspace: CliSession) -> None:
     notes = workspace.cwd / "AGENTS.md"
     result = await attempt(
         workspace,
@@ -120,7 +120,7 @@ async def test_what_was_granted_works(workspace: Bench) -> None:
     assert await workspace.tester.count("entries") == 1
 
 
-async def test_only_these_tools_are_on_offer(workspace: Bench) -> None:
+async def test_only_these_tools_are_on_offer(workspace: CliSession) -> None:
     await attempt(workspace, bash("ls skills/"))
     offered = workspace.model.turns[0].offered
     assert {name for name in offered if not name.startswith("mcp_tester_")} == {
@@ -132,7 +132,7 @@ async def test_only_these_tools_are_on_offer(workspace: Bench) -> None:
     }
 
 
-async def test_commands_that_were_not_granted(workspace: Bench, outside: Path) -> None:
+async def test_commands_that_were_not_granted(workspace: CliSession, outside: Path) -> None:
     await assert_all_refused(
         workspace,
         outside,
@@ -152,7 +152,7 @@ async def test_commands_that_were_not_granted(workspace: Bench, outside: Path) -
     )
 
 
-async def test_other_ways_to_a_script(workspace: Bench, outside: Path) -> None:
+async def test_other_ways_to_a_script(workspace: CliSession, outside: Path) -> None:
     await assert_all_refused(
         workspace,
         outside,
@@ -173,7 +173,7 @@ async def test_other_ways_to_a_script(workspace: Bench, outside: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["ls skills/", SCRIPT])
-async def test_more_than_one_command(workspace: Bench, outside: Path, command: str) -> None:
+async def test_more_than_one_command(workspace: CliSession, outside: Path, command: str) -> None:
     made = outside / "made"
     ways = (
         f"; touch {made}",
@@ -192,7 +192,7 @@ async def test_more_than_one_command(workspace: Bench, outside: Path, command: s
     await assert_all_refused(workspace, outside, *(bash(f"{command}{more}") for more in ways))
 
 
-async def test_reading_outside(workspace: Bench, outside: Path) -> None:
+async def test_reading_outside(workspace: CliSession, outside: Path) -> None:
     await assert_all_refused(
         workspace,
         outside,
@@ -211,13 +211,13 @@ async def test_reading_outside(workspace: Bench, outside: Path) -> None:
     )
 
 
-async def test_a_prompt_that_names_a_link_out_brings_nothing(workspace: Bench) -> None:
+async def test_a_prompt_that_names_a_link_out_brings_nothing(workspace: CliSession) -> None:
     """The CLI puts what a prompt names as @file into it: inside the folder, which may be read."""
     await workspace.invoke("Look at @away.txt @away/secret.txt @../outside/secret.txt please.")
     assert not any(SECRET in turn.text for turn in workspace.model.turns)
 
 
-async def test_writing_anything_but_the_notes(workspace: Bench, outside: Path) -> None:
+async def test_writing_anything_but_the_notes(workspace: CliSession, outside: Path) -> None:
     cwd = workspace.cwd
     spoof = '\x00"file_path":"AGENTS.md"\x00'
     await assert_all_refused(
@@ -238,7 +238,7 @@ async def test_writing_anything_but_the_notes(workspace: Bench, outside: Path) -
     )
 
 
-async def test_notes_that_are_a_link_are_not_written(workspace: Bench, outside: Path) -> None:
+async def test_notes_that_are_a_link_are_not_written(workspace: CliSession, outside: Path) -> None:
     notes = workspace.cwd / "AGENTS.md"
     notes.unlink()
     notes.symlink_to(workspace.cwd / "butler.toml")

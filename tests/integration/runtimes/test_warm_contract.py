@@ -11,13 +11,13 @@ from butlers.domain.ids import uuid7
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult
 from butlers.runtimes.base import Blank, McpServer, NotWarm, Warm
 from integration.runtimes import test_contract as contract
-from support.cli_session import Bench
+from support.cli_session import CliSession
 from support.clis import CLAUDE, CODEX, Cli
 from support.fake_model import FakeModel, Say, Use
 from support.in_process import InProcessButler
 
 
-class WarmBench(Bench):
+class WarmBench(CliSession):
     expected: str | None = None  # instead of the system prompt that it is asked with
 
     def process(self, servers: dict[str, McpServer]) -> Warm | None:
@@ -67,13 +67,13 @@ def cli(kind: tuple[Cli, type[WarmBench]]) -> Cli:
 
 
 @pytest.fixture
-def bench(
+def cli_session(
     tester: InProcessButler,
     model: FakeModel,
     kind: tuple[Cli, type[WarmBench]],
     executable: Path,
     private: Path,
-) -> Bench:
+) -> CliSession:
     cli, made = kind
     return made(tester, model, cli, cli.adapter(executable), private)
 
@@ -103,30 +103,38 @@ test_instruction_files_are_not_read_by_the_cli = (
 test_its_token_is_not_on_the_command_line = contract.test_its_token_is_not_on_the_command_line
 
 
-async def test_foreign_servers_and_hooks_are_not_loaded(bench: Bench, tmp_path: Path) -> None:
-    await contract.test_foreign_servers_and_hooks_are_not_loaded(bench, tmp_path, Access.SEALED)
+async def test_foreign_servers_and_hooks_are_not_loaded(
+    cli_session: CliSession, tmp_path: Path
+) -> None:
+    await contract.test_foreign_servers_and_hooks_are_not_loaded(
+        cli_session, tmp_path, Access.SEALED
+    )
 
 
-async def test_who_expected_another_system_prompt_is_asked_with_the_right_one(bench: Bench) -> None:
-    assert isinstance(bench, WarmBench)
-    bench.expected = "You are somebody else, called MARIGOLD."
-    bench.model.script = [Use("write", text="milk"), Say("Done.")]
-    result = await bench.invoke()
+async def test_who_expected_another_system_prompt_is_asked_with_the_right_one(
+    cli_session: CliSession,
+) -> None:
+    assert isinstance(cli_session, WarmBench)
+    cli_session.expected = "You are somebody else, called MARIGOLD."
+    cli_session.model.script = [Use("write", text="milk"), Say("Done.")]
+    result = await cli_session.invoke()
     assert (result.outcome, result.text) == (Outcome.OK, "Done.")
-    assert await contract.rows(bench) == ["milk"]
-    for turn in bench.model.turns:
-        assert turn.strings.count(bench.system_prompt) == 1
+    assert await contract.rows(cli_session) == ["milk"]
+    for turn in cli_session.model.turns:
+        assert turn.strings.count(cli_session.system_prompt) == 1
         assert "MARIGOLD" not in turn.text
 
 
-async def test_a_server_that_is_down_is_known_before_anything_is_asked(bench: Bench) -> None:
+async def test_a_server_that_is_down_is_known_before_anything_is_asked(
+    cli_session: CliSession,
+) -> None:
     """So that a cold start can take over, and nothing was paid for."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and never listens
-        bench.url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
-        bench.model.script = [Use("write", text="milk"), Say("Done.")]
+        cli_session.url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
+        cli_session.model.script = [Use("write", text="milk"), Say("Done.")]
         with pytest.raises(NotWarm):
-            await bench.invoke()
-    assert bench.model.turns == []
-    assert await contract.rows(bench) == []
-    assert bench.processes() == []
+            await cli_session.invoke()
+    assert cli_session.model.turns == []
+    assert await contract.rows(cli_session) == []
+    assert cli_session.processes() == []

@@ -24,7 +24,7 @@ from support.fleet import butlers_environment, command
 
 
 @dataclass
-class Desk:
+class Evaluation:
     home: Path
 
     def secrets(
@@ -71,15 +71,15 @@ def warm(template_home: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-async def desk(warm: Path) -> AsyncIterator[Desk]:
-    yield Desk(warm)
+async def desk(warm: Path) -> AsyncIterator[Evaluation]:
+    yield Evaluation(warm)
     connection = await asyncpg.connect(EmbeddedPostgres(warm).dsn("butlers"))
     await connection.execute("DELETE FROM shared.secrets")
     await connection.close()
 
 
 def test_the_first_command_of_a_new_home_makes_what_it_needs(home: Path) -> None:
-    desk = Desk(home)
+    desk = Evaluation(home)
     said = desk.secrets("set", "FIRST", "--value-stdin", value="planted-first")
     assert (said.returncode, said.stdout) == (0, "FIRST: kept for every butler\n"), said.stderr
     assert desk.names() == [("shared", "FIRST")]
@@ -87,7 +87,7 @@ def test_the_first_command_of_a_new_home_makes_what_it_needs(home: Path) -> None
     assert not EmbeddedPostgres(home).is_running()
 
 
-def test_set_list_and_delete(desk: Desk) -> None:
+def test_set_list_and_delete(desk: Evaluation) -> None:
     assert desk.secrets("set", "A", "--value-stdin", value="planted-a\n").returncode == 0
     more = ("--category", "llm", "--description", "what for")
     said = desk.secrets("set", "B", "--scope", "health", "--value-stdin", *more, value="planted-b")
@@ -115,7 +115,7 @@ def test_set_list_and_delete(desk: Desk) -> None:
     assert desk.names() == [("health", "B")]
 
 
-def test_a_value_as_an_option_is_a_usage_error(desk: Desk) -> None:
+def test_a_value_as_an_option_is_a_usage_error(desk: Evaluation) -> None:
     assert desk.secrets("set", "A", "--value=planted-value").returncode == 2
 
 
@@ -136,7 +136,7 @@ REFUSED: list[tuple[tuple[str, ...], str | bytes | None, str]] = [
 ]
 
 
-def test_what_can_not_be_is_refused_with_the_reason(desk: Desk) -> None:
+def test_what_can_not_be_is_refused_with_the_reason(desk: Evaluation) -> None:
     for arguments, value, reason in REFUSED:
         said = desk.secrets(*arguments, value=value)
         assert said.returncode == 1, arguments
@@ -145,7 +145,7 @@ def test_what_can_not_be_is_refused_with_the_reason(desk: Desk) -> None:
     assert desk.names() == []
 
 
-def test_the_prompt_does_not_show_what_is_typed(desk: Desk) -> None:
+def test_the_prompt_does_not_show_what_is_typed(desk: Evaluation) -> None:
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         command("secrets", "set", "TYPED"),
@@ -174,7 +174,7 @@ def test_the_prompt_does_not_show_what_is_typed(desk: Desk) -> None:
     assert desk.names() == [("shared", "TYPED")]
 
 
-def test_another_master_key_and_an_open_one(desk: Desk) -> None:
+def test_another_master_key_and_an_open_one(desk: Evaluation) -> None:
     desk.secrets("set", "A", "--value-stdin", value="planted-a")
     other = desk.secrets("list", "--json", BUTLERS_MASTER_KEY="ab" * 32)
     assert [entry["readable"] for entry in json.loads(other.stdout)] == [False]
@@ -194,7 +194,7 @@ def test_another_master_key_and_an_open_one(desk: Desk) -> None:
 # -- import ------------------------------------------------------------------------------------------
 
 
-def test_env_json_of_the_seed(desk: Desk) -> None:
+def test_env_json_of_the_seed(desk: Evaluation) -> None:
     file = desk.write("env.json", '{"TWITTER_API_KEY": "planted-1", "OPENAI_API_KEY": "planted-2"}')
     said = desk.secrets("import", file)
     assert said.returncode == 0, said.stderr
@@ -206,7 +206,7 @@ def test_env_json_of_the_seed(desk: Desk) -> None:
     assert desk.names() == [("shared", "OPENAI_API_KEY"), ("shared", "TWITTER_API_KEY")]
 
 
-def test_json_by_scope_and_lines(desk: Desk) -> None:
+def test_json_by_scope_and_lines(desk: Evaluation) -> None:
     nested = {"health": {"A": "planted"}, "shared": {"A": "planted"}, "B": "planted"}
     assert desk.secrets("import", desk.write("n.json", json.dumps(nested))).returncode == 0
     lines = (
@@ -273,7 +273,7 @@ def test_the_lines_of_an_env_file_mean_what_they_mean_elsewhere(tmp_path: Path) 
     }
 
 
-def test_an_import_is_all_or_nothing(desk: Desk) -> None:
+def test_an_import_is_all_or_nothing(desk: Evaluation) -> None:
     for content in (
         '{"GOOD": "planted", "EMPTY": ""}',
         '{"GOOD": "planted", "no": {"X": "planted"}}',
@@ -282,7 +282,7 @@ def test_an_import_is_all_or_nothing(desk: Desk) -> None:
     assert desk.names() == []
 
 
-def test_commands_at_once(desk: Desk) -> None:
+def test_commands_at_once(desk: Evaluation) -> None:
     names = [f"N{number}" for number in range(6)]
     files = [
         desk.write(f"{mark}.json", json.dumps(dict.fromkeys(order, f"planted-{mark}")))

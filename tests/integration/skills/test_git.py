@@ -16,7 +16,7 @@ from butlers.domain.errors import (
     SkillPathRefused,
     SkillTooLarge,
 )
-from butlers.skills.digest import digest_folder
+from butlers.skills.tree import digest_folder
 from butlers.skills.install.git import GitSource, fetch, git_source
 from butlers.skills.install.install import Installer
 from butlers.skills.registry.registry import SkillRegistry

@@ -19,6 +19,7 @@ from butlers.process.runner import (
     ProcessCommand,
     ProcessEnd,
     TimeLimits,
+    run_events,
 )
 from support.fleet import wait_for
 

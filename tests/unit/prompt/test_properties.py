@@ -23,7 +23,7 @@ from butlers.prompt import (
     ToolContext,
     ToolResult,
 )
-from butlers.prompt.disclosure import OpenSections, expand, request
+from butlers.prompt.prompt import OpenSections, expand, open_sections
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Maker:
         return f"k{self.number}"
 
     def section(self, plan: Any) -> Section[Any]:
-        body, summarised, tools, enabled, inner = plan
+        body, summarized, tools, enabled, inner = plan
         key = self.key()
         more: dict[str, Any] = {
             "title": key,
             "key": key,
             "template": body,
-            "visibility": SectionVisibility.SUMMARY if summarised else SectionVisibility.FULL,
+            "visibility": SectionVisibility.SUMMARY if summarized else SectionVisibility.FULL,
             "tools": [
                 Tool[Words, None](name=f"{key}-{n}", description="x", handler=handler)
                 for n in range(tools)
@@ -100,7 +100,7 @@ def open_one(prompt: Prompt[None], session: Session, path: str) -> None:
     rendered = prompt.render(session=session)
     context = ToolContext(prompt, rendered, session)
     try:
-        request(OpenSections((path,)), context=context)
+        open_sections(OpenSections((path,)), context=context)
     except VisibilityExpansionRequired as asked:
         expand(prompt, session, rendered, asked)
 
@@ -117,10 +117,10 @@ def test_the_same_prompt_renders_the_same(prompt: Prompt[None]) -> None:
 def test_every_visible_tool_has_a_visible_section(prompt: Prompt[None]) -> None:
     rendered = prompt.render()
     shown = {
-        tool.name for one in rendered.all() if not one.is_summarised for tool in one.section.tools
+        tool.name for one in rendered.all() if not one.is_summarized for tool in one.section.tools
     }
     assert names(rendered) - {"open_sections"} == shown
-    assert ("open_sections" in names(rendered)) == bool(rendered.summarised)
+    assert ("open_sections" in names(rendered)) == bool(rendered.summarized)
     for one in rendered.all():
         assert f"({one.path})" in rendered.text
 
@@ -129,13 +129,13 @@ def test_every_visible_tool_has_a_visible_section(prompt: Prompt[None]) -> None:
 @given(prompts(), st.data())
 def test_opening_only_ever_adds(prompt: Prompt[None], data: st.DataObject) -> None:
     session = Session()
-    while (before := prompt.render(session=session)).summarised:
-        path = data.draw(st.sampled_from([one.path for one in before.summarised]))
+    while (before := prompt.render(session=session)).summarized:
+        path = data.draw(st.sampled_from([one.path for one in before.summarized]))
         open_one(prompt, session, path)
         after = prompt.render(session=session)
         assert names(before) - {"open_sections"} <= names(after)
         assert {one.path for one in before.all()} <= {one.path for one in after.all()}
-        assert path not in {one.path for one in after.summarised}
+        assert path not in {one.path for one in after.summarized}
     assert "open_sections" not in names(before)
 
 

@@ -272,9 +272,13 @@ def test_the_sources_of_a_section_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.scenario("S004-12")
 def test_one_name_twice_is_refused(tmp_path: Path) -> None:
     one, ref = a_skill("same"), a_ref(tmp_path, "same")
-    for twins in ([one, a_skill("same", key="other")], [one, ref], [ref, a_ref(tmp_path, "same")]):
+    for duplicates in (
+        [one, a_skill("same", key="other")],
+        [one, ref],
+        [ref, a_ref(tmp_path, "same")],
+    ):
         with pytest.raises(PromptValidationError, match="two skills of the name same"):
-            SkillsSection(skills=twins)
+            SkillsSection(skills=duplicates)
     with pytest.raises(PromptValidationError, match="two skills of the name same"):
         SkillsSection(skills=[one], skill_refs=[ref])
     with pytest.raises(PromptValidationError, match="two skills of the key same"):

@@ -11,8 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from butlers.domain.errors import SkillError
-from butlers.skills.digest import Leaf, digest_folder, digest_leaves
-from butlers.skills.tree import Kind
+from butlers.skills.tree import Kind, Leaf, digest_folder, digest_leaves
 from support.skills import write_files
 
 _leaf = st.builds(

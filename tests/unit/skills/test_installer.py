@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from butlers.domain.errors import SkillChanged, SkillInstallationError, SkillPathRefused
-from butlers.skills.digest import digest_folder
 from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER, Mount, SkillInstaller
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.tree import digest_folder
 from support.skills import write_files, write_pack, write_skill_md
 
 

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from butlers.skills.scan import Scanned, SkillScanner
+from butlers.skills.reader import Scanned, SkillScanner
 from butlers.skills.tree import MAX_FILES
 from support.skills import write_files, write_pack, write_skill_md
 

@@ -13,10 +13,10 @@ from mcp_types import Implementation
 
 from butlers.domain.errors import OverBudget
 from butlers.prompt import MarkdownSection, SkillExpanded, Tool
-from butlers.prompt.adapters import Budget, Disclosure
+from butlers.prompt.adapters import PromptBudget, Disclosure
 from butlers.prompt.adapters.bridge import Bridge
-from butlers.prompt.adapters.evaluation import Desk
-from butlers.prompt.disclosure import OPENER
+from butlers.prompt.adapters.evaluation import Evaluation
+from butlers.prompt.prompt import OPEN_SECTIONS_TOOL
 from integration.prompt.adapters.conftest import ADAPTERS, Adapt
 from support.fake_model import Call, FakeModel, Say, Use
 from support.prompt_parts import Heard, Linter, LintParams, a_prompt, offers
@@ -59,8 +59,8 @@ async def test_a_hidden_tool_can_not_be_called(adapt: Adapt, model: FakeModel, n
 
 async def test_a_hidden_tool_can_not_be_called_by_any_client_of_the_port() -> None:
     linter = Linter()
-    desk = Desk(a_prompt(linter.skill), Heard().session, installed=False)
-    async with Bridge(desk, lambda: None).open() as server:
+    evaluation = Evaluation(a_prompt(linter.skill), Heard().session, installed=False)
+    async with Bridge(evaluation, lambda: None).open() as server:
         async with Client(server.url, auth=server.token) as client:
             assert [tool.name for tool in await client.list_tools()] == ["open_sections"]
             with pytest.raises(ToolError, match="Unknown tool"):
@@ -106,19 +106,19 @@ async def test_a_run_that_begins_anew_has_the_tools_from_the_start(
 
 
 async def test_a_client_that_does_not_list_again_is_begun_anew() -> None:
-    stuck: list[bool] = []
-    desk = Desk(a_prompt(Linter().skill), Heard().session, installed=False)
-    bridge = Bridge(desk, lambda: stuck.append(True), relist_s=0.05)
+    restart: list[bool] = []
+    evaluation = Evaluation(a_prompt(Linter().skill), Heard().session, installed=False)
+    bridge = Bridge(evaluation, lambda: restart.append(True), relist_s=0.05)
     async with bridge.open() as server, Client(server.url, auth=server.token) as client:
         await client.call_tool_mcp("open_sections", {"section_keys": ["skills.linting"]})
-    assert stuck == [True]
+    assert restart == [True]
 
 
 async def test_one_who_lists_by_itself_and_does_not_is_begun_anew_too() -> None:
-    stuck: list[bool] = []
+    restart: list[bool] = []
     linter = Linter()
-    desk = Desk(a_prompt(linter.skill), Heard().session, installed=False)
-    bridge = Bridge(desk, lambda: stuck.append(True))
+    evaluation = Evaluation(a_prompt(linter.skill), Heard().session, installed=False)
+    bridge = Bridge(evaluation, lambda: restart.append(True))
     named = Implementation(name="codex-mcp-client", version="1")
     async with (
         bridge.open() as server,
@@ -126,16 +126,16 @@ async def test_one_who_lists_by_itself_and_does_not_is_begun_anew_too() -> None:
     ):
         await client.call_tool_mcp("open_sections", {"section_keys": ["skills.linting"]})
         bridge._listed.clear()  # this client lists to check the answer; the one that it plays did not
-        assert bridge.owes_list
+        assert bridge.list_pending
         with pytest.raises(ToolError, match="another one begins"):
             await client.call_tool("lint_code", {"paths": ["a"]})
-    assert stuck == [True]
+    assert restart == [True]
     assert linter.calls == []
 
 
-@pytest.mark.parametrize("budget", [Budget(max_cost_usd=Decimal(1)), Budget(max_turns=5)], ids=str)
+@pytest.mark.parametrize("budget", [PromptBudget(max_cost_usd=Decimal(1)), PromptBudget(max_turns=5)], ids=str)
 async def test_a_budget_holds_over_all_runs_of_an_evaluation(
-    adapt: Adapt, model: FakeModel, budget: Budget
+    adapt: Adapt, model: FakeModel, budget: PromptBudget
 ) -> None:
     linter, heard = Linter(), Heard()
     model.script = [OPEN, Say("never said")]
@@ -181,6 +181,6 @@ async def test_what_a_session_opened_is_open_in_its_next_evaluation(
     ],
 )
 async def test_a_key_that_opens_nothing_is_told_to_the_model(keys: list[str], said: str) -> None:
-    desk = Desk(a_prompt(Linter().skill), Heard().session, installed=False)
-    answer = await desk.call(OPENER, {"section_keys": keys})
+    evaluation = Evaluation(a_prompt(Linter().skill), Heard().session, installed=False)
+    answer = await evaluation.call(OPEN_SECTIONS_TOOL, {"section_keys": keys})
     assert (answer.ok, said in answer.text) == (False, True)

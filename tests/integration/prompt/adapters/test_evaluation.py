@@ -36,7 +36,7 @@ from butlers.prompt import (
     ToolInvoked,
     ToolResult,
 )
-from butlers.prompt.adapters import Budget, Disclosure, IsolationConfig
+from butlers.prompt.adapters import PromptBudget, Disclosure, IsolationConfig
 from integration.prompt.adapters.conftest import ADAPTERS, Adapt
 from support.fake_model import Call, FakeModel, Hang, Say, Use
 from support.prompt_parts import Heard, Linter, LintParams, a_prompt, a_skill, offers
@@ -288,9 +288,9 @@ async def test_what_was_used_is_counted(adapt: Adapt, model: FakeModel, cli: str
 
 @pytest.mark.parametrize(
     "budget",
-    [Budget(max_cost_usd=Decimal("0.0001")), Budget(max_turns=1), Budget(max_total_tokens=9)],
+    [PromptBudget(max_cost_usd=Decimal("0.0001")), PromptBudget(max_turns=1), PromptBudget(max_total_tokens=9)],
 )
-async def test_a_budget_is_held(adapt: Adapt, model: FakeModel, budget: Budget) -> None:
+async def test_a_budget_is_held(adapt: Adapt, model: FakeModel, budget: PromptBudget) -> None:
     linter = Linter()
     section = MarkdownSection(title="A", key="a", template="x", tools=[linter.tool])
     model.script = [*[Use("lint_code", paths=[])] * 3, Say("ok")]
@@ -306,7 +306,7 @@ async def test_another_cli_is_held_to_its_tokens_after_a_run(
 ) -> None:
     with pytest.raises(OverBudget, match="tokens were used, and 9 were allowed"):
         await adapt(cli).evaluate_async(
-            a_prompt(), session=Heard().session, budget=Budget(max_total_tokens=9)
+            a_prompt(), session=Heard().session, budget=PromptBudget(max_total_tokens=9)
         )
 
 
@@ -320,15 +320,15 @@ async def test_another_cli_does_not_begin_anew_when_nobody_knows_what_it_used(
         await adapt(cli, disclosure=Disclosure.RESTART).evaluate_async(
             a_prompt(Linter().skill),
             session=heard.session,
-            budget=Budget(max_total_tokens=1_000_000),
+            budget=PromptBudget(max_total_tokens=1_000_000),
         )
     assert len(heard.events) == 1
 
 
 @OTHERS
-@pytest.mark.parametrize("budget", [Budget(max_turns=1), Budget(max_cost_usd=Decimal(1))])
+@pytest.mark.parametrize("budget", [PromptBudget(max_turns=1), PromptBudget(max_cost_usd=Decimal(1))])
 async def test_another_cli_refuses_a_budget_that_it_can_not_hold(
-    adapt: Adapt, model: FakeModel, cli: str, budget: Budget
+    adapt: Adapt, model: FakeModel, cli: str, budget: PromptBudget
 ) -> None:
     with pytest.raises(PromptEvaluationError, match="can not be held") as error:
         await adapt(cli).evaluate_async(a_prompt(), session=Heard().session, budget=budget)

@@ -1,4 +1,4 @@
-"""What summaries save: the same twelve skills, summarised and whole, as the model receives them."""
+"""What summaries save: the same twelve skills, summarized and whole, as the model receives them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ async def test_twelve_summaries_are_a_tenth_of_twelve_skills(
 ) -> None:
     for skills in (WHOLE, SUMMARISED):
         await adapt(name, isolation=None).evaluate_async(a_prompt(*skills), session=Heard().session)
-    whole, summarised = model.turns
+    whole, summarized = model.turns
     assert all(f"point 159 of topic {number}," in whole.user for number in range(12))
-    assert all(f"[Skill: topic-{number}]" in summarised.user for number in range(12))
-    assert tokens(whole) >= 10 * tokens(summarised), (tokens(whole), tokens(summarised))
+    assert all(f"[Skill: topic-{number}]" in summarized.user for number in range(12))
+    assert tokens(whole) >= 10 * tokens(summarized), (tokens(whole), tokens(summarized))
 
 
 async def test_twelve_skills_in_the_home_are_a_tenth_too(adapt: Adapt, model: FakeModel) -> None:
