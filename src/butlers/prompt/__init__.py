@@ -6,27 +6,26 @@ from butlers.domain.errors import (
     SkillRefError,
     VisibilityExpansionRequired,
 )
-from butlers.prompt.events import (
-    InProcessEventBus,
-    PromptExecuted,
-    PromptRendered,
-    SkillExpanded,
-    SkillsInstalled,
-    ToolInvoked,
-)
 from butlers.prompt.prompt import Prompt
 from butlers.prompt.rendering import RenderedPrompt, RenderedSection
 from butlers.prompt.section import (
     MarkdownSection,
     Section,
     SectionVisibility,
+    Style,
     VisibilitySelector,
 )
-from butlers.prompt.session import Session
-from butlers.prompt.skill import Skill, SkillParams, VerbatimSkill
-from butlers.prompt.skill_ref import SkillRef
+from butlers.prompt.session import (
+    InProcessEventBus,
+    PromptExecuted,
+    PromptRendered,
+    Session,
+    SkillExpanded,
+    SkillsInstalled,
+    ToolInvoked,
+)
+from butlers.prompt.skill import Skill, SkillParams, SkillRef, VerbatimSkill
 from butlers.prompt.skills_section import SkillsSection, SkillsSectionParams
-from butlers.prompt.style import Style
 from butlers.prompt.template import PromptTemplate
 from butlers.prompt.tool import Tool, ToolContext, ToolResult
 

@@ -37,11 +37,11 @@ class Params:
             found[type(one)] = one
         return Params(found)
 
-    def of(self, section: Parametrized, claimed: frozenset[type]) -> Any:
+    def of(self, section: Parametrized, claimed_types: frozenset[type]) -> Any:
         """What this section gets. One that names no type takes what no section claims."""
         wanted = section.params_type
         if wanted is None:
-            return self._unclaimed(section, claimed)
+            return self._unclaimed(section, claimed_types)
         if wanted in self.bound:
             return self.bound[wanted]
         if section.default_params is not None:
@@ -54,8 +54,8 @@ class Params:
                 hint=f"bind({wanted.__name__}(…)), or give the section default_params",
             ) from error
 
-    def _unclaimed(self, section: Parametrized, claimed: frozenset[type]) -> Any:
-        free = [one for kind, one in self.bound.items() if kind not in claimed]
+    def _unclaimed(self, section: Parametrized, claimed_types: frozenset[type]) -> Any:
+        free = [one for kind, one in self.bound.items() if kind not in claimed_types]
         if len(free) > 1:
             names = ", ".join(sorted(type(one).__name__ for one in free))
             raise PromptValidationError(

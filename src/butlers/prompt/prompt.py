@@ -1,17 +1,80 @@
-"""A template with its params: what an adapter evaluates."""
+"""A template with its params, and the tool that opens summarized sections."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from butlers.prompt.disclosure import OPENER
+from butlers.domain.errors import InvalidArguments, VisibilityExpansionRequired
 from butlers.prompt.params import Params
 from butlers.prompt.rendering import RenderedPrompt, Renderer, View
-from butlers.prompt.section import Section, SectionVisibility
-from butlers.prompt.session import Session
+from butlers.prompt.section import OPEN_SECTIONS, Section, SectionVisibility
+from butlers.prompt.session import Session, SkillExpanded
 from butlers.prompt.skills_section import SkillsSection
 from butlers.prompt.template import PromptTemplate
+from butlers.prompt.tool import Tool, ToolContext
+
+if TYPE_CHECKING:
+    from butlers.prompt.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSections:
+    section_keys: tuple[str, ...]
+    reason: str = ""
+
+
+def open_sections(params: OpenSections, *, context: ToolContext) -> NoReturn:
+    """Keys that are open already are left out; none that is closed is an error."""
+    closed = {one.path for one in context.rendered_prompt.summarized}
+    known = {one.path for one in context.rendered_prompt.all()}
+    unknown = [key for key in params.section_keys if key not in known]
+    hint = f"to be opened: {', '.join(sorted(closed)) or 'nothing'}"
+    if unknown or not params.section_keys:
+        named = ", ".join(unknown) or "none was named"
+        raise InvalidArguments(f"there is no such section: {named}", hint=hint)
+    wanted = tuple(dict.fromkeys(key for key in params.section_keys if key in closed))
+    if not wanted:
+        raise InvalidArguments("all of these are open already", hint=hint)
+    overrides = dict.fromkeys(wanted, SectionVisibility.FULL)
+    raise VisibilityExpansionRequired(overrides, params.reason, wanted)
+
+
+OPEN_SECTIONS_TOOL: Tool[Any, Any] = Tool[OpenSections, None](
+    name=OPEN_SECTIONS,
+    description="Show summarized sections in full and get their tools. "
+    "section_keys: the keys as the summaries name them. reason: why.",
+    handler=open_sections,
+)
+
+
+def expand(
+    prompt: Prompt[Any],
+    session: Session,
+    before: RenderedPrompt,
+    asked: VisibilityExpansionRequired,
+) -> None:
+    """Remember in the session what is open from now on, and tell of each skill."""
+    template = prompt.template
+    session.set_visibility(template.ns, template.key, asked.requested_overrides)
+    for path in asked.section_keys:
+        found = before.find(path)
+        if found is None or not found.is_summarized:
+            continue
+        name = getattr(found.section, "name", None)
+        if name is not None:
+            session.bus.publish(
+                SkillExpanded(
+                    skill_name=name,
+                    skill_key=path,
+                    prompt_ns=template.ns,
+                    prompt_key=template.key,
+                    session_id=session.session_id,
+                    created_at=session.now(),
+                )
+            )
+
 
 OutputT = TypeVar("OutputT")
 
@@ -48,7 +111,7 @@ class Prompt(Generic[OutputT]):
         template = self.template
         remembered = session.visibility(template.ns, template.key) if session else {}
         view = View(self.params, visibility or {}, remembered, self.overrides, installed)
-        return Renderer(template, view).render(OPENER)
+        return Renderer(template, view).render(OPEN_SECTIONS_TOOL)
 
     def skills_sections(self) -> Iterator[tuple[str, SkillsSection]]:
         """Those that are enabled, with their paths, wherever they stand."""
@@ -59,7 +122,7 @@ class Prompt(Generic[OutputT]):
     ) -> Iterator[tuple[str, SkillsSection]]:
         for section in sections:
             path = f"{above}{section.key}"
-            if not section.is_enabled(self.params.of(section, self.template.claimed)):
+            if not section.is_enabled(self.params.of(section, self.template.claimed_types)):
                 continue
             if isinstance(section, SkillsSection):
                 yield path, section
@@ -68,7 +131,7 @@ class Prompt(Generic[OutputT]):
 
     def params_lookup(self, section: SkillsSection) -> Mapping[type, Any]:
         """What its skills may take: all but what other sections ask for by name."""
-        others = self.template.claimed - section.claimed()
+        others = self.template.claimed_types - section.claimed_types()
         return {kind: one for kind, one in self.params.bound.items() if kind not in others}
 
     def overrides_below(self, path: str) -> Mapping[str, str]:

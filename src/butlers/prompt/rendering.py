@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from butlers.domain.errors import PromptValidationError
-from butlers.prompt.output import instruction
 from butlers.prompt.params import Params
 from butlers.prompt.section import Section, SectionVisibility
-from butlers.prompt.template import PromptTemplate
+from butlers.prompt.template import PromptTemplate, output_instruction
 from butlers.prompt.tool import Tool
 
 
@@ -34,7 +33,7 @@ class RenderedSection:
         return "\n\n".join(one.text for one in self.all())
 
     @property
-    def is_summarised(self) -> bool:
+    def is_summarized(self) -> bool:
         return self.visibility is SectionVisibility.SUMMARY
 
 
@@ -53,8 +52,8 @@ class RenderedPrompt:
         return next((one for one in self.all() if one.path == path), None)
 
     @property
-    def summarised(self) -> tuple[RenderedSection, ...]:
-        return tuple(one for one in self.all() if one.is_summarised)
+    def summarized(self) -> tuple[RenderedSection, ...]:
+        return tuple(one for one in self.all() if one.is_summarized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +72,20 @@ class Renderer:
 
     def __init__(self, template: PromptTemplate[Any], view: View) -> None:
         self._template, self._view = template, view
-        self._met: set[str] = set()
+        self._known: set[str] = set()
 
     def render(self, opener: Tool[Any, Any]) -> RenderedPrompt:
         """``opener`` is offered while there is something to open."""
         sections = tuple(self._all(self._template.sections, "", ()))
-        self._refuse_unknown()
+        self._reject_unknown()
         tools = [
             tool
             for top in sections
             for one in top.all()
-            if not one.is_summarised
+            if not one.is_summarized
             for tool in one.section.tools
         ]
-        if any(one.is_summarised for top in sections for one in top.all()):
+        if any(one.is_summarized for top in sections for one in top.all()):
             tools.append(opener)
         parts = [one.whole for one in sections]
         wanted = self._template.output_type
@@ -94,7 +93,7 @@ class Renderer:
             title = self._template.style.heading(
                 (len(sections) + 1,), "Response Format", "response-format"
             )
-            parts.append(f"{title}\n\n{instruction(wanted)}")
+            parts.append(f"{title}\n\n{output_instruction(wanted)}")
         return RenderedPrompt("\n\n".join(parts), sections, tuple(tools), wanted)
 
     def _all(
@@ -111,20 +110,20 @@ class Renderer:
         self, section: Section[Any], path: str, numbers: tuple[int, ...]
     ) -> RenderedSection | None:
         params = self._params(section)
-        self._met.add(path)
+        self._known.add(path)
         if not section.is_enabled(params):
-            self._meet_all(section, path)
+            self._note_known(section, path)
             return None
         shown = section.shown_children(params, installed=self._view.installed)
         visibility = self._visibility(section, path, params)
         children: tuple[RenderedSection, ...] = ()
         if visibility is SectionVisibility.SUMMARY:
-            self._meet_all(section, path)
+            self._note_known(section, path)
             body = self._summary(section, path, params, shown)
         else:
             body = self._body(section, path, params)
             children = tuple(self._all(shown, f"{path}.", numbers))
-            self._meet_all(section, path)
+            self._note_known(section, path)
             if section.is_container and not children and not body:
                 return None  # a heading over nothing
         heading = self._template.style.heading(numbers, section.title, path)
@@ -132,7 +131,7 @@ class Renderer:
         return RenderedSection(path, section, visibility, params, text, children)
 
     def _params(self, section: Section[Any]) -> Any:
-        return self._view.params.of(section, self._template.claimed)
+        return self._view.params.of(section, self._template.claimed_types)
 
     def _visibility(self, section: Section[Any], path: str, params: Any) -> SectionVisibility:
         for known in (self._view.explicit, self._view.remembered):
@@ -161,17 +160,17 @@ class Renderer:
                     section.shown_children(params, installed=self._view.installed)
                 )
 
-    def _meet_all(self, section: Section[Any], path: str) -> None:
+    def _note_known(self, section: Section[Any], path: str) -> None:
         """What is hidden now may still be named by an override."""
         for child in section.declared_children():
             inner = f"{path}.{child.key}"
-            self._met.add(inner)
-            self._meet_all(child, inner)
+            self._known.add(inner)
+            self._note_known(child, inner)
 
-    def _refuse_unknown(self) -> None:
-        unknown = {*self._view.explicit, *self._view.texts} - self._met
+    def _reject_unknown(self) -> None:
+        unknown = {*self._view.explicit, *self._view.texts} - self._known
         if unknown:
             raise PromptValidationError(
                 f"{self._template.name} has no section {', '.join(sorted(unknown))}",
-                hint=f"its sections: {', '.join(sorted(self._met))}",
+                hint=f"its sections: {', '.join(sorted(self._known))}",
             )

@@ -1,4 +1,4 @@
-"""A section: a heading with a text below it, tools that come with it, and sections inside it."""
+"""Sections: a heading with text, tools and inner sections; and the style of headings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -16,7 +17,7 @@ from butlers.prompt.tool import Tool
 ParamsT = TypeVar("ParamsT")
 # No dot: paths are keys joined by dots, and a key with one could not be addressed.
 KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-DEEPEST = 6  # Markdown knows no deeper heading
+MAX_HEADING_LEVEL = 6  # Markdown knows no deeper heading
 _NO_TEXT = frozenset({"Cc", "Cs", "Zl", "Zp"})  # what controls, or ends a line
 
 
@@ -82,7 +83,7 @@ class Section(Generic[ParamsT]):
     def require_summary(self) -> str:
         if self.summary is None or not self.summary.strip():
             raise PromptValidationError(
-                f"the section {self.key} is to be summarised and has no summary",
+                f"the section {self.key} is to be summarized and has no summary",
                 hint="give it one: summary=…",
             )
         return self.summary
@@ -138,3 +139,28 @@ class MarkdownSection(Section[ParamsT]):
 
     def render_body(self, params: ParamsT) -> str:
         return fill(self.template, params)
+
+
+OPEN_SECTIONS = "open_sections"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Numbered, with each section's path; or plain, with titles alone and one level higher."""
+
+    numbered: bool = True
+    opener: str = OPEN_SECTIONS
+
+    def heading(self, numbers: tuple[int, ...], title: str, path: str) -> str:
+        deep = min(len(numbers) + (1 if self.numbered else 0), MAX_HEADING_LEVEL)
+        if not self.numbered:
+            return f"{'#' * deep} {title}"
+        return f"{'#' * deep} {'.'.join(map(str, numbers))}. {title} ({path})"
+
+    def suffix(self, section: Section[Any], path: str, tools: Sequence[str]) -> str:
+        """What stands below a summary: how to see the rest, and what comes with it."""
+        access = f" and access tools: {', '.join(tools)}" if tools else ""
+        return (
+            f"---\n[This {section.noun} is summarized. Call `{self.opener}` with key "
+            f'"{path}"\nto view {section.whole}{access}.]'
+        )

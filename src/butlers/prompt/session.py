@@ -1,15 +1,115 @@
-"""What is remembered from one evaluation to the next: which sections were opened."""
+"""Prompt session: opened sections, and the events that listeners receive."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Lock
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
+import structlog
+
 from butlers.domain.clock import Clock, SystemClock
-from butlers.prompt.events import InProcessEventBus
 from butlers.prompt.section import SectionVisibility
+
+log = structlog.get_logger(__name__)
+EventT = TypeVar("EventT")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRendered:
+    prompt_ns: str
+    prompt_key: str
+    text: str
+    tools: tuple[str, ...]
+    session_id: UUID | None
+    created_at: datetime
+    event_id: UUID = field(default_factory=uuid4)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillsInstalled:
+    """Skills were written or copied into a session's home."""
+
+    prompt_ns: str
+    prompt_key: str
+    inline_skills: tuple[str, ...]
+    referenced_skills: tuple[str, ...]
+    skills_dir: str
+    session_id: UUID | None
+    created_at: datetime
+    event_id: UUID = field(default_factory=uuid4)
+
+    @property
+    def skills(self) -> tuple[str, ...]:
+        return self.inline_skills + self.referenced_skills
+
+
+@dataclass(frozen=True, slots=True)
+class SkillExpanded:
+    """A skill that was summarized is shown whole from now on."""
+
+    skill_name: str
+    skill_key: str  # its path
+    prompt_ns: str
+    prompt_key: str
+    session_id: UUID | None
+    created_at: datetime
+    event_id: UUID = field(default_factory=uuid4)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInvoked:
+    prompt_ns: str
+    prompt_key: str
+    tool: str
+    success: bool
+    message: str
+    session_id: UUID | None
+    created_at: datetime
+    event_id: UUID = field(default_factory=uuid4)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptExecuted:
+    prompt_ns: str
+    prompt_key: str
+    adapter: str
+    text: str
+    session_id: UUID | None
+    created_at: datetime
+    event_id: UUID = field(default_factory=uuid4)
+
+
+class InProcessEventBus:
+    """Listeners are called in the order in which they came. One that fails stops nobody."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[type, list[Callable[[Any], object]]] = {}
+        self._lock = Lock()
+
+    def subscribe(self, event: type[EventT], listener: Callable[[EventT], object]) -> None:
+        with self._lock:
+            self._listeners.setdefault(event, []).append(listener)
+
+    def unsubscribe(self, event: type[EventT], listener: Callable[[EventT], object]) -> bool:
+        with self._lock:
+            known = self._listeners.get(event, [])
+            if listener not in known:
+                return False
+            known.remove(listener)
+            return True
+
+    def publish(self, event: object) -> None:
+        with self._lock:
+            listeners = tuple(self._listeners.get(type(event), ()))
+        for listener in listeners:
+            try:
+                listener(event)
+            except Exception:  # somebody else's code, which must not end a session
+                log.exception("a listener failed", event_type=type(event).__name__)
 
 
 class Session:

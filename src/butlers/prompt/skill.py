@@ -1,22 +1,25 @@
-"""A skill in code: a section that is summarised until the model wants it, or a SKILL.md in its home."""
+"""Skills in prompts: defined in code (Skill) or in a folder (SkillRef)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
-from butlers.domain.errors import PromptValidationError
+from butlers.domain.errors import PromptValidationError, SkillRefError
 from butlers.prompt.params import fill, tidy
 from butlers.prompt.section import (
-    DEEPEST,
+    MAX_HEADING_LEVEL,
     Section,
     SectionVisibility,
     VisibilitySelector,
     is_text,
 )
 from butlers.prompt.tool import Tool
+from butlers.skills import reader
+from butlers.skills import skill as skills
 from butlers.skills.formats.skill_md import dump_fields
 from butlers.skills.names import MAX_DESCRIPTION
 
@@ -110,8 +113,8 @@ class Skill(Section[ParamsT]):
         """
         given = params_of or (lambda one: one.default_params or params)
         front = dump_fields({"name": self.name, "description": self.description})
-        body = _told(self, params, self.key, texts or {})
-        inner = "".join(_below(self, self.key, given, texts or {}, 2))
+        body = _section_text(self, params, self.key, texts or {})
+        inner = "".join(_inner_sections(self, self.key, given, texts or {}, 2))
         return f"---\n{front}---\n\n{body}\n{inner}"
 
 
@@ -145,13 +148,13 @@ def _has_tools(section: Section[Any]) -> bool:
     return bool(section.tools) or any(map(_has_tools, section.declared_children()))
 
 
-def _told(section: Section[Any], params: Any, path: str, texts: Mapping[str, str]) -> str:
+def _section_text(section: Section[Any], params: Any, path: str, texts: Mapping[str, str]) -> str:
     if path in texts:
         return section.render_override(texts[path], params)
     return section.render_body(params)
 
 
-def _below(
+def _inner_sections(
     section: Section[Any],
     path: str,
     params_of: Callable[[Section[Any]], Any],
@@ -163,7 +166,88 @@ def _below(
     for child in section.declared_children():
         params, inner = params_of(child), f"{path}.{child.key}"
         if child.is_enabled(params):
-            heading = f"{'#' * min(level, DEEPEST)} {child.title}"
-            lines.append(f"\n{heading}\n\n{_told(child, params, inner, texts)}\n")
-            lines += _below(child, inner, params_of, texts, level + 1)
+            heading = f"{'#' * min(level, MAX_HEADING_LEVEL)} {child.title}"
+            lines.append(f"\n{heading}\n\n{_section_text(child, params, inner, texts)}\n")
+            lines += _inner_sections(child, inner, params_of, texts, level + 1)
     return lines
+
+
+NOT_FRONT_MATTER = (
+    "frontmatter-missing",
+    "frontmatter-unclosed",
+    "frontmatter-not-yaml",
+    "frontmatter-too-large",
+    "name-missing",
+    "description-missing",
+    "description-derived",
+)
+
+
+@dataclass(slots=True, frozen=True)
+class SkillRef:
+    """Checked when it is made, unless it is not enabled: then whenever it is used."""
+
+    path: Path | str
+    base_path: Path | None = None
+    enabled: Callable[[], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if self.is_enabled():
+            self.validate()
+
+    @property
+    def resolved_path(self) -> Path:
+        path = Path(self.path)
+        if path.is_absolute():
+            return path
+        return ((self.base_path or Path.cwd()) / path).resolve()
+
+    @property
+    def skill_md_path(self) -> Path:
+        return self.resolved_path / "SKILL.md"
+
+    @property
+    def name(self) -> str:
+        return self._read().name
+
+    @property
+    def description(self) -> str:
+        return self._read().description
+
+    def is_enabled(self) -> bool:
+        return self.enabled() if self.enabled else True
+
+    def validate(self) -> None:
+        self._read()
+
+    def as_section(self) -> VerbatimSkill:
+        """The skill as a part of the prompt, for a session whose home can not hold it."""
+        found = self._read()
+        title = found.title or found.name
+        return VerbatimSkill(
+            name=found.name,
+            description=found.description,
+            title=f"{title} (v{found.version})" if found.version else title,
+            template=found.body if found.instructions else found.description,
+            key=found.name,
+            accepts_overrides=False,
+        )
+
+    def _read(self) -> skills.Skill:
+        folder = self.resolved_path
+        if not folder.exists():
+            raise SkillRefError(folder, "not_found")
+        if not folder.is_dir():
+            raise SkillRefError(folder, "not_directory")
+        if not self.skill_md_path.is_file():
+            raise SkillRefError(folder, "missing_skill_md")
+        reading = reader.read_skill_md(folder)
+        if reading is None or reading.skill is None:
+            raise SkillRefError(folder, "invalid_frontmatter", "SKILL.md can not be read")
+        wrong = [found.message for found in reading.diagnostics if found.code in NOT_FRONT_MATTER]
+        if wrong:
+            raise SkillRefError(folder, "invalid_frontmatter", "; ".join(wrong))
+        if not NAME.fullmatch(reading.skill.name):
+            said = f"{reading.skill.name[:80]!r} can not be the name of a skill"
+            raise SkillRefError(folder, "invalid_frontmatter", said)
+        return reading.skill

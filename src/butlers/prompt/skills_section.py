@@ -1,4 +1,4 @@
-"""The section that holds skills: installed where a home can hold them, summarised in the prompt otherwise."""
+"""The section that holds skills: installed where a home can hold them, summarized in the prompt otherwise."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 from butlers.domain.errors import PromptValidationError
 from butlers.prompt.params import Params
 from butlers.prompt.section import Section
-from butlers.prompt.skill import Skill
-from butlers.prompt.skill_ref import SkillRef
-from butlers.skills.installer import Installable, Mount, SkillInstaller, Written
+from butlers.prompt.skill import Skill, SkillRef
+from butlers.skills.install.mount import Installable, Mount, SkillInstaller, Written
 
 SkillSource = Skill[Any] | SkillRef
 
@@ -48,7 +47,7 @@ class SkillsSection(Section[SkillsSectionParams]):
     ) -> None:
         self.skills, self.skill_refs = tuple(skills), tuple(skill_refs)
         super().__init__(title=title, key=key, enabled=enabled, accepts_overrides=accepts_overrides)
-        self._refuse_twins()
+        self._reject_duplicates()
 
     @property
     def params_type(self) -> type | None:
@@ -88,7 +87,7 @@ class SkillsSection(Section[SkillsSectionParams]):
     def shown_children(
         self, params: SkillsSectionParams, *, installed: bool
     ) -> Sequence[Section[Any]]:
-        self._refuse_twins()  # a ref that was not enabled then may be now
+        self._reject_duplicates()  # a ref that was not enabled then may be now
         if installed:
             return self._wanted(self.prompt_skills, params)
         shown = (
@@ -122,12 +121,12 @@ class SkillsSection(Section[SkillsSectionParams]):
         overrides: Mapping[str, str] | None = None,
     ) -> Installed:
         """The same, and which they were."""
-        self._refuse_twins()
+        self._reject_duplicates()
         params = Params(params_lookup)
-        own, claimed = params.of(self, frozenset()), self.claimed()
+        own, claimed_types = params.of(self, frozenset()), self.claimed_types()
 
         def given(section: Section[Any]) -> Any:
-            return params.of(section, claimed)
+            return params.of(section, claimed_types)
 
         texts = overrides or {}
         written = [
@@ -147,7 +146,7 @@ class SkillsSection(Section[SkillsSectionParams]):
             tuple(one.name for one in copied),
         )
 
-    def claimed(self) -> frozenset[type]:
+    def claimed_types(self) -> frozenset[type]:
         """The types of params that it, its skills and the sections in them ask for by name."""
         found, waiting = set(), [self, *self.inline_skills]
         while waiting:
@@ -164,15 +163,15 @@ class SkillsSection(Section[SkillsSectionParams]):
         names = params.enabled_skills
         return [one for one in skills if names is None or one.name in names]
 
-    def _refuse_twins(self) -> None:
+    def _reject_duplicates(self) -> None:
         names = [*(one.name for one in self.inline_skills)]
         keys = [*(one.key for one in self.inline_skills)]
         referred = [ref.name for ref in self._enabled_refs()]
         for what, found in (("name", names + referred), ("key", keys + referred)):
-            twins = sorted({one for one in found if found.count(one) > 1})
-            if twins:
+            duplicates = sorted({one for one in found if found.count(one) > 1})
+            if duplicates:
                 raise PromptValidationError(
-                    f"the section {self.key} has two skills of the {what} {', '.join(twins)}",
+                    f"the section {self.key} has two skills of the {what} {', '.join(duplicates)}",
                     hint="rename one of them, or take one out",
                 )
 

@@ -1,18 +1,48 @@
-"""A prompt that is not yet bound to anything: named, with its sections, checked once."""
+"""A prompt template, and the typed answer that it asks for."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from butlers.domain.errors import PromptValidationError
+from pydantic import TypeAdapter, ValidationError
+
+from butlers.domain.errors import OutputParseError, PromptValidationError
 from butlers.prompt.params import generic_arguments
-from butlers.prompt.section import Section
+from butlers.prompt.section import OPEN_SECTIONS, Section, Style
 from butlers.prompt.skill import Skill
-from butlers.prompt.style import OPEN_SECTIONS, Style
+
+FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+
+
+def output_instruction(kind: type) -> str:
+    schema = json.dumps(TypeAdapter(kind).json_schema(), ensure_ascii=False, sort_keys=True)
+    return (
+        "ToolAnswer with nothing but one fenced JSON code block whose object fits this schema:\n\n"
+        f"```json\n{schema}\n```"
+    )
+
+
+def parse_output(kind: type, text: str) -> Any:
+    """The last fenced JSON object of the answer, or what stands in braces, as that dataclass."""
+    reason = "there is no JSON object in it"
+    bare = text[text.find("{") : text.rfind("}") + 1]
+    for candidate in (*reversed(FENCED.findall(text)), text.strip(), bare):
+        try:
+            return TypeAdapter(kind).validate_json(candidate)
+        except ValidationError as error:
+            reason = str(error.errors(include_url=False)[0]["msg"])
+    failed = OutputParseError(
+        f"the answer is no {kind.__name__}: {reason}",
+        hint="the model may answer better when it is asked again",
+    )
+    failed.text = text
+    raise failed
+
 
 OutputT = TypeVar("OutputT")
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,127}")
@@ -64,7 +94,7 @@ class PromptTemplate(Generic[OutputT]):
             waiting[:0] = section.declared_children()
 
     @cached_property
-    def claimed(self) -> frozenset[type]:
+    def claimed_types(self) -> frozenset[type]:
         """The types of params that some section asks for by name."""
         found = (section.params_type for section in self.all_sections())
         return frozenset(kind for kind in found if kind is not None)
@@ -94,9 +124,9 @@ class PromptTemplate(Generic[OutputT]):
     def _check_skills(self) -> None:
         """One home holds them all, and there a name is a folder."""
         names = [one.name for one in self.all_sections() if isinstance(one, Skill)]
-        twins = sorted({name for name in names if names.count(name) > 1})
-        if twins:
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
             raise PromptValidationError(
-                f"{self.name} has two skills of the name {', '.join(twins)}",
+                f"{self.name} has two skills of the name {', '.join(duplicates)}",
                 hint="rename one of them, or take one out",
             )

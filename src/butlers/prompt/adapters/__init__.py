@@ -1,22 +1,22 @@
 """A prompt evaluated on a CLI, with Python tools bridged to it by MCP."""
 
-from butlers.prompt.adapters.adapter import PromptAdapter
-from butlers.prompt.adapters.clients import (
+from butlers.prompt.adapters.adapter import (
     ClaudeAgentSDKAdapter,
     CodexPromptAdapter,
     GeminiPromptAdapter,
+    PromptAdapter,
 )
 from butlers.prompt.adapters.config import (
-    Budget,
+    PromptBudget,
     ClaudeAgentSDKClientConfig,
     ClientConfig,
     Disclosure,
     IsolationConfig,
+    PromptResponse,
 )
-from butlers.prompt.adapters.response import PromptResponse
 
 __all__ = [
-    "Budget",
+    "PromptBudget",
     "ClaudeAgentSDKAdapter",
     "ClaudeAgentSDKClientConfig",
     "ClientConfig",

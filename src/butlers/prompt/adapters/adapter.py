@@ -1,4 +1,4 @@
-"""An adapter evaluates a prompt on a CLI: what it needs is checked and prepared, then it is run."""
+"""Adapters: evaluate a prompt on a CLI."""
 
 from __future__ import annotations
 
@@ -14,18 +14,25 @@ import structlog
 
 from butlers.config.settings import Settings
 from butlers.domain.errors import DeadlineExceeded, PromptEvaluationError
+from butlers.process.runner import TimeLimits
 from butlers.prompt import Prompt, PromptExecuted, Session
-from butlers.prompt.adapters.config import Budget, ClientConfig
-from butlers.prompt.adapters.evaluation import Desk
+from butlers.prompt.adapters.config import (
+    PromptBudget,
+    ClaudeAgentSDKClientConfig,
+    ClientConfig,
+    PromptResponse,
+    Spending,
+)
+from butlers.prompt.adapters.evaluation import Evaluation
 from butlers.prompt.adapters.home import open_home
-from butlers.prompt.adapters.response import PromptResponse
-from butlers.prompt.adapters.run import Run
-from butlers.prompt.adapters.spending import Spending
-from butlers.runtimes.base import Limits
+from butlers.prompt.adapters.run import PromptRun
+from butlers.runtimes.claude_code import ClaudeCodeAdapter
 from butlers.runtimes.cli import CliRuntime
+from butlers.runtimes.codex import CodexAdapter
+from butlers.runtimes.gemini import GeminiAdapter
 from butlers.runtimes.installed import find_cli, install_hint
 from butlers.runtimes.needs import NEEDS
-from butlers.skills.installer import CLAUDE_FOLDER
+from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER
 
 log = structlog.get_logger(__name__)
 OutputT = TypeVar("OutputT")
@@ -51,7 +58,7 @@ class PromptAdapter:
         *,
         session: Session,
         deadline: datetime | None = None,
-        budget: Budget | None = None,
+        budget: PromptBudget | None = None,
     ) -> PromptResponse[OutputT]:
         """For code that is not asynchronous; inside a running loop await ``evaluate_async``."""
         try:
@@ -71,10 +78,10 @@ class PromptAdapter:
         *,
         session: Session,
         deadline: datetime | None = None,
-        budget: Budget | None = None,
+        budget: PromptBudget | None = None,
     ) -> PromptResponse[OutputT]:
         limits = self._limits(session, deadline)
-        allowed = budget or Budget()
+        allowed = budget or PromptBudget()
         self.budget_args(allowed)  # refuses what this CLI can not be held to
         executable = self._executable()
         with ExitStack() as stack:
@@ -82,23 +89,23 @@ class PromptAdapter:
             installs = self._installs(prompt)
             if installs:
                 home.install(prompt, session)
-            desk = Desk(prompt, session, installs, self, deadline)
-            if not desk.rendered.text:
+            evaluation = Evaluation(prompt, session, installs, self, deadline)
+            if not evaluation.rendered.text:
                 raise PromptEvaluationError(
                     f"nothing of {prompt.template.name} is shown: there is nothing to ask",
                     hint="give it a section that says what is to be done",
                 )
-            run = Run(
+            run = PromptRun(
                 self.config,
                 self.runtime(executable),
                 self.environment(),
                 home,
-                desk,
+                evaluation,
                 limits,
                 Spending(allowed),
                 self.budget_args,
             )
-            response: PromptResponse[OutputT] = await run.to_the_end()
+            response: PromptResponse[OutputT] = await run.execute()
         template = prompt.template
         session.bus.publish(
             PromptExecuted(
@@ -112,7 +119,7 @@ class PromptAdapter:
         )
         return response
 
-    def budget_args(self, budget: Budget) -> tuple[str, ...]:
+    def budget_args(self, budget: PromptBudget) -> tuple[str, ...]:
         """The CLI's own arguments for it."""
         if budget.max_cost_usd is None and budget.max_turns is None:
             return ()
@@ -129,7 +136,7 @@ class PromptAdapter:
             return False
         return isolation.install_skills and self.loads_skills
 
-    def _limits(self, session: Session, deadline: datetime | None) -> Limits:
+    def _limits(self, session: Session, deadline: datetime | None) -> TimeLimits:
         limits = self.config.limits
         if deadline is None:
             return limits
@@ -159,3 +166,44 @@ class PromptAdapter:
             if isolation.api_key is not None:
                 env[needs.credentials[0]] = isolation.api_key
         return env
+
+
+class ClaudeAgentSDKAdapter(PromptAdapter):
+    """On Claude Code, by our own process runner: the SDK hands its child the whole environment."""
+
+    runtime = ClaudeCodeAdapter
+    runtime_name = ClaudeCodeAdapter.name
+    loads_skills = True
+
+    def __init__(
+        self,
+        *,
+        client_config: ClaudeAgentSDKClientConfig | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        super().__init__(
+            client_config=client_config or ClaudeAgentSDKClientConfig(), settings=settings
+        )
+
+    def budget_args(self, budget: PromptBudget) -> tuple[str, ...]:
+        cost, turns = budget.max_cost_usd, budget.max_turns
+        return (
+            *(() if cost is None else ("--max-budget-usd", str(cost))),
+            *(() if turns is None else ("--max-turns", str(turns))),
+        )
+
+
+class CodexPromptAdapter(PromptAdapter):
+    """Sealed, it has no hands to read files with: its skills are sections of the prompt."""
+
+    runtime = CodexAdapter
+    runtime_name = CodexAdapter.name
+
+
+class GeminiPromptAdapter(PromptAdapter):
+    """It finds its skills in a folder that several CLIs share."""
+
+    runtime = GeminiAdapter
+    runtime_name = GeminiAdapter.name
+    loads_skills = True
+    skills_folder = AGENTS_FOLDER

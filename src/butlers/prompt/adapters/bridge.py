@@ -28,7 +28,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import PrivateAttr
 
 from butlers import __version__
-from butlers.prompt.adapters.evaluation import Desk
+from butlers.prompt.adapters.evaluation import Evaluation
 from butlers.prompt.tool import Tool as PromptTool
 from butlers.runtimes.base import McpServer
 
@@ -39,25 +39,29 @@ RELIST_S = 3.0  # a client that lists again does so within milliseconds, on a bu
 SETTLE_S, SETTLE_TIMES, SETTLE_MOST_S = 0.2, 4, 2.0
 LISTS_BY_ITSELF = "codex"  # just before it asks the model again, so it is not waited for
 
-OnStuck = Callable[[], None]
+OnRestart = Callable[[], None]
 
 
 class Bridge(Middleware):
-    """``on_stuck`` is told that the client has not listed again: only a new run will see the tools."""
+    """``on_restart`` is told that the client has not listed again: only a new run will see the tools."""
 
     def __init__(
         self,
-        desk: Desk,
-        on_stuck: OnStuck,
+        evaluation: Evaluation,
+        on_restart: OnRestart,
         *,
-        always_stuck: bool = False,
+        always_restart: bool = False,
         relist_s: float = RELIST_S,
     ) -> None:
-        self._desk, self._on_stuck, self._always_stuck = desk, on_stuck, always_stuck
+        self._evaluation, self._on_restart, self._always_restart = (
+            evaluation,
+            on_restart,
+            always_restart,
+        )
         self._relist_s = relist_s
         self.reached = False  # by the client
-        self._stuck = False
-        self._awaited = False  # a list of the client, which was not waited for
+        self._restarting = False
+        self._list_expected = False  # a list of the client, which was not waited for
         self._token = secrets.token_urlsafe(32)
         self._listed = asyncio.Event()
         self._bus = InMemorySubscriptionBus()
@@ -74,7 +78,7 @@ class Bridge(Middleware):
             config = uvicorn.Config(
                 app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=2
             )
-            server = _Server(config)
+            server = _BridgeServer(config)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 await server.listening.wait()
@@ -89,7 +93,7 @@ class Bridge(Middleware):
             NAME, version=__version__, auth=_OneToken(self._token), dereference_schemas=True
         )
         mcp.add_middleware(self)
-        tools = [_Bridged.of(tool, self._call) for tool in self._desk.every_tool()]
+        tools = [_Bridged.of(tool, self._call) for tool in self._evaluation.all_tools()]
         for tool in tools:
             mcp.add_tool(tool)
         schemas = {tool.name: tool.parameters for tool in tools}
@@ -107,7 +111,7 @@ class Bridge(Middleware):
         context: MiddlewareContext[mt.ListToolsRequest],
         call_next: CallNext[mt.ListToolsRequest, Sequence[Tool]],
     ) -> Sequence[Tool]:
-        offered = self._desk.offered()
+        offered = self._evaluation.offered()
         tools = [tool for tool in await call_next(context) if tool.name in offered]
         self.reached = True
         self._listed.set()
@@ -117,11 +121,11 @@ class Bridge(Middleware):
         return await self._listen_handler(context, params)
 
     async def _call(self, tool: PromptTool[Any, Any], arguments: dict[str, Any]) -> str:
-        if self.owes_list and not self._stuck:
-            self._give_up()  # it has asked the model again, and not us before
-        if self._stuck:
+        if self.list_pending and not self._restarting:
+            self._request_restart()  # it has asked the model again, and not us before
+        if self._restarting:
             raise ToolError("this run is over; another one begins")
-        answer = await self._desk.call(tool, arguments)
+        answer = await self._evaluation.call(tool, arguments)
         if not answer.ok:
             raise ToolError(answer.text)
         if answer.brings_tools:
@@ -129,8 +133,8 @@ class Bridge(Middleware):
         return answer.text
 
     async def _announce(self) -> None:
-        if self._always_stuck:
-            self._give_up()
+        if self._always_restart:
+            self._request_restart()
             return
         context = get_context()
         clock = asyncio.get_running_loop().time
@@ -142,26 +146,26 @@ class Bridge(Middleware):
             await context.send_notification(mt.ToolListChangedNotification())
         known = context.session.client_params
         if known and known.client_info.name.startswith(LISTS_BY_ITSELF):
-            self._awaited = True
+            self._list_expected = True
             return
         try:
             async with asyncio.timeout(self._relist_s):
                 await self._listed.wait()
         except TimeoutError:
-            self._give_up()
+            self._request_restart()
         else:
             took_s = clock() - told
             await asyncio.sleep(min(max(SETTLE_S, SETTLE_TIMES * took_s), SETTLE_MOST_S))
 
     @property
-    def owes_list(self) -> bool:
+    def list_pending(self) -> bool:
         """Whether tools have appeared that the client, who lists by itself, never listed."""
-        return self._awaited and not self._listed.is_set()
+        return self._list_expected and not self._listed.is_set()
 
-    def _give_up(self) -> None:
+    def _request_restart(self) -> None:
         """From here on nothing more is called in this run: the next one would not know of it."""
-        self._stuck = True
-        self._on_stuck()
+        self._restarting = True
+        self._on_restart()
 
 
 class _Bridged(Tool):
@@ -189,7 +193,7 @@ class _OneToken(TokenVerifier):
         return AccessToken(token=token, client_id=NAME, subject=NAME, scopes=[])
 
 
-class _Server(uvicorn.Server):
+class _BridgeServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()

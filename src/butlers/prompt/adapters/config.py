@@ -1,14 +1,24 @@
-"""How a prompt is evaluated: where, with which model, and within which bounds."""
+"""Configuration, budget and result of an evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from butlers.runtimes.base import Limits
+from butlers.domain.errors import (
+    ButlersError,
+    DeadlineExceeded,
+    OverBudget,
+    PromptEvaluationError,
+    RateLimited,
+    SessionFailed,
+)
+from butlers.domain.session import Outcome, SessionResult, ToolCall, Usage
+from butlers.process.runner import TimeLimits
 
 
 class Disclosure(StrEnum):
@@ -37,7 +47,7 @@ class ClientConfig:
     model: str | None = None
     cwd: Path | None = None  # a folder that the session may read
     executable: Path | None = None  # None: the one on PATH
-    limits: Limits = field(default_factory=Limits)
+    limits: TimeLimits = field(default_factory=TimeLimits)
     disclosure: Disclosure = Disclosure.WITHIN
 
 
@@ -47,9 +57,112 @@ class ClaudeAgentSDKClientConfig(ClientConfig):
 
 
 @dataclass(slots=True, frozen=True)
-class Budget:
+class PromptBudget:
     """What one evaluation may use. Tokens are counted when a run has ended."""
 
     max_cost_usd: Decimal | None = None
     max_turns: int | None = None
     max_total_tokens: int | None = None
+
+
+OutputT = TypeVar("OutputT")
+
+
+@dataclass(frozen=True)
+class PromptResponse(Generic[OutputT]):
+    """``output`` is the answer as the dataclass that the template asks for."""
+
+    prompt_name: str
+    text: str
+    output: OutputT | None = None
+    usage: Usage = field(default_factory=Usage)
+    tool_calls: tuple[ToolCall, ...] = ()
+    denials: tuple[str, ...] = ()  # what it tried and was refused
+    runs: int = 1  # of the CLI
+
+
+def failure(result: SessionResult) -> ButlersError:
+    """Why there is no answer, as the error that says what may be done about it."""
+    why = result.error or "it did not say why"
+    match result.outcome:
+        case Outcome.OVER_BUDGET:
+            return OverBudget(why, hint="allow it more, or ask for less")
+        case Outcome.RATE_LIMITED:
+            limited = RateLimited(why)
+            limited.after_s = result.retry_after_s
+            return limited
+        case Outcome.TIMED_OUT:
+            return DeadlineExceeded(why)
+        case Outcome.NO_CREDENTIAL:
+            return SessionFailed(why, hint="set the key of its model in the environment")
+    return PromptEvaluationError(why)
+
+
+def total_usage(runs: Iterable[Usage]) -> Usage:
+    every = list(runs)
+    return Usage(
+        input_tokens=_sum(one.input_tokens for one in every),
+        output_tokens=_sum(one.output_tokens for one in every),
+        cached_tokens=_sum(one.cached_tokens for one in every),
+        cost_usd=_cost(every),
+        written_tokens=sum(one.written_tokens for one in every),
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [one for one in counts if one is not None]
+    return sum(known) if known else None
+
+
+def _cost(runs: list[Usage]) -> Decimal | None:
+    """Unknown as soon as one of them is."""
+    costs = [one.cost_usd for one in runs]
+    known = [one for one in costs if one is not None]
+    return sum(known, Decimal(0)) if known and len(known) == len(costs) else None
+
+
+@dataclass(slots=True)
+class Spending:
+    budget: PromptBudget
+    _results: list[SessionResult] = field(default_factory=list)
+
+    @property
+    def results(self) -> Sequence[SessionResult]:
+        return self._results
+
+    def add(self, result: SessionResult) -> None:
+        """OverBudget once more tokens were used than allowed."""
+        self._results.append(result)
+        used, allowed = (
+            total_usage(one.usage for one in self._results),
+            self.budget.max_total_tokens,
+        )
+        tokens = (used.input_tokens or 0) + (used.output_tokens or 0)
+        if allowed is not None and tokens > allowed:
+            raise OverBudget(
+                f"{tokens} tokens were used, and {allowed} were allowed",
+                hint="allow it more, or ask for less",
+            )
+
+    def require_known(self) -> None:
+        """A run that was cut off may not have said what it used: then nobody can say what is left."""
+        used = self._results[-1].usage
+        unknown = (self.budget.max_cost_usd is not None and used.cost_usd is None) or (
+            self.budget.max_total_tokens is not None and used.input_tokens is None
+        )
+        if unknown:
+            raise OverBudget(
+                "it has to begin anew, and what was used so far is not known",
+                hint="leave disclosure as it is, or give it a number of turns and a deadline",
+            )
+
+    def left(self) -> PromptBudget:
+        """A turn that was cut off counts with each of its calls, which are no fewer than its turns."""
+        cost, turns = self.budget.max_cost_usd, self.budget.max_turns
+        spent = sum((one.usage.cost_usd or Decimal(0) for one in self._results), Decimal(0))
+        called = sum(len(one.tool_calls) for one in self._results)
+        return replace(
+            self.budget,
+            max_cost_usd=None if cost is None else max(cost - spent, Decimal(0)),
+            max_turns=None if turns is None else max(turns - called, 1),
+        )

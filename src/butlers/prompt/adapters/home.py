@@ -16,9 +16,9 @@ from butlers.domain.session import Access
 from butlers.process.leftovers import temporary_folder
 from butlers.prompt import Prompt, Session, SkillsInstalled
 from butlers.runtimes.base import Grants, Workspace
-from butlers.skills import packs
-from butlers.skills.formats.skill_md import bare
+from butlers.skills.formats.skill_md import with_name_and_description_only
 from butlers.skills.reader import read_skill_md
+from butlers.skills.registry import packs
 
 HOOKS = "hooks"
 SETTINGS = frozenset({".claude-plugin", ".claude", ".mcp.json", ".lsp.json"})
@@ -81,7 +81,7 @@ class Home:
         file = folder / "SKILL.md"
         try:
             mode = stat.S_IMODE(file.stat().st_mode)
-            replace_file(file, bare(file, file.read_bytes()), mode)
+            replace_file(file, with_name_and_description_only(file, file.read_bytes()), mode)
         except OSError as error:
             raise self._error(folder, f"could not be written: {error}") from error
 

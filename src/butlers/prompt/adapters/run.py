@@ -9,16 +9,22 @@ from typing import Any
 
 from butlers.domain.errors import DeadlineExceeded, PromptEvaluationError
 from butlers.domain.session import Outcome, SessionResult
-from butlers.process.runner import STOP
+from butlers.process.runner import STOP, TimeLimits
 from butlers.prompt import PromptRendered
 from butlers.prompt.adapters.bridge import NAME, Bridge
-from butlers.prompt.adapters.config import Budget, ClientConfig, Disclosure
-from butlers.prompt.adapters.evaluation import Desk
+from butlers.prompt.adapters.config import (
+    PromptBudget,
+    ClientConfig,
+    Disclosure,
+    PromptResponse,
+    Spending,
+    failure,
+    total_usage,
+)
+from butlers.prompt.adapters.evaluation import Evaluation
 from butlers.prompt.adapters.home import Home
-from butlers.prompt.adapters.response import PromptResponse, failure, total
-from butlers.prompt.adapters.spending import Spending
-from butlers.prompt.output import parse
-from butlers.runtimes.base import Grants, Limits, McpServer, Terms
+from butlers.prompt.template import parse_output
+from butlers.runtimes.base import Grants, McpServer, Terms
 from butlers.runtimes.cli import CliRuntime
 
 SHORTEST_S = 0.1  # also at the end, so that what has just ended is heard
@@ -26,40 +32,40 @@ SYSTEM = "Do what the prompt asks for. Its sections are numbered; some may be su
 
 
 @dataclass(slots=True)
-class Run:
+class PromptRun:
     """``budget_args``: the CLI's own arguments for what is left of the budget."""
 
     config: ClientConfig
     cli: CliRuntime
     env: Mapping[str, str]
     home: Home
-    desk: Desk
-    limits: Limits
+    evaluation: Evaluation
+    limits: TimeLimits
     spending: Spending
-    budget_args: Callable[[Budget], tuple[str, ...]]
+    budget_args: Callable[[PromptBudget], tuple[str, ...]]
 
-    async def to_the_end(self) -> PromptResponse[Any]:
+    async def execute(self) -> PromptResponse[Any]:
         loop = asyncio.get_running_loop()
         ends = loop.time() + self.limits.total_s
         try:
             return await self._until(lambda: max(ends - loop.time(), SHORTEST_S))
         finally:
-            self.desk.give_up()
+            self.evaluation.cancel_calls()
 
     async def _until(self, left_s: Callable[[], float]) -> PromptResponse[Any]:
         while True:
-            stuck = asyncio.Event()
+            restart = asyncio.Event()
             always = self.config.disclosure is Disclosure.RESTART
-            bridge = Bridge(self.desk, stuck.set, always_stuck=always)
+            bridge = Bridge(self.evaluation, restart.set, always_restart=always)
             async with bridge.open() as server:
-                result = await self._once(server, stuck, left_s())
-            settled = await self.desk.settle(left_s())
+                result = await self._once(server, restart, left_s())
+            settled = await self.evaluation.wait_for_calls(left_s())
             self.spending.add(result)
             if not settled:
                 raise DeadlineExceeded("a tool that was called did not end in time")
-            anew = stuck.is_set() or bridge.owes_list
+            anew = restart.is_set() or bridge.list_pending
             well = result.ok or (result.text and result.outcome in self._forgiven(bridge))
-            if well and not bridge.owes_list:
+            if well and not bridge.list_pending:
                 return self._response(result)
             if not anew:
                 raise failure(result)
@@ -69,10 +75,12 @@ class Run:
     def _forgiven(self, bridge: Bridge) -> tuple[Outcome, ...]:
         """What is no failure of a prompt: it was told what it was refused, and answered all the same. And a
         server that has no tools to offer is taken for one that was not reached."""
-        empty = bridge.reached and not self.desk.offered()
+        empty = bridge.reached and not self.evaluation.offered()
         return (Outcome.DENIED, *((Outcome.MCP_UNAVAILABLE,) if empty else ()))
 
-    async def _once(self, server: McpServer, stuck: asyncio.Event, total_s: float) -> SessionResult:
+    async def _once(
+        self, server: McpServer, restart: asyncio.Event, total_s: float
+    ) -> SessionResult:
         terms = Terms(
             self.home.workspace,
             self._grants(),
@@ -85,7 +93,7 @@ class Run:
         task = asyncio.create_task(
             self.cli.invoke(self._text(), SYSTEM, {NAME: server}, self.env, terms)
         )
-        watch = asyncio.create_task(stuck.wait())
+        watch = asyncio.create_task(restart.wait())
         try:
             await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
@@ -107,14 +115,14 @@ class Run:
 
     def _text(self) -> str:
         """What was done in a run before is told, so that it is not done again."""
-        if not self.desk.done:
-            return self.desk.rendered.text
-        done = "\n".join(f"- {line}" for line in self.desk.done)
-        return f"{self.desk.rendered.text}\n\n## Already done\n\n{done}"
+        if not self.evaluation.done:
+            return self.evaluation.rendered.text
+        done = "\n".join(f"- {line}" for line in self.evaluation.done)
+        return f"{self.evaluation.rendered.text}\n\n## Already done\n\n{done}"
 
     def _tell_rendered(self) -> None:
-        session, template = self.desk.session, self.desk.prompt.template
-        rendered = self.desk.rendered
+        session, template = self.evaluation.session, self.evaluation.prompt.template
+        rendered = self.evaluation.rendered
         session.bus.publish(
             PromptRendered(
                 template.ns,
@@ -127,13 +135,13 @@ class Run:
         )
 
     def _response(self, result: SessionResult) -> PromptResponse[Any]:
-        kind = self.desk.rendered.output_type
+        kind = self.evaluation.rendered.output_type
         runs = self.spending.results
         return PromptResponse(
-            self.desk.prompt.template.name,
+            self.evaluation.prompt.template.name,
             result.text,
-            None if kind is None else parse(kind, result.text),
-            total(one.usage for one in runs),
+            None if kind is None else parse_output(kind, result.text),
+            total_usage(one.usage for one in runs),
             tuple(call for one in runs for call in one.tool_calls),
             tuple(denial for one in runs for denial in one.denials),
             len(runs),
