@@ -1,31 +1,40 @@
-"""A skill's folder becomes a Skill, by whichever forms it holds."""
+"""Read skills: one folder into a Skill, and a folder of skills into a list."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from butlers.skills.findings import Findings
+from butlers.domain.diagnostic import Diagnostic
+from butlers.skills.findings import Findings, quoted
 from butlers.skills.formats import manifest, skill_md
-from butlers.skills.formats.base import Reading, SkillFormat, Source
+from butlers.skills.formats.base import Reading, SkillFormat, SkillFile
 from butlers.skills.skill import Skill
-from butlers.skills.tree import resolve_inside
+from butlers.skills.tree import IGNORED_NAMES, resolve_inside
 
 MAX_FILE = 1024 * 1024
 REFLEX_FILE = "reflex.toml"
 
+MAX_SCAN_DEPTH = 4
+MAX_SCANNED_SKILLS = 20_000
+_SKIPPED = IGNORED_NAMES | {"node_modules"}
+SKILL_FILES = frozenset({"skill.md", "manifest.json"})  # in lower case
+
 
 def read_skill(folder: Path, *, shared: Path | None = None) -> Reading:
-    """Never raises for what is in the folder. A link may lead into the folder or to ``shared``.
+    """Read a skill from its manifest.json, its SKILL.md, or both.
 
-    Where both forms are there, the manifest says what the skill is, and SKILL.md its instructions.
+    With both, the manifest gives the fields and SKILL.md the instructions. Links may point into the
+    folder or into ``shared``. Problems in the folder become findings; nothing is raised for them.
     """
     findings = Findings(folder)
     try:
         present = os.listdir(folder)
     except OSError as error:
-        findings.add("skill-unreadable", error.strerror or "can not be read")
+        findings.add("skill-unreadable", error.strerror or "cannot be read")
         return Reading(None, tuple(findings.diagnostics))
     roots = (folder,) if shared is None else (folder, shared)
     pack = _read(manifest.FORMAT, folder, present, roots, findings)
@@ -34,8 +43,8 @@ def read_skill(folder: Path, *, shared: Path | None = None) -> Reading:
         if not findings.diagnostics:
             findings.add(
                 "skill-missing",
-                "there is no SKILL.md and no manifest.json",
-                hint="a skill is a folder with a SKILL.md in it",
+                "no SKILL.md and no manifest.json",
+                hint="a skill is a folder that contains a SKILL.md",
             )
         return Reading(None, tuple(findings.diagnostics))
     skill = _joined(pack, text, has_reflex=REFLEX_FILE in present)
@@ -48,30 +57,29 @@ def read_skill(folder: Path, *, shared: Path | None = None) -> Reading:
 
 
 def read_skill_md(folder: Path) -> Reading | None:
-    """What its SKILL.md alone says, whatever a manifest may; None without one that can be read."""
-    findings = Findings(folder)
-    return _read(skill_md.FORMAT, folder, ["SKILL.md"], (folder,), findings)
+    """Read SKILL.md alone, ignoring a manifest. Return None if it is missing or unreadable."""
+    return _read(skill_md.FORMAT, folder, ["SKILL.md"], (folder,), Findings(folder))
 
 
 def _joined(pack: Reading | None, text: Reading | None, *, has_reflex: bool) -> Skill | None:
-    described = pack.skill if pack else None
-    told = text.skill if text else None
-    skill = described or told
-    if described is not None and told is not None:
-        body = "" if _is_listing(told, described) else told.body
-        skill = described.evolve(body=body, has_skill_md=True)
+    from_manifest = pack.skill if pack else None
+    from_text = text.skill if text else None
+    skill = from_manifest or from_text
+    if from_manifest is not None and from_text is not None:
+        body = "" if _is_generated(from_text, from_manifest) else from_text.body
+        skill = from_manifest.evolve(body=body, has_skill_md=True)
     return skill.evolve(has_reflex=True) if skill is not None and has_reflex else skill
 
 
-def _is_listing(told: Skill, described: Skill) -> bool:
-    """Whether SKILL.md was generated for a pack that has context files only."""
-    return not told.body and told.context == described.context
+def _is_generated(from_text: Skill, from_manifest: Skill) -> bool:
+    """Return True if SKILL.md was generated for a pack that has context files only."""
+    return not from_text.body and from_text.context == from_manifest.context
 
 
 def _read(
     form: SkillFormat, folder: Path, present: list[str], roots: tuple[Path, ...], findings: Findings
 ) -> Reading | None:
-    """What this form's file says; None without such a file, or when it can not be read."""
+    """Read this format's file. Return None if it is missing or unreadable."""
     proper = form.file_names[0]
     spelled = [name for name in form.file_names if name in present]
     spelled += sorted(name for name in present if name.lower() == proper.lower())
@@ -81,12 +89,12 @@ def _read(
     if spelled[0] != proper:
         findings.add(
             "skill-file-name",
-            f"the file is called {spelled[0]}",
+            f"the file is named {spelled[0]}",
             file=file,
             hint=f"rename it to {proper}: other clients look for that name only",
         )
     content = _bytes(file, roots, findings)
-    return None if content is None else form.read(Source(file, content))
+    return None if content is None else form.read(SkillFile(file, content))
 
 
 def _bytes(file: Path, roots: tuple[Path, ...], findings: Findings) -> bytes | None:
@@ -94,18 +102,113 @@ def _bytes(file: Path, roots: tuple[Path, ...], findings: Findings) -> bytes | N
         mode = os.lstat(file).st_mode
         if stat.S_ISLNK(mode):
             if resolve_inside(file, *roots) is None:
-                findings.add("tree-link-leaves", "a link out of the skill is not read", file=file)
+                findings.add(
+                    "tree-link-leaves",
+                    "a link that points outside the skill is not read",
+                    file=file,
+                )
                 return None
             mode = os.stat(file).st_mode
-        if not stat.S_ISREG(mode):  # reading a pipe would wait for ever
+        if not stat.S_ISREG(mode):  # reading a pipe would block forever
             findings.add("skill-unreadable", "not a file", file=file)
             return None
         with open(file, "rb", buffering=0) as stream:
             content = stream.read(MAX_FILE + 1)
     except OSError as error:
-        findings.add("skill-unreadable", error.strerror or "can not be read", file=file)
+        findings.add("skill-unreadable", error.strerror or "cannot be read", file=file)
         return None
     if len(content) > MAX_FILE:
         findings.add("skill-too-large", f"more than {MAX_FILE // 1024} KB", file=file)
         return None
     return content
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedSkill:
+    folder: Path
+    reading: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Skills of one folder, sorted by path. ``diagnostics`` are the problems of the scan itself."""
+
+    skills: tuple[ScannedSkill, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def scan_skills(
+    root: Path,
+    shared: Path | None = None,
+    *,
+    max_depth: int = MAX_SCAN_DEPTH,
+    max_skills: int = MAX_SCANNED_SKILLS,
+) -> Scan:
+    """Read all skills below ``root``. Reaching a limit adds an error to the diagnostics.
+
+    Links between folders may point into ``root`` or into ``shared``.
+    """
+    findings = Findings(root)
+    roots = (root,) if shared is None else (root, shared)
+    skills: list[ScannedSkill] = []
+    for folder in _skill_folders(root, roots, max_depth, findings):
+        if len(skills) == max_skills:
+            findings.add("scan-too-many", f"more than {max_skills} skills")
+            break
+        skills.append(ScannedSkill(folder, read_skill(folder, shared=shared).without_places()))
+    return Scan(tuple(skills), (*findings.diagnostics, *_shadows(skills)))
+
+
+def _skill_folders(
+    root: Path, roots: tuple[Path, ...], max_depth: int, findings: Findings
+) -> Iterator[Path]:
+    """Yield folders that hold a skill, sorted by path; folders below a skill are not searched."""
+    waiting = [(str(root), 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        names, below = _list_folder(folder, roots, findings)
+        if depth and not SKILL_FILES.isdisjoint(names):
+            yield Path(folder)
+        elif depth < max_depth:
+            waiting += [(path, depth + 1) for path in sorted(below, reverse=True)]
+        elif below:
+            findings.add("scan-too-many", f"folders more than {max_depth} deep", file=Path(folder))
+
+
+def _list_folder(
+    folder: str, roots: tuple[Path, ...], findings: Findings
+) -> tuple[set[str], list[str]]:
+    """Return all names in lower case, and the paths of the subfolders to search."""
+    names: set[str] = set()
+    below = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                names.add(entry.name.lower())
+                if entry.name not in _SKIPPED and entry.is_dir():
+                    path = Path(entry.path)
+                    if entry.is_symlink() and resolve_inside(path, *roots) is None:
+                        findings.add(
+                            "tree-link-leaves", f"{quoted(entry.name)} is not followed", file=path
+                        )
+                    else:
+                        below.append(entry.path)
+    except OSError as error:
+        findings.add("skill-unreadable", error.strerror or str(error), file=Path(folder))
+    return names, below
+
+
+def _shadows(skills: list[ScannedSkill]) -> list[Diagnostic]:
+    """Warn about every skill whose name an earlier one has."""
+    first: dict[str, Path] = {}
+    found: list[Diagnostic] = []
+    for entry in skills:
+        if entry.reading.skill is None:
+            continue
+        name = entry.reading.skill.label
+        other = first.setdefault(name, entry.folder)
+        if other is not entry.folder:
+            Findings(entry.folder, found).add(
+                "skill-shadows", f"{quoted(name)} is also in {other}", hint="rename one of them"
+            )
+    return found

@@ -60,7 +60,7 @@ def is_space_separated(written: str, tools: tuple[str, ...]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SkillFile:
     """Path and bytes of a file that is not trusted."""
 
     file: Path
@@ -101,7 +101,7 @@ class SkillFormat(Protocol):
 
     file_names: tuple[str, ...]
 
-    def read(self, source: Source) -> Reading:
+    def read(self, source: SkillFile) -> Reading:
         """Read any bytes without raising."""
         ...
 

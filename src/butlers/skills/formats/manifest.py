@@ -11,7 +11,7 @@ from butlers.config.locate import Place
 from butlers.domain.errors import InvalidSkill
 from butlers.skills import names
 from butlers.skills.findings import Findings, quoted
-from butlers.skills.formats.base import SURROGATE_MESSAGE, Reading, Source, decode, split_tools
+from butlers.skills.formats.base import SURROGATE_MESSAGE, Reading, SkillFile, decode, split_tools
 from butlers.skills.formats.json_text import InvalidJson, JsonDocument, parse
 from butlers.skills.formats.pack_fields import KEYS, PackFields, pack_document
 from butlers.skills.formats.strict import FRONT_MATTER, RESERVED_METADATA, require_writable
@@ -31,7 +31,7 @@ KNOWN = (*REQUIRED, *KEYS, *REGISTRY, *_OPTIONAL, *_TOOLS, *_TRIGGERS, _FRONTMAT
 class Manifest:
     file_names: tuple[str, ...] = ("manifest.json",)
 
-    def read(self, source: Source) -> Reading:
+    def read(self, source: SkillFile) -> Reading:
         findings = Findings(source.file)
         document = _document(decode(source.content, findings), findings)
         if document is None:

@@ -18,7 +18,7 @@ from butlers.skills.findings import Findings, quoted
 from butlers.skills.formats.base import (
     SURROGATE_MESSAGE,
     Reading,
-    Source,
+    SkillFile,
     decode,
     is_space_separated,
     split_tools,
@@ -41,7 +41,7 @@ from butlers.skills.skill import Skill
 class SkillMd:
     file_names: tuple[str, ...] = ("SKILL.md", "skill.md", "Skill.md", "SKILL.MD")
 
-    def read(self, source: Source) -> Reading:
+    def read(self, source: SkillFile) -> Reading:
         findings = Findings(source.file)
         part = split(decode(source.content, findings), findings)
         if part.front is None:
@@ -94,7 +94,7 @@ def _read_parts(file: Path, content: bytes) -> tuple[Split, Fields, Skill]:
     return (
         part,
         fields,
-        FieldReader(fields, part.body, Source(file, content).folder_name, findings).skill(),
+        FieldReader(fields, part.body, SkillFile(file, content).folder_name, findings).skill(),
     )
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from butlers.domain.errors import InvalidSkill
 from butlers.skills.findings import RULES, Findings
 from butlers.skills.formats import manifest, skill_md
-from butlers.skills.formats.base import SkillFormat, Source, decode
+from butlers.skills.formats.base import SkillFormat, SkillFile, decode
 from butlers.skills.reader import read_skill
 from butlers.skills.render import as_pack, as_skill_md
 from butlers.skills.skill import Skill
@@ -47,7 +47,7 @@ JSON_BITS = (
 @example(content=b"---\n\xe2\x80\xa8a: 1\rb: 2\n\xc2\x85c: [\n---\n")
 @example(content=b'---\nmetadata:\n  butlers.pack: \'{"name": 5, "x": 1}\'\n---\n')
 def test_any_bytes_give_a_skill_or_a_diagnostic(form: SkillFormat, content: bytes) -> None:
-    reading = form.read(Source(Path("some-skill") / form.file_names[0], content))
+    reading = form.read(SkillFile(Path("some-skill") / form.file_names[0], content))
     assert reading.skill is not None or reading.diagnostics
     assert reading.codes() <= set(RULES)
     assert is_utf8(reading.skill)
@@ -102,7 +102,7 @@ def test_surrogate_escapes_are_replaced_and_reported(
         skill_md.FORMAT: f"---\n{front}metadata:\n  butlers.pack: '{pack}'\n---\nDo it.\n",
     }
     for form, written in files.items():
-        reading = form.read(Source(Path("some-skill") / form.file_names[0], written.encode()))
+        reading = form.read(SkillFile(Path("some-skill") / form.file_names[0], written.encode()))
         assert is_utf8(reading.skill)
         if "\ufffd" in str(told(reading.skill)) and "\\ufffd" not in written:
             assert reading.codes() & {"skill-half-character", "frontmatter-not-yaml"}
@@ -114,7 +114,7 @@ def test_surrogate_escapes_are_replaced_and_reported(
 def test_written_skill_reads_back_unchanged(form: SkillFormat, skill: Skill) -> None:
     proper = form.file_names[0]
     content = form.render(skill)[proper]
-    read = form.read(Source(Path(skill.name) / proper, content)).skill
+    read = form.read(SkillFile(Path(skill.name) / proper, content)).skill
     assert read is not None
     expected = skill if form is skill_md.FORMAT else skill.evolve(body="")
     assert read.evolve(has_manifest=False, has_skill_md=False) == expected
@@ -134,7 +134,7 @@ def test_skill_survives_conversion_to_a_pack_and_back(
     again = read.evolve(has_manifest=False, has_skill_md=False)
     assert again == skill
     told = as_skill_md(again)["SKILL.md"]
-    back = skill_md.FORMAT.read(Source(folder / "SKILL.md", told)).skill
+    back = skill_md.FORMAT.read(SkillFile(folder / "SKILL.md", told)).skill
     assert back == skill.evolve(has_skill_md=True)
 
 

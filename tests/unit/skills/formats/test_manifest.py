@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from butlers.domain.diagnostic import Severity
-from butlers.skills.formats.base import Reading, Source
+from butlers.skills.formats.base import Reading, SkillFile
 from butlers.skills.formats.manifest import FORMAT
 from butlers.skills.skill import McpServer, ServerKind
 from support.skills import MANIFEST
 
 
 def read(document: Any, folder: str = "social-media") -> Reading:
-    return FORMAT.read(Source(Path(folder) / "manifest.json", json.dumps(document).encode()))
+    return FORMAT.read(SkillFile(Path(folder) / "manifest.json", json.dumps(document).encode()))
 
 
 def errors(reading: Reading) -> set[tuple[str, str | None]]:
@@ -149,14 +149,14 @@ def test_each_rule_has_its_own_code(field: str, value: Any, code: str) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"{'a': 1}", b"nul", b'{"a": NaN}'])
 def test_file_that_is_not_a_json_object_gives_no_skill(content: bytes) -> None:
-    reading = FORMAT.read(Source(Path("x/manifest.json"), content))
+    reading = FORMAT.read(SkillFile(Path("x/manifest.json"), content))
     assert reading.skill is None
     assert reading.codes() == {"manifest-not-json"}
 
 
 def test_last_of_duplicate_keys_counts() -> None:
     content = json.dumps(MANIFEST)[:-1] + ', "version": "3.0.0"}'
-    reading = FORMAT.read(Source(Path("x/manifest.json"), content.encode()))
+    reading = FORMAT.read(SkillFile(Path("x/manifest.json"), content.encode()))
     assert reading.skill is not None
     assert reading.skill.version == "3.0.0"
     assert reading.codes() == {"manifest-duplicate-key"}
@@ -188,7 +188,7 @@ CROOKED = """{
 
 def test_manifest_problems_have_line_and_column() -> None:
     content = (CROOKED % json.dumps("x" * 1025)).encode()
-    reading = FORMAT.read(Source(Path("x/manifest.json"), content))
+    reading = FORMAT.read(SkillFile(Path("x/manifest.json"), content))
     places = [(found.code, found.entry, found.line, found.column) for found in reading.diagnostics]
     assert sorted(places, key=lambda place: place[2:]) == [
         ("manifest-field-missing", "owner", 1, 1),
@@ -230,7 +230,7 @@ def test_manifest_problems_have_line_and_column() -> None:
     ],
 )
 def test_invalid_json_is_reported_at_the_first_error(content: str, line: int, column: int) -> None:
-    (found,) = FORMAT.read(Source(Path("x/manifest.json"), content.encode())).diagnostics
+    (found,) = FORMAT.read(SkillFile(Path("x/manifest.json"), content.encode())).diagnostics
     assert (found.code, found.line, found.column) == ("manifest-not-json", line, column)
 
 
@@ -244,7 +244,7 @@ def test_frontmatter_key_that_is_not_an_object_is_reported(value: Any) -> None:
 )
 def test_unpaired_surrogate_is_reported_and_replaced(field: str, value: Any) -> None:
     content = json.dumps({"metadata": {}} | MANIFEST | {field: value}, indent=1).encode()
-    reading = FORMAT.read(Source(Path("social-media") / "manifest.json", content))
+    reading = FORMAT.read(SkillFile(Path("social-media") / "manifest.json", content))
     (found,) = [found for found in reading.diagnostics if found.code == "skill-half-character"]
     lines = content.decode().split("\n")
     assert found.severity is Severity.ERROR

@@ -10,14 +10,14 @@ import yaml
 
 from butlers.domain.diagnostic import Diagnostic
 from butlers.skills.formats import yaml_nodes
-from butlers.skills.formats.base import Reading, Source
+from butlers.skills.formats.base import Reading, SkillFile
 from butlers.skills.formats.skill_md import FORMAT
 from butlers.skills.skill import Skill
 
 
 def read(content: str | bytes, folder: str = "a-skill") -> Reading:
     data = content.encode() if isinstance(content, str) else content
-    return FORMAT.read(Source(Path(folder) / "SKILL.md", data))
+    return FORMAT.read(SkillFile(Path(folder) / "SKILL.md", data))
 
 
 def skill_of(reading: Reading) -> Skill:
@@ -284,8 +284,8 @@ def test_numeric_version_in_json_is_reported() -> None:
     reading = read("---\nname: a\ndescription: x\nmetadata: '{\"version\": 2}'\n---\nbody", "a")
     assert skill_of(reading).version is None
     assert [(found.code, found.message, found.line) for found in reading.diagnostics] == [
-        ("field-type", "JSON in a text; the standard has a map", 4),
-        ("field-type", "version must be a text", 4),
+        ("field-type", "is JSON in a string; the standard has a map", 4),
+        ("field-type", "version must be a string", 4),
     ]
 
 
@@ -304,7 +304,7 @@ def test_non_string_metadata_is_written_in_the_pack_json() -> None:
     said = yaml.safe_load(written.split("---\n")[1])["metadata"]
     assert said["t"] == "1"
     assert all(isinstance(value, str) for value in said.values())
-    back = FORMAT.read(Source(Path("a-skill/SKILL.md"), written.encode()))
+    back = FORMAT.read(SkillFile(Path("a-skill/SKILL.md"), written.encode()))
     assert back.diagnostics == ()
     assert skill_of(back).metadata == {"n": 1, "on": True, "no": None, "l": (1,), "t": "1"}
 
