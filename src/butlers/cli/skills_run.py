@@ -14,13 +14,13 @@ import typer
 from butlers.config.settings import Settings
 from butlers.domain.errors import InvalidArguments, InvalidSkill
 from butlers.domain.session import Access
-from butlers.process.script_runner import Limits
-from butlers.skills.answers import Answer
+from butlers.process.runner import ScriptLimits
 from butlers.skills.findings import printable
 from butlers.skills.reader import read_skill
-from butlers.skills.registry import SkillRegistry
-from butlers.skills.resolver import resolve
-from butlers.skills.scripts import PATH, Call, Pack, ScriptRunner
+from butlers.skills.registry.registry import SkillRegistry
+from butlers.skills.registry.resolver import resolve
+from butlers.skills.scripts.answer import Answer
+from butlers.skills.scripts.runner import PATH, Call, Pack, ScriptRunner
 
 _STDIN = "-"
 
@@ -45,7 +45,7 @@ def run_script(registry: SkillRegistry, asked: Asked) -> Answer:
         asked.work,
         environ,
         asked.access,
-        Limits(seconds=asked.timeout_s),
+        ScriptLimits(seconds=asked.timeout_s),
     )
     runner = ScriptRunner(registry.home, environ.get("PATH") or PATH)
     return asyncio.run(runner.run(_pack(registry, asked), call))

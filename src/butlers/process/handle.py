@@ -1,4 +1,4 @@
-"""What holds a process so that nothing it started outlives us, also when we are killed: see ``reaper``."""
+"""Our end of the connection to a reaper, which ends its process when we are gone (see ``reaper``)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pathlib import Path
 from butlers.process import reaper
 
 
-class Leash:
-    """Its other end is the reaper's. Let go of, by choice or because we are gone, all of it is ended."""
+class ProcessHandle:
+    """A socket pair. When our end is released or closed, the reaper ends everything it started."""
 
     def __init__(self, ours: socket.socket, theirs: socket.socket) -> None:
         self._ours, self._theirs = ours, theirs
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The reaper, to be started in a group of its own, without an environment and with ``fds``."""
+        """Command line of the reaper. Start it in a group of its own, with ``fds`` and no environment."""
         return (*_PYTHON, _program(), str(self._theirs.fileno()))
 
     @property
@@ -30,35 +30,40 @@ class Leash:
         return (self._theirs.fileno(),)
 
     def started(self) -> None:
-        self._theirs.close()  # so that only the reaper has it
+        """Close our copy of the reaper's end."""
+        self._theirs.close()
 
-    async def order(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> None:
-        """Tell it what to start."""
-        told = reaper.order(argv, env, str(cwd))
+    async def send_command(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> None:
+        """Send the reaper the command that it is to start."""
+        message = reaper.encode_command(argv, env, str(cwd))
         with contextlib.suppress(ConnectionError):
-            await asyncio.get_running_loop().sock_sendall(self._ours, told)
+            await asyncio.get_running_loop().sock_sendall(self._ours, message)
 
-    def refusal(self) -> str:
-        """Why the program could not be started at all; empty when it was."""
+    def start_error(self) -> str:
+        """Return why the program could not be started; empty if it was."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
             return self._ours.recv(1 << 12).decode("utf-8", "replace")
         return ""
 
-    def let_go(self) -> None:
-        with contextlib.suppress(OSError):  # it may be closed already, which says the same
+    def release(self) -> None:
+        """Have the reaper end everything it started."""
+        with contextlib.suppress(OSError):  # a closed socket has the same effect
             self._ours.shutdown(socket.SHUT_WR)
 
 
 @contextmanager
-def leash() -> Iterator[Leash]:
+def open_handle() -> Iterator[ProcessHandle]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with ours, theirs:
-        yield Leash(ours, theirs)
+        yield ProcessHandle(ours, theirs)
 
 
-def by_stdin(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The command that runs this one, held by the pipe of its stdin: who starts it for us passes no other."""
+def held_by_stdin(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a command that runs this one and ends it when the writer of its stdin is gone.
+
+    For a program that a library starts, which passes no other descriptor.
+    """
     return (*_PYTHON, _program(), reaper.BY_STDIN, *argv)
 
 
@@ -66,6 +71,6 @@ _PYTHON = (sys.executable, "-I", "-S")
 
 
 def _program() -> str:
-    """As bytecode where there is some: a script would be compiled again for each process."""
+    """Return the compiled reaper if there is one: a script would be compiled again for each process."""
     compiled = cache_from_source(reaper.__file__)
     return compiled if Path(compiled).exists() else reaper.__file__

@@ -1,4 +1,4 @@
-"""What a killed process left: a folder whose lock is free, and whoever still lives in it."""
+"""Remove what a killed process left: folders whose lock is free, and the processes that use them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import structlog
 log = structlog.get_logger()
 
 _PROCESSES = Path("/proc")
-_MARK = ".butlers"  # else it may be the folder of some other program
+_MARK = ".butlers"  # a folder without it may belong to another program
 
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A private one that is gone afterwards, and before it those of its kind that killed processes left."""
+    """Yield a private folder and remove it afterwards. First remove those that killed processes left."""
     _sweep(Path(tempfile.gettempdir()), prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
     lock = try_lock(folder)
     try:
-        # Not before it is locked: from here on a free lock means a dead owner.
+        # Mark it only when it is locked: from here on a free lock means a dead owner.
         (folder / _MARK).touch()
         yield folder
     finally:
@@ -47,10 +47,10 @@ def _sweep(around: Path, prefix: str) -> None:
 
 
 def try_lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder until it is closed or its process ends; None: it is held."""
+    """Lock the folder until the returned descriptor is closed; None if another process has it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # another process that starts has just cleared it
+    except OSError:  # another process has just removed it
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -61,16 +61,16 @@ def try_lock(folder: Path) -> int | None:
 
 
 def clear(folder: Path) -> None:
-    """Remove it, and end the processes whose HOME is in it."""
-    for process in _living_in(folder):
+    """Remove the folder and kill the processes whose HOME is in it."""
+    for process in _processes_in(folder):
         log.warning("process of a dead session ended", pid=process)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _living_in(folder: Path) -> Iterator[int]:
-    """The processes whose HOME is in this folder, where the system lets us look."""
+def _processes_in(folder: Path) -> Iterator[int]:
+    """Yield the processes whose HOME is in this folder, as far as the system shows them."""
     mark = f"HOME={folder}{os.sep}".encode()
     for entry in _PROCESSES.glob("[0-9]*"):
         with contextlib.suppress(OSError):

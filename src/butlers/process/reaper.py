@@ -1,16 +1,16 @@
-"""The reaper: the parent of what we run, a session's CLI or a skill's script, so that nothing outlives it.
+"""The reaper: parent of a session's CLI or a skill's script, which leaves none of their descendants behind.
 
-The CLIs run their shell commands in sessions of their own, so that ending a process group does not reach
-them, and a daemon that is killed with SIGKILL reaches nothing at all. So each is started by a small process
-that every descendant falls back to, however it was detached, and that is held by a leash: a socket whose
-other end only the daemon has. When the one that it started leaves, or the leash is let go (by choice, or
-because the daemon is gone), the reaper ends all that is left below it, and then itself, as its child did.
+The CLIs run their shell commands in sessions of their own, so killing a process group does not reach them,
+and a daemon that is killed with SIGKILL reaches nothing. So each program is started by a small process that
+adopts every orphaned descendant and watches a control socket, whose other end only the daemon has. When the
+program exits, or the daemon closes the socket or is gone, the reaper kills what is left below it and then
+exits as its child did.
 
-Where others start it for us and pass no socket, its stdin is the leash: that belongs to its child, so nothing
-is read from it, and that its writer is gone is seen all the same. The child then has a moment to leave.
+Where a library starts the reaper and passes no socket, stdin takes the socket's place. It belongs to the
+child, so nothing is read from it, but the end of its writer is noticed. The child then has a moment to exit.
 
-This file is run as a program, with the standard library alone, and of that only what is imported at once:
-every session waits for it. ``leash`` is the other side.
+This file is run as a program, with the standard library alone, and imports little of that: every session
+waits for it. ``handle`` is the daemon's side.
 """
 
 from __future__ import annotations
@@ -31,57 +31,58 @@ else:
 PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
 PROC = "/proc"
-SIZE = 8  # bytes that say how many follow
-BY_STDIN = "-"  # in the place of the leash's number
-FAREWELL_MS = 2_000
+SIZE = 8  # bytes of the length before a message
+BY_STDIN = "-"  # in place of the control socket's number
+EXIT_MS = 2_000
 
 
 def main() -> None:
     if sys.argv[1] == BY_STDIN:
-        leash = os.dup(0)
+        control = os.dup(0)
         argv, env, cwd = tuple(sys.argv[2:]), None, os.getcwd()
-        events, farewell_ms = 0, FAREWELL_MS  # that it has ended is told unasked
+        events, exit_ms = 0, EXIT_MS  # a hang-up is reported without being asked for
     else:
-        leash = int(sys.argv[1])
-        os.set_inheritable(leash, False)
-        argv, env, cwd = _receive(leash)
-        events, farewell_ms = select.POLLIN, 0
+        control = int(sys.argv[1])
+        os.set_inheritable(control, False)
+        argv, env, cwd = _receive(control)
+        events, exit_ms = select.POLLIN, 0
     _adopt()
     woken = _wake_on_signals()
-    child = _start(argv, env, cwd, leash)
-    _let_go_of_streams()
-    status = _watch(child, leash, woken, events, farewell_ms)
+    child = _start(argv, env, cwd, control)
+    _release_streams()
+    status = _watch(child, control, woken, events, exit_ms)
     if os.path.isdir(PROC):
         _end_all()
-    elif status is None:  # the daemon may be gone: the group is all that can be reached here
+    elif status is None:  # without /proc only the group can be reached
         os.killpg(0, signal.SIGKILL)
-    _leave(status)
+    _exit_as_child(status)
 
 
-def order(argv: Iterable[str], env: Mapping[str, str], cwd: str) -> bytes:
-    """What to start, as it is told to a reaper. Plain texts only: a secret may be of a type of its own."""
+def encode_command(argv: Iterable[str], env: Mapping[str, str], cwd: str) -> bytes:
+    """Return the message that tells a reaper what to start."""
+    # marshal knows no subclasses of str, and a secret may be one.
     plain = {str(name): str(value) for name, value in env.items()}
-    told = marshal.dumps((tuple(map(str, argv)), plain, cwd))
-    return len(told).to_bytes(SIZE) + told
+    message = marshal.dumps((tuple(map(str, argv)), plain, cwd))
+    return len(message).to_bytes(SIZE) + message
 
 
-def _receive(leash: int) -> tuple[tuple[str, ...], dict[str, str], str]:
-    argv, env, cwd = marshal.loads(_read(leash, int.from_bytes(_read(leash, SIZE))))
+def _receive(control: int) -> tuple[tuple[str, ...], dict[str, str], str]:
+    argv, env, cwd = marshal.loads(_read(control, int.from_bytes(_read(control, SIZE))))
     return argv, env, cwd
 
 
-def _read(leash: int, size: int) -> bytes:
-    """No more comes when the daemon is gone before it could say all."""
-    told = b""
-    while len(told) < size:
-        if not (part := os.read(leash, size - len(told))):
+def _read(control: int, size: int) -> bytes:
+    """Exit if the daemon is gone before it has sent everything."""
+    message = b""
+    while len(message) < size:
+        if not (part := os.read(control, size - len(message))):
             sys.exit(0)
-        told += part
-    return told
+        message += part
+    return message
 
 
 def _adopt() -> None:
-    """Be the one that descendants fall back to. Elsewhere than on Linux the process group must do."""
+    """Become the parent of orphaned descendants. Systems other than Linux have only the process group."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except (OSError, AttributeError):
@@ -89,10 +90,10 @@ def _adopt() -> None:
 
 
 def _wake_on_signals() -> int:
-    """A descriptor that is readable when a child has ended.
+    """Return a descriptor that becomes readable when a child has ended.
 
-    SIGTERM is for the child, which shares the group; its handler is dropped when the child is started,
-    which an ignored signal would not be.
+    SIGTERM is for the child, which shares the group. It gets a handler because the child would inherit an
+    ignored signal, but not a handler.
     """
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
@@ -103,49 +104,52 @@ def _wake_on_signals() -> int:
     return reading
 
 
-def _start(argv: tuple[str, ...], env: dict[str, str] | None, cwd: str, leash: int) -> int:
-    """Without an environment of its own it has ours."""
+def _start(argv: tuple[str, ...], env: dict[str, str] | None, cwd: str, control: int) -> int:
+    """Start the child; without ``env`` it inherits the reaper's environment."""
     if child := os.fork():
         return child
     try:
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; a program should not
+        for number in (
+            signal.SIGPIPE,
+            signal.SIGXFSZ,
+        ):  # Python ignores them; the program should not
             signal.signal(number, signal.SIG_DFL)
         os.chdir(cwd)
         if env is None:
             os.execvp(argv[0], argv)
         os.execvpe(argv[0], argv, env)
     except (OSError, ValueError) as error:
-        said = f"{argv[0]} could not be started: {error}".encode("utf-8", "replace")
-        os.write(2 if sys.argv[1] == BY_STDIN else leash, said)
+        message = f"{argv[0]} could not be started: {error}".encode("utf-8", "replace")
+        os.write(2 if sys.argv[1] == BY_STDIN else control, message)
     finally:
         os._exit(NOT_STARTED)
 
 
-def _let_go_of_streams() -> None:
-    """They are the child's: their end must be seen when it closes them."""
+def _release_streams() -> None:
+    """Close the reaper's copies, so that readers see the end when the child closes its own."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
 
 
-def _watch(child: int, leash: int, woken: int, events: int, farewell_ms: int) -> int | None:
-    """The wait status of the child, or None when the leash was let go first and it has not left since."""
+def _watch(child: int, control: int, woken: int, events: int, exit_ms: int) -> int | None:
+    """Return the child's wait status; None if the control socket closed first and it did not exit in time."""
     poll = select.poll()
-    poll.register(leash, events)
+    poll.register(control, events)
     poll.register(woken, select.POLLIN)
-    patience_ms = None
-    while ready := {number for number, _ in poll.poll(patience_ms)}:
+    timeout_ms = None
+    while ready := {number for number, _ in poll.poll(timeout_ms)}:
         if woken in ready:
-            _forget(woken)
+            _clear(woken)
             if (status := _collect(child)) is not None:
                 return status
-        if leash in ready:
-            poll.unregister(leash)
-            patience_ms = farewell_ms
+        if control in ready:
+            poll.unregister(control)
+            timeout_ms = exit_ms
     return None
 
 
-def _forget(woken: int) -> None:
+def _clear(woken: int) -> None:
     try:
         os.read(woken, 1 << 10)
     except BlockingIOError:
@@ -153,7 +157,7 @@ def _forget(woken: int) -> None:
 
 
 def _collect(child: int) -> int | None:
-    """Bury all that have ended; the status of the one that matters, if it is among them."""
+    """Wait for all that have ended; return the child's status if it is among them."""
     try:
         while True:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -166,10 +170,12 @@ def _collect(child: int) -> int | None:
 
 
 def _end_all() -> None:
-    """End what is left until nothing is: those that were a step away fall back to us in the next round."""
+    """Kill descendants until there are none: the next round finds those that were adopted since."""
     try:
         while True:
-            if os.waitpid(-1, os.WNOHANG)[0]:  # most leave nobody behind, and nobody is looked for
+            if os.waitpid(-1, os.WNOHANG)[
+                0
+            ]:  # most programs leave no descendants, so /proc is not read
                 continue
             for process in _descendants():
                 _kill(process)
@@ -199,18 +205,18 @@ def _parent(process: str) -> int | None:
             stat = file.read()
     except OSError:
         return None
-    return int(stat.rpartition(b")")[2].split()[1])  # the name before may hold anything
+    return int(stat.rpartition(b")")[2].split()[1])  # the name before it may contain anything
 
 
-def _leave(status: int | None) -> None:
-    """As the child did, signal for signal."""
+def _exit_as_child(status: int | None) -> None:
+    """Exit with the child's code, or by the signal that ended it."""
     number = signal.SIGKILL if status is None else os.WTERMSIG(status)
     if status is not None and os.WIFEXITED(status):
         os._exit(os.WEXITSTATUS(status))
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if number != signal.SIGKILL:  # it has no handler
+    if number != signal.SIGKILL:  # SIGKILL has no handler
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

@@ -1,7 +1,7 @@
-"""What stands around a script where the system allows it: namespaces of its own.
+"""Run a script in namespaces of its own, where the system allows it.
 
-In them it sees no process but its own, so it can neither read another one's environment nor outlive its run,
-however it detaches itself; and of our home only the folder that it works in, so no key of ours.
+The script sees only its own processes, so it can neither read another environment nor outlive its run,
+however it detaches itself. Of our home it sees only the folder that it works in, so none of our keys.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 _NOBODY = 65534
 _PROBE_S = 10
 _SHELL = "/bin/sh"
-# The first process stays: the one that the script is must not be the namespace's first, to which signals
-# mean little. The kernel ends everything when the first one leaves.
+# The shell stays as the namespace's first process, because that one ignores most signals. The kernel ends
+# everything else when it exits.
 _ENTER = """
 home=$1 work=$2 kept=$3 path=$PATH; shift 3
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -31,14 +31,14 @@ if [ -n "$home" ]; then
 fi
 cd -- "$work" || exit 126
 PATH=$path
-exec 3>&2 2>/dev/null  # a shell tells when its child was ended, and nobody asked
+exec 3>&2 2>/dev/null  # the shell would report how its child ended
 (exec "$@" 2>&3 3>&-)
 """
 
 
-def around(argv: tuple[str, ...], work: Path, scratch: Path, home: Path) -> tuple[str, ...]:
-    """The command that runs this one behind walls; the same command where there can be none."""
-    unshare = standing()
+def sandboxed(argv: tuple[str, ...], work: Path, scratch: Path, home: Path) -> tuple[str, ...]:
+    """Return a command that runs this one in a sandbox; the same command where there is none."""
+    unshare = sandbox_program()
     if unshare is None:
         return argv
     hidden = kept = ""
@@ -46,36 +46,36 @@ def around(argv: tuple[str, ...], work: Path, scratch: Path, home: Path) -> tupl
         hidden = str(home)
         kept = tempfile.mkdtemp(dir=scratch) if work.is_relative_to(home) else ""
     enter = (_SHELL, "-c", _ENTER, _SHELL, hidden, str(work), kept)
-    return (*_first(unshare), *enter, *_second(unshare), *argv)
+    return (*_outer(unshare), *enter, *_inner(unshare), *argv)
 
 
 def _needed(argv: tuple[str, ...], scratch: Path) -> tuple[Path, ...]:
-    """What must stay in sight: we may be installed in our own home."""
+    """Return the paths that must stay visible: we may be installed in our own home."""
     program = Path(argv[0])
     return scratch, program, program.resolve(), Path(sys.prefix).resolve()
 
 
-def _first(unshare: str) -> tuple[str, ...]:
-    """May mount, which is why the script is not run in it."""
+def _outer(unshare: str) -> tuple[str, ...]:
+    """Enter the namespace that may mount, so the script does not run in it."""
     namespaces = ("--user", "--map-root-user", "--mount", "--pid", "--mount-proc")
     return (unshare, *namespaces, "--fork", "--kill-child", "--")
 
 
-def _second(unshare: str) -> tuple[str, ...]:
-    """May nothing: what was mounted in the first one can not be taken away here."""
+def _inner(unshare: str) -> tuple[str, ...]:
+    """Enter a namespace without capabilities: it cannot undo the mounts of the outer one."""
     user, group = os.getuid() or _NOBODY, os.getgid() or _NOBODY
     return (unshare, "--user", f"--map-user={user}", f"--map-group={group}", "--")
 
 
 @lru_cache(maxsize=1)
-def standing() -> str | None:
-    """The program that makes the walls, if this system lets it."""
+def sandbox_program() -> str | None:
+    """Return the path of ``unshare`` if this system lets it make a sandbox."""
     unshare = shutil.which("unshare")
     if unshare is None:
         return None
     try:
         subprocess.run(
-            [*_first(unshare), *_second(unshare), "true"],
+            [*_outer(unshare), *_inner(unshare), "true"],
             check=True,
             capture_output=True,
             timeout=_PROBE_S,

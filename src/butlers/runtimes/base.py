@@ -9,6 +9,7 @@ from typing import Protocol
 
 from butlers.domain.request import RequestContext
 from butlers.domain.session import Access, SessionResult
+from butlers.process.runner import TimeLimits
 
 # The variable in which a session's CLI is told its servers. It holds the token, so that what the CLI runs
 # is not to have it.
@@ -50,24 +51,12 @@ class Grants:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    startup_s: float = 60.0  # until the first event
-    silence_s: float = 180.0  # between two events
-    total_s: float = 300.0
-
-    @classmethod
-    def within(cls, total_s: float) -> Limits:
-        """A session that may take an hour may also be silent for longer than one of minutes."""
-        return cls(silence_s=max(cls().silence_s, total_s / 2), total_s=total_s)
-
-
-@dataclass(frozen=True, slots=True)
 class Terms:
     """Under which terms a session runs."""
 
     workspace: Workspace
     grants: Grants = Grants()
-    limits: Limits = Limits()
+    limits: TimeLimits = field(default_factory=TimeLimits)
     model: str | None = None  # None: what the CLI takes by itself
     args: tuple[str, ...] = ()  # the owner's own, added to the command line
     request: RequestContext | None = None
@@ -92,7 +81,7 @@ class Warm(Protocol):
         with, for a CLI that can prepare for one and still be asked with another."""
         ...
 
-    async def ask(self, prompt: str, system_prompt: str, limits: Limits) -> SessionResult:
+    async def ask(self, prompt: str, system_prompt: str, limits: TimeLimits) -> SessionResult:
         """What came of it; ``NotWarm`` when nothing was asked yet, so that a cold one can."""
         ...
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 from butlers.domain.errors import InternalError
 from butlers.domain.session import Access, SessionResult
-from butlers.process.runner import Command, Ended, Event, run
+from butlers.process.runner import Event, ProcessCommand, ProcessEnd, run_events
 from butlers.runtimes.base import Blank, McpServer, Terms, Warm
 
 
@@ -20,7 +20,7 @@ class Transcript(Protocol):
         """True when this was the last event."""
         ...
 
-    def result(self, ended: Ended) -> SessionResult: ...
+    def result(self, ended: ProcessEnd) -> SessionResult: ...
 
 
 class CliRuntime:
@@ -55,7 +55,7 @@ class CliRuntime:
         make_folders(terms)
         command = self.command(prompt, system_prompt, mcp_servers, env, terms)
         transcript = self.transcript(mcp_servers)
-        return transcript.result(await run(command, terms.limits, transcript.read))
+        return transcript.result(await run_events(command, terms.limits, transcript.read))
 
     def warm(
         self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
@@ -72,7 +72,7 @@ class CliRuntime:
         mcp_servers: Mapping[str, McpServer],
         env: Mapping[str, str],
         terms: Terms,
-    ) -> Command:
+    ) -> ProcessCommand:
         """The command line; the files that it names are written here."""
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""A talk with a CLI that is told more than one thing: lines of JSON both ways, and answers by number."""
+"""Talk to a CLI in lines of JSON, with answers that name their request. Used for warm processes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,19 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from butlers.process.runner import STOP, Command, Ended, OnEvent, Watch, is_stop, run
-from butlers.runtimes.base import Limits, NotWarm
+from butlers.process.runner import (
+    STOP,
+    EventProcess,
+    OnEvent,
+    ProcessCommand,
+    ProcessEnd,
+    TimeLimits,
+    is_stop,
+)
+from butlers.runtimes.base import NotWarm
 
 ANSWER_S = 10.0  # to one request
 
@@ -17,49 +26,44 @@ Message = Mapping[str, Any]
 
 
 class Dialogue:
-    """Whatever the other side does that it should not is ``NotWarm``, until it has its prompt."""
+    """Raise ``NotWarm`` for anything that goes wrong before the prompt has been sent."""
 
-    def __init__(self, command: Command, read: OnEvent) -> None:
-        self._command = command
-        self._read = read
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+    def __init__(self, command: ProcessCommand, read: OnEvent) -> None:
+        self._process = EventProcess(replace(command, stdin=b""), read)
         self._numbers = itertools.count(1)
         self._answers: dict[str, asyncio.Future[Message]] = {}
-        self._watch = Watch(Limits())
-        self._running: asyncio.Task[Ended] | None = None
+        self._running: asyncio.Task[ProcessEnd] | None = None
 
     @property
     def alive(self) -> bool:
         return self._running is not None and not self._running.done()
 
     def begin(self) -> None:
-        self._running = asyncio.create_task(
-            run(self._command, Limits(), self._read, feed=self._feed, watch=self._watch)
-        )
+        self._running = asyncio.create_task(self._process.run())
         self._running.add_done_callback(lambda _ended: self._give_up())
 
     def say(self, message: Message) -> None:
-        self._lines.put_nowait(json.dumps(message))
+        self._process.write(json.dumps(message).encode() + b"\n")
 
     async def ask(
-        self, what: str, compose: Callable[[str], Message], patience_s: float | None = None
+        self, what: str, compose: Callable[[str], Message], timeout_s: float | None = None
     ) -> Message:
-        """Its answer; ``compose`` makes the request with the number that the answer will name."""
+        """Return the answer to the request that ``compose`` makes with the given number."""
         number = f"request-{next(self._numbers)}"
         waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers[number] = waiting
         try:
             if not self.alive:
-                raise NotWarm("it left")
+                raise NotWarm("the process exited")
             self.say(compose(number))
-            async with asyncio.timeout(patience_s or ANSWER_S):
+            async with asyncio.timeout(timeout_s or ANSWER_S):
                 await asyncio.wait({waiting})
         except TimeoutError:
-            raise NotWarm(f"it did not answer {what}") from None
+            raise NotWarm(f"the process did not answer {what}") from None
         finally:
             del self._answers[number]
         if waiting.cancelled():
-            raise NotWarm("it left")
+            raise NotWarm("the process exited")
         return waiting.result()
 
     def answered(self, number: object, answer: Message) -> None:
@@ -67,11 +71,10 @@ class Dialogue:
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
-    async def tell(self, prompt: Message, limits: Limits) -> Ended:
-        """The last thing it is told: from here on the session's limits count. How it ended."""
+    async def tell(self, prompt: Message, limits: TimeLimits) -> ProcessEnd:
+        """Send the prompt and wait for the end of the process. The session's limits count from here."""
         assert self._running is not None
-        self._watch.limit(limits)
-        self._watch.begin()
+        self._process.limit(limits)
         self.say(prompt)
         try:
             return await asyncio.shield(self._running)
@@ -82,19 +85,14 @@ class Dialogue:
             return await self._running
 
     def hang_up(self) -> None:
-        """It leaves by itself when its stdin is closed."""
-        self._lines.put_nowait(None)
+        """Close its stdin, at which the CLI exits."""
+        self._process.close_stdin()
 
     async def close(self) -> None:
         self.hang_up()
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
-
-    async def _feed(self, writer: asyncio.StreamWriter) -> None:
-        while (line := await self._lines.get()) is not None:
-            writer.write(line.encode() + b"\n")
-            await writer.drain()
 
     def _give_up(self) -> None:
         for waiting in self._answers.values():

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from butlers.domain.session import Outcome, SessionResult
-from butlers.process.runner import End, Ended
+from butlers.process.runner import EndReason, ProcessEnd
 
 STOPPED = "The session was stopped."
 SAID = 400  # of a long message, what a person will still read
@@ -42,9 +42,10 @@ _PAUSE = re.compile(
 )
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _LATE = {
-    End.NEVER_BEGAN: "said nothing within the time it has to start",
-    End.FELL_SILENT: "fell silent",
-    End.TOOK_TOO_LONG: "took longer than a session may",
+    EndReason.NEVER_BEGAN: "said nothing within the time it has to start",
+    EndReason.FELL_SILENT: "fell silent",
+    EndReason.TOOK_TOO_LONG: "took longer than a session may",
+    EndReason.OUTPUT_TOO_LARGE: "wrote more output than a session may",
 }
 
 
@@ -60,16 +61,16 @@ class Failure:
         )
 
 
-def cut_short(who: str, ended: Ended) -> Failure | None:
+def cut_short(who: str, ended: ProcessEnd) -> Failure | None:
     """Whether we ended it, or it never was; None when it left by itself."""
-    if ended.why is End.NOT_FOUND:
+    if ended.reason is EndReason.NOT_FOUND:
         return Failure(Outcome.CRASHED, f"{who} could not be started: {ended.exit.stderr}")
-    if ended.why is End.LEFT:
+    if ended.reason is EndReason.EXITED:
         return None
-    if ended.why is End.STOPPED:
+    if ended.reason is EndReason.STOPPED:
         return Failure(Outcome.CANCELLED, STOPPED)
     after = f"after {ended.exit.seconds:.0f} s"
-    return Failure(Outcome.TIMED_OUT, f"{who} {_LATE[ended.why]}, and was ended {after}")
+    return Failure(Outcome.TIMED_OUT, f"{who} {_LATE[ended.reason]}, and was ended {after}")
 
 
 def of_model(who: str, message: str) -> Failure:
@@ -87,7 +88,7 @@ def asked_pause(message: str) -> float | None:
     return float(found["number"]) * _UNITS[found["unit"] or "s"] if found else None
 
 
-def of_exit(who: str, ended: Ended) -> Failure:
+def of_exit(who: str, ended: ProcessEnd) -> Failure:
     """It left without having said how it ended."""
     last = ended.exit.stderr.strip().rpartition("\n")[2]
     said = f": {brief(last)}" if last else ""

@@ -17,7 +17,8 @@ from pathlib import Path
 from butlers.domain import tasks
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Access, SessionRequest, SessionResult
-from butlers.runtimes.base import Blank, Grants, Limits, McpServer, Runtime, Terms, Workspace
+from butlers.process.runner import TimeLimits
+from butlers.runtimes.base import Blank, Grants, McpServer, Runtime, Terms, Workspace
 from butlers.sessions.guard import QUERY, SessionGuard
 from butlers.sessions.pool import Held, Make, Pool, Recipe, waiting_slots
 from butlers.sessions.slots import FleetSlots
@@ -113,7 +114,7 @@ class Claimed:
         session: SessionRequest,
         prompt: str,
         system_prompt: str,
-        limits: Limits,
+        limits: TimeLimits,
         life_s: float,
     ) -> SessionResult:
         share, process = self.share, self.held.process

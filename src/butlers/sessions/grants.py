@@ -9,8 +9,8 @@ from pathlib import Path
 from butlers.config.butler import ButlerConfig
 from butlers.domain.session import Access, SessionRequest
 from butlers.runtimes.base import Grants
-from butlers.skills.shelf import CUSTOM
-from butlers.skills.shelf import FOLDER as SKILLS
+from butlers.skills.skill_set import CUSTOM
+from butlers.skills.skill_set import FOLDER as SKILLS
 
 NOTES = "AGENTS.md"
 _RUNNERS = {".py": ("python", "python3"), ".sh": ("bash", "sh")}

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from butlers.db.database import Connection
 from butlers.domain.ids import uuid7
-from butlers.domain.keepable import keepable
+from butlers.domain.json_safe import json_safe
 from butlers.domain.redaction import redactor
 from butlers.domain.session import Outcome, SessionRequest, SessionResult, ToolCall
 from butlers.domain.trace import current_trace
@@ -133,7 +133,7 @@ async def _record_own_calls(
                 session_id,
                 OF_CLI,
                 _clean(call.tool),
-                keepable(call.arguments),
+                json_safe(call.arguments),
                 call.ok and not call.denied,
                 _why(call),
             )
@@ -257,5 +257,5 @@ def _clean(text: str | None) -> str | None:
     """As a database can hold it, and without the secrets that we know."""
     if text is None:
         return None
-    storable = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
-    return redactor.scrub(storable.encode("utf-8", "replace").decode("utf-8"))
+    plain = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return redactor.scrub(plain.encode("utf-8", "replace").decode("utf-8"))

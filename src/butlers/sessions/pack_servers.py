@@ -17,10 +17,10 @@ import structlog
 
 from butlers.domain.errors import ButlersError, PeerFailed
 from butlers.sessions.server_run import CALL_S, ServerRun
-from butlers.skills.answers import Mask
-from butlers.skills.scripts import Pack, ScriptRunner, secrets_of
-from butlers.skills.shelf import Shelved
+from butlers.skills.scripts.answer import Mask
+from butlers.skills.scripts.runner import Pack, ScriptRunner, secrets_of
 from butlers.skills.skill import McpServer
+from butlers.skills.skill_set import Shelved
 
 if TYPE_CHECKING:
     from fastmcp import Client

@@ -9,20 +9,20 @@ from butlers.db.database import Connection, Database
 from butlers.domain.errors import OverBudget, Postponed, RateLimited, SessionUnavailable
 from butlers.domain.ids import uuid7
 from butlers.domain.links import links_beyond
+from butlers.domain.queues import ROUTES
 from butlers.domain.route import RouteRequest
 from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.queue import leased_queue as queue
-from butlers.queue import notice_log as told
+from butlers.queue import notice_log
 from butlers.queue.leased_queue import Lease
 from butlers.queue.outbox import answers, queue_end, queue_reply
-from butlers.queue.pause import mind_pause
+from butlers.queue.pause import raise_if_paused
 from butlers.queue.worker import Finish
 from butlers.sessions.log_rows import calls_of_request
 from butlers.sessions.spawner import Spawner
 from butlers.wire.codec import decode, encode
 from butlers.wire.telemetry import span
 
-ROUTES = "routes"
 PATIENCE = timedelta(minutes=1)
 WAITING = "I can not think about that just now. Your message is kept, and I try again by myself."
 Links = tuple[str, ...]
@@ -50,7 +50,7 @@ class RouteInbox:
         """One request, one session at a time; a retry repeats no call that already happened."""
         route = decode(RouteRequest, lease.payload)
         async with self._database.transaction() as connection:
-            await mind_pause(connection, datetime.now(UTC))
+            await raise_if_paused(connection, datetime.now(UTC))
         with span("butler.route.process", {"butlers.request": str(route.request.request_id)}):
             result, words, links = await self._answer(route)
 
@@ -99,8 +99,8 @@ class RouteInbox:
         why, when = str(error), f"{error.until:%d %B, %H:%M %Z}"
         words = f"{why[:1].upper()}{why[1:]}. Your message is kept, and answered after {when}."
         async with self._database.transaction() as connection:
-            if await told.is_first(
-                connection, told.OVER_BUDGET, route.request.conversation, error.until.date()
+            if await notice_log.record_notice(
+                connection, notice_log.OVER_BUDGET, route.request.conversation, error.until.date()
             ):
                 await queue_reply(connection, self._butler, route.request, words)
         raise Postponed(str(error), error.until)

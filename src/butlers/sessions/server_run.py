@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import structlog
 
 from butlers.domain.errors import ButlersError, PeerFailed
-from butlers.skills.answers import Mask
-from butlers.skills.scripts import Pack, ScriptRunner, secrets_of
-from butlers.skills.servers import prepared
+from butlers.skills.scripts.answer import Mask
+from butlers.skills.scripts.runner import Pack, ScriptRunner, secrets_of
+from butlers.skills.scripts.servers import prepared
 from butlers.skills.skill import McpServer, ServerKind
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ from typing import Any
 import structlog
 
 from butlers.domain.errors import ButlersError, InvalidSkill
-from butlers.domain.keepable import storable
-from butlers.skills import packs
-from butlers.skills.catalogue import Registered, State
-from butlers.skills.faults import telling
+from butlers.domain.json_safe import text_safe
+from butlers.skills.check.rules import check
+from butlers.skills.tree import translate_os_errors
 from butlers.skills.findings import printable
-from butlers.skills.making import Draft, is_in_the_making, made, manifest_of
-from butlers.skills.registry import NewSkill
-from butlers.skills.rules import check
-from butlers.skills.shelf import Shelf
+from butlers.skills.install.draft import Draft, is_in_the_making, made, manifest_of
+from butlers.skills.registry import packs
+from butlers.skills.registry.catalogue import Registered, State
+from butlers.skills.registry.registry import NewSkill
+from butlers.skills.skill_set import Shelf
 
 log = structlog.get_logger()
 
@@ -169,7 +169,7 @@ class SkillMaker:
 
     def _about(self, registered: Registered, version: str) -> str:
         try:
-            return storable(str(self._manifest(registered, version)["description"]))
+            return text_safe(str(self._manifest(registered, version)["description"]))
         except (ButlersError, OSError, ValueError, LookupError) as error:
             return f"(what it is for can not be read: {error})"
 
@@ -192,7 +192,7 @@ class SkillMaker:
         custom = self.shelf.custom
         with made(draft, self.shelf.butler, custom) as folder:
             registered, created = self._register(folder, draft.id, draft.version)
-            with telling(custom):
+            with translate_os_errors(custom):
                 packs.remove(custom / draft.id)
                 folder.rename(custom / draft.id)
         return registered, created

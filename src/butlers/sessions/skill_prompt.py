@@ -17,14 +17,14 @@ from butlers.prompt import (
     Style,
     VerbatimSkill,
 )
-from butlers.skills.opening import instructions, scripts
-from butlers.skills.shelf import Shelved
+from butlers.skills.instructions import instructions, scripts
+from butlers.skills.skill_set import Shelved
 
 log = structlog.get_logger()
 
 Disclosure = Literal["full", "summary"]
 
-OPENER = "skill_open"
+OPEN_SECTIONS_TOOL = "skill_open"
 KEY = "skills"
 _VISIBILITY = {"full": SectionVisibility.FULL, "summary": SectionVisibility.SUMMARY}
 
@@ -55,7 +55,7 @@ def with_skills(soul: str, text: str) -> str:
 def _taught(packs: Sequence[Shelved], disclosure: Disclosure) -> str:
     skills = [made for shelved in packs if (made := _section(shelved, disclosure))]
     section = SkillsSection(title="Available Skills", key=KEY, skills=skills)
-    style = Style(numbered=False, opener=OPENER)
+    style = Style(numbered=False, opener=OPEN_SECTIONS_TOOL)
     return (
         Prompt(PromptTemplate[None](ns="butler", key="packs", sections=[section], style=style))
         .render()

@@ -18,15 +18,15 @@ from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import ButlersError, NotAllowed, SkillError, SkillScriptError
 from butlers.domain.request import RequestContext
 from butlers.domain.session import Access, SessionRequest
-from butlers.process.script_runner import Limits
+from butlers.process.runner import ScriptLimits
 from butlers.sessions.environment import Credentials
 from butlers.sessions.pack_servers import PackServer
 from butlers.sessions.skill_maker import SkillMaker
 from butlers.sessions.skill_prompt import skills_text
-from butlers.skills.answers import Answer
-from butlers.skills.builtin import tools_of
-from butlers.skills.scripts import Arguments, Call, Door, ScriptRunner
-from butlers.skills.shelf import Shelf, Shelved, unchanged
+from butlers.skills.registry.built_in import tools_of
+from butlers.skills.scripts.answer import Answer
+from butlers.skills.scripts.runner import Arguments, Call, Door, ScriptRunner
+from butlers.skills.skill_set import Shelf, Shelved, unchanged
 
 log = structlog.get_logger()
 
@@ -180,7 +180,7 @@ class ButlerSkills:
                 self.config.directory,
                 await self.variables(shelved),
                 access,
-                Limits(seconds=wish.timeout_s, output=MAX_OUTPUT),
+                ScriptLimits(seconds=wish.timeout_s, output=MAX_OUTPUT),
                 door,
             )
             return await self._with_its_session(self.runner.run(shelved.pack, call), wish.caller)

@@ -32,7 +32,8 @@ from butlers.domain.clock import Clock
 from butlers.domain.errors import ButlersError, DatabaseUnavailable, OverBudget, QueueFull
 from butlers.domain.faults import kill_point
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult, Usage
-from butlers.runtimes.base import Limits, McpServer, NotWarm, Runtime, Terms
+from butlers.process.runner import TimeLimits
+from butlers.runtimes.base import McpServer, NotWarm, Runtime, Terms
 from butlers.runtimes.failures import STOPPED
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.sessions import log_rows as log_store
@@ -274,7 +275,7 @@ class Spawner:
             return None
         total_s = self._means.config.runtime.timeout_s
         try:
-            limits, life_s = Limits.within(total_s), total_s + TOKEN_GRACE_S
+            limits, life_s = TimeLimits.within(total_s), total_s + TOKEN_GRACE_S
             return await waiting.ask(session, prompt, plan.system_prompt, limits, life_s)
         except NotWarm as why:
             log.warning("warm start failed; starting cold", why=str(why))
@@ -305,7 +306,7 @@ class Spawner:
             terms = Terms(
                 workspace,
                 grants,
-                Limits.within(total_s),
+                TimeLimits.within(total_s),
                 config.runtime.model,
                 config.runtime.args,
                 session.request,

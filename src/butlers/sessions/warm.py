@@ -15,7 +15,8 @@ from typing import Protocol
 
 from butlers.domain.ids import uuid7
 from butlers.domain.session import Access, SessionRequest, SessionResult
-from butlers.runtimes.base import MCP_SERVERS, Grants, Limits, McpServer, Runtime, Terms
+from butlers.process.runner import TimeLimits
+from butlers.runtimes.base import MCP_SERVERS, Grants, McpServer, Runtime, Terms
 from butlers.sessions.environment import describe
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
 from butlers.sessions.pool import Held, Pool, Recipe
@@ -31,7 +32,7 @@ class Ready(Protocol):
         session: SessionRequest,
         prompt: str,
         system_prompt: str,
-        limits: Limits,
+        limits: TimeLimits,
         life_s: float,
     ) -> SessionResult: ...
 
@@ -47,7 +48,7 @@ class Waiting(Held):
         session: SessionRequest,
         prompt: str,
         system_prompt: str,
-        limits: Limits,
+        limits: TimeLimits,
         life_s: float,
     ) -> SessionResult:
         self.live.begin(session, life_s)
@@ -64,7 +65,7 @@ class WarmPool(Pool[Waiting]):
         workspaces: Workspaces,
         slots: FleetSlots,
         recipe: Recipe,
-        limits: Limits,
+        limits: TimeLimits,
     ) -> None:
         super().__init__(number)
         self._butler = butler

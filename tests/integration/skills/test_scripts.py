@@ -23,7 +23,7 @@ from butlers.domain.errors import (
     SkillScriptTimeout,
 )
 from butlers.domain.session import Access
-from butlers.process import sandbox as walls
+from butlers.process import sandbox
 from butlers.process.runner import ScriptLimits
 from butlers.skills.reader import read_skill
 from butlers.skills.scripts.runner import Call, Pack, ScriptRunner
@@ -50,15 +50,15 @@ def scripts(tmp_path: Path) -> Scripts:
 @pytest.fixture(params=["with walls", "without"])
 def walled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
     """Both ways to run a script; the second is a machine without the program that makes walls."""
-    walls.standing.cache_clear()
+    sandbox.sandbox_program.cache_clear()
     up = request.param == "with walls"
     if not up:
         monkeypatch.setenv("PATH", "/nowhere")
-    elif walls.standing() is None:
+    elif sandbox.sandbox_program() is None:
         pytest.skip("this system allows no namespaces")
-    assert (walls.standing() is not None) is up
+    assert (sandbox.sandbox_program() is not None) is up
     yield up
-    walls.standing.cache_clear()
+    sandbox.sandbox_program.cache_clear()
 
 
 @pytest.mark.scenario("S003-07")
@@ -375,7 +375,7 @@ async def test_what_it_leaves_running_ends_with_it(scripts: Scripts, walled: boo
 
 
 async def test_one_that_becomes_a_daemon_ends_behind_walls(scripts: Scripts) -> None:
-    if walls.standing() is None:
+    if sandbox.sandbox_program() is None:
         pytest.skip("this system allows no namespaces")
     mark = f"mark-{secrets.token_hex(6)}"
     sleeper = f"{sys.executable} -c 'import time; time.sleep(300)' {mark}"
@@ -425,7 +425,7 @@ async def test_of_endless_complaints_the_end_is_kept(scripts: Scripts) -> None:
 async def test_behind_walls_our_home_and_other_processes_are_out_of_sight(
     scripts: Scripts,
 ) -> None:
-    if walls.standing() is None:
+    if sandbox.sandbox_program() is None:
         pytest.skip("this system allows no namespaces")
     write_files(scripts.home, {"keys/master.key": "KEY", "roster/other/note": "other"})
     write_files(scripts.home, {"roster/mine/note": "mine"})
@@ -467,12 +467,12 @@ async def test_the_access_level_is_told(scripts: Scripts) -> None:
 RUNNER = """
 import asyncio, sys
 from pathlib import Path
-from butlers.skills import walls
+from butlers.process import sandbox
 from butlers.skills.reader import read_skill
 from butlers.skills.scripts.runner import Call, Pack, ScriptRunner
 folder, work = Path(sys.argv[1]), Path(sys.argv[2])
 if sys.argv[3] == "without":
-    walls.standing = lambda: None
+    sandbox.sandbox_program = lambda: None
 pack = Pack(folder, read_skill(folder).skill)
 asyncio.run(ScriptRunner(work / "home").run(pack, Call("stays", {}, work)))
 """

@@ -7,11 +7,11 @@ from butlers.prompt.adapters.adapter import (
     PromptAdapter,
 )
 from butlers.prompt.adapters.config import (
-    PromptBudget,
     ClaudeAgentSDKClientConfig,
     ClientConfig,
     Disclosure,
     IsolationConfig,
+    PromptBudget,
     PromptResponse,
 )
 

@@ -17,9 +17,9 @@ from butlers.domain.errors import DeadlineExceeded, PromptEvaluationError
 from butlers.process.runner import TimeLimits
 from butlers.prompt import Prompt, PromptExecuted, Session
 from butlers.prompt.adapters.config import (
-    PromptBudget,
     ClaudeAgentSDKClientConfig,
     ClientConfig,
+    PromptBudget,
     PromptResponse,
     Spending,
 )

@@ -13,9 +13,9 @@ from butlers.process.runner import STOP, TimeLimits
 from butlers.prompt import PromptRendered
 from butlers.prompt.adapters.bridge import NAME, Bridge
 from butlers.prompt.adapters.config import (
-    PromptBudget,
     ClientConfig,
     Disclosure,
+    PromptBudget,
     PromptResponse,
     Spending,
     failure,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from butlers.domain.session import Access
-from butlers.process.runner import Command
+from butlers.process.runner import ProcessCommand
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.claude_code.command import compose
 from butlers.runtimes.claude_code.transcript import ClaudeTranscript
@@ -27,7 +27,7 @@ class ClaudeCodeAdapter(CliRuntime):
         mcp_servers: Mapping[str, McpServer],
         env: Mapping[str, str],
         terms: Terms,
-    ) -> Command:
+    ) -> ProcessCommand:
         return compose(self.executable, prompt, system_prompt, mcp_servers, env, terms)
 
     def warm(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
-from butlers.process.runner import Command
+from butlers.process.runner import ProcessCommand
 from butlers.runtimes.base import MCP_SERVERS, McpServer, Terms
 from butlers.runtimes.claude_code.permissions import TOOLS, Permissions
 from butlers.runtimes.cli import own_environment, write_private
@@ -52,7 +52,7 @@ def compose(
     env: Mapping[str, str],
     terms: Terms,
     butlers: Collection[str] | None = None,
-) -> Command:
+) -> ProcessCommand:
     """``butlers``: whose tools it may call, where its servers are told later."""
     folder = terms.workspace.private
     full = terms.grants.access is Access.FULL
@@ -68,8 +68,11 @@ def compose(
         *terms.args,
     )
     switches = {**SWITCHES, **(FULL_SWITCHES if full else CONFINED_SWITCHES), **_shell(terms)}
-    return Command(
-        argv, own_environment(env, terms, **switches), terms.workspace.cwd, plain(prompt)
+    return ProcessCommand(
+        argv,
+        own_environment(env, terms, **switches),
+        terms.workspace.cwd,
+        plain(prompt).encode("utf-8", "replace"),
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from butlers.domain.session import Outcome, SessionResult, ToolCall, Usage
-from butlers.process.runner import Ended, Event
+from butlers.process.runner import Event, ProcessEnd
 from butlers.runtimes import failures
 from butlers.runtimes.claude_code.result import WHO, Ending, plain_usage, total_usage
 from butlers.runtimes.failures import Failure
@@ -110,7 +110,7 @@ class ClaudeTranscript:
 
     # -- the outcome ---------------------------------------------------------------------------
 
-    def result(self, ended: Ended) -> SessionResult:
+    def result(self, ended: ProcessEnd) -> SessionResult:
         result = SessionResult(
             Outcome.OK,
             (self._ending.text if self._ending else None) or self._said,
@@ -123,7 +123,7 @@ class ClaudeTranscript:
         failure = self._failure(ended)
         return failure.of(result) if failure else result
 
-    def _failure(self, ended: Ended) -> Failure | None:
+    def _failure(self, ended: ProcessEnd) -> Failure | None:
         if self._ending is None:
             return failures.cut_short(WHO, ended) or failures.of_exit(WHO, ended)
         if self._ending.is_error:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from butlers.domain.session import SessionResult
-from butlers.process.runner import Command, Event
-from butlers.runtimes.base import Limits, McpServer, NotWarm
+from butlers.process.runner import Event, ProcessCommand, TimeLimits
+from butlers.runtimes.base import McpServer, NotWarm
 from butlers.runtimes.claude_code.command import described, plain
 from butlers.runtimes.claude_code.transcript import CONNECTED, ClaudeTranscript
 from butlers.runtimes.dialogue import Dialogue
@@ -26,7 +26,7 @@ DIALOGUE = ("--input-format", "stream-json")
 
 
 class WarmClaude:
-    def __init__(self, command: Command, butler: str) -> None:
+    def __init__(self, command: ProcessCommand, butler: str) -> None:
         self._butler = butler
         self._transcript = ClaudeTranscript(butler)
         spoken_to = replace(command, argv=(*command.argv, *DIALOGUE))
@@ -48,7 +48,7 @@ class WarmClaude:
         except TimeoutError:
             raise NotWarm(f"it was not ready within {BOOT_S:g} s") from None
 
-    async def ask(self, prompt: str, system_prompt: str, limits: Limits) -> SessionResult:
+    async def ask(self, prompt: str, system_prompt: str, limits: TimeLimits) -> SessionResult:
         if not self.alive or self._asked:
             raise NotWarm("it is gone")
         # From the first initialize on there is no other system prompt: so this comes with the prompt.
@@ -98,7 +98,7 @@ class WarmClaude:
 class BlankClaude(WarmClaude):
     """One that knows no butler while it waits, and no token: it is told with the message."""
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: ProcessCommand) -> None:
         super().__init__(command, butler="")
 
     async def boot(self, expected: str | None = None) -> None:

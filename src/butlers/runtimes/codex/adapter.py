@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from butlers.domain.session import Access, SessionResult
-from butlers.process.runner import Command
+from butlers.process.runner import ProcessCommand
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
 from butlers.runtimes.codex.catalog import PATIENCE_S, Catalog, bundled
@@ -53,7 +53,7 @@ class CodexAdapter(CliRuntime):
 
     async def _prepare(
         self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
-    ) -> Command:
+    ) -> ProcessCommand:
         make_folders(terms)
         await self._know_models(terms)
         return compose_waiting(self.executable, mcp_servers, env, terms, self.catalog)
@@ -72,7 +72,7 @@ class CodexAdapter(CliRuntime):
         mcp_servers: Mapping[str, McpServer],
         env: Mapping[str, str],
         terms: Terms,
-    ) -> Command:
+    ) -> ProcessCommand:
         return compose(
             self.executable, prompt, system_prompt, mcp_servers, env, terms, self.catalog
         )

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
-from butlers.process.runner import Command
+from butlers.process.runner import ProcessCommand, TimeLimits
 from butlers.runtimes import toml
-from butlers.runtimes.base import MCP_SERVERS, Limits, McpServer, Terms
+from butlers.runtimes.base import MCP_SERVERS, McpServer, Terms
 from butlers.runtimes.cli import own_environment, write_private
 from butlers.runtimes.codex.catalog import Catalog
 
@@ -42,7 +42,7 @@ def compose(
     env: Mapping[str, str],
     terms: Terms,
     catalog: Catalog,
-) -> Command:
+) -> ProcessCommand:
     home = terms.workspace.home / ".codex"
     config = {
         **_settings(terms),
@@ -52,7 +52,7 @@ def compose(
         **_models(home, catalog, terms),
     }
     write_private(home / "config.toml", "".join(toml.lines(config)))
-    return Command(
+    return ProcessCommand(
         argv=_argv(executable, terms),
         env=own_environment(
             env,
@@ -63,7 +63,7 @@ def compose(
             **_token(mcp_servers),
         ),
         cwd=terms.workspace.cwd,
-        stdin=prompt,
+        stdin=prompt.encode("utf-8", "replace"),
     )
 
 
@@ -73,7 +73,7 @@ def compose_waiting(
     env: Mapping[str, str],
     terms: Terms,
     catalog: Catalog,
-) -> Command:
+) -> ProcessCommand:
     """The same files and environment for a process that is spoken to: prompt and model come later."""
     command = compose(executable, "", "", mcp_servers, env, terms, catalog)
     argv = (str(executable), "app-server", *terms.args)
@@ -160,7 +160,7 @@ def _butlers(mcp_servers: Mapping[str, McpServer], terms: Terms) -> dict[str, An
     return {"mcp_servers": servers} if servers else {}
 
 
-def told_server(name: str, server: McpServer, limits: Limits) -> dict[str, Any]:
+def told_server(name: str, server: McpServer, limits: TimeLimits) -> dict[str, Any]:
     """The same for a process that is booted already: its environment can not hold the token any more."""
     headers = {"Authorization": f"Bearer {server.token}"}
     return {f"mcp_servers.{name}": {**_server(server, limits.total_s), "http_headers": headers}}

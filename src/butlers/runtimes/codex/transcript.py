@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from butlers.domain.session import Outcome, SessionResult, ToolCall, Usage
-from butlers.process.runner import Ended, Event
+from butlers.process.runner import Event, ProcessEnd
 from butlers.runtimes import failures
 from butlers.runtimes.failures import Failure
 from butlers.runtimes.shapes import count, mapping, mappings, text
@@ -46,7 +46,7 @@ class CodexTranscript:
             self._failed = text(mapping(event.get("error")).get("message")) or self._complaint
         return self._completed or self._failed is not None
 
-    def result(self, ended: Ended) -> SessionResult:
+    def result(self, ended: ProcessEnd) -> SessionResult:
         missing = _UNSUPPORTED.findall(ended.exit.stderr)
         denials = (*self._declined, *missing)
         absent = (ToolCall(name, {}, ok=False, of_cli=True, denied=True) for name in missing)
@@ -86,7 +86,7 @@ class CodexTranscript:
                 kind, told, ok, result, of_cli=True, denied=declined
             )
 
-    def _failure(self, ended: Ended) -> Failure | None:
+    def _failure(self, ended: ProcessEnd) -> Failure | None:
         if self._completed:
             return None
         if self._failed is not None:

@@ -15,8 +15,8 @@ from typing import Any
 
 from butlers import __version__
 from butlers.domain.session import SessionResult
-from butlers.process.runner import Command, Event
-from butlers.runtimes.base import Limits, McpServer, NotWarm
+from butlers.process.runner import Event, ProcessCommand, TimeLimits
+from butlers.runtimes.base import McpServer, NotWarm
 from butlers.runtimes.codex.command import told_server
 from butlers.runtimes.codex.notices import Notices
 from butlers.runtimes.codex.transcript import CodexTranscript
@@ -27,7 +27,7 @@ BOOT_S = 30.0
 TURN = "turn"  # the number of the one request whose answer nobody waits for
 NOBODY_ANSWERS = {"code": -32601, "message": "nobody is here to answer"}
 
-Prepare = Callable[[], Awaitable[Command]]
+Prepare = Callable[[], Awaitable[ProcessCommand]]
 
 
 class WarmCodex:
@@ -63,7 +63,7 @@ class WarmCodex:
         await self._request("initialize", {"clientInfo": client}, BOOT_S)
         self._dialogue.say({"method": "initialized"})
 
-    async def ask(self, prompt: str, system_prompt: str, limits: Limits) -> SessionResult:
+    async def ask(self, prompt: str, system_prompt: str, limits: TimeLimits) -> SessionResult:
         if self._dialogue is None or not self.alive or self._asked:
             raise NotWarm("it is gone")
         thread = await self._thread(system_prompt, limits)
@@ -85,7 +85,7 @@ class WarmCodex:
         if self._dialogue is not None:
             await self._dialogue.close()
 
-    async def _thread(self, system_prompt: str, limits: Limits) -> Mapping[str, Any]:
+    async def _thread(self, system_prompt: str, limits: TimeLimits) -> Mapping[str, Any]:
         if self._expected is not None and self._expected[0] == system_prompt:
             return self._expected[1]
         return await self._start_thread(system_prompt, {})
@@ -154,7 +154,7 @@ class BlankCodex(WarmCodex):
         ((self._butler, self._server),) = mcp_servers.items()
         self._transcript = CodexTranscript(self._butler)
 
-    async def _thread(self, system_prompt: str, limits: Limits) -> Mapping[str, Any]:
+    async def _thread(self, system_prompt: str, limits: TimeLimits) -> Mapping[str, Any]:
         if self._server is None:
             raise NotWarm("it was told no butler")
         told = told_server(self._butler, self._server, limits)

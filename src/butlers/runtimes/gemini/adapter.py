@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from butlers.domain.session import Access
-from butlers.process.runner import Command
+from butlers.process.runner import ProcessCommand
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import CliRuntime, Transcript
 from butlers.runtimes.gemini.command import ITS_OWN, alias, compose, has_settings
@@ -31,7 +31,7 @@ class GeminiAdapter(CliRuntime):
         mcp_servers: Mapping[str, McpServer],
         env: Mapping[str, str],
         terms: Terms,
-    ) -> Command:
+    ) -> ProcessCommand:
         return compose(self.executable, prompt, system_prompt, mcp_servers, env, terms)
 
     def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
-from butlers.process.runner import Command
+from butlers.process.runner import ProcessCommand
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.cli import own_environment, write_private
 from butlers.runtimes.gemini.policy import policy
@@ -28,7 +28,7 @@ def compose(
     mcp_servers: Mapping[str, McpServer],
     env: Mapping[str, str],
     terms: Terms,
-) -> Command:
+) -> ProcessCommand:
     ((name, server),) = mcp_servers.items()
     home = terms.workspace.home / ".gemini"
     settings = _settings(alias(name), server, terms)
@@ -36,7 +36,7 @@ def compose(
     preload = Preload.write(home, system_prompt, env)
     listing = f"\n\n{SKILLS_LISTED}" if terms.skills else ""
     system = write_private(home / "system.md", f"{preload.mark}{listing}")
-    return Command(
+    return ProcessCommand(
         argv=(
             str(executable),
             "-m",
@@ -58,7 +58,7 @@ def compose(
         ),
         cwd=_cwd(terms),
         # A prompt that begins with a slash would be a command to the CLI itself.
-        stdin=f"\n{prompt}",
+        stdin=f"\n{prompt}".encode("utf-8", "replace"),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from butlers.domain.session import Outcome, SessionResult, ToolCall, Usage
-from butlers.process.runner import Ended, Event
+from butlers.process.runner import Event, ProcessEnd
 from butlers.runtimes import failures
 from butlers.runtimes.failures import Failure
 from butlers.runtimes.gemini.preload import DELIVERED
@@ -64,7 +64,7 @@ class GeminiTranscript:
             self._end(event)
         return self._status is not None
 
-    def result(self, ended: Ended) -> SessionResult:
+    def result(self, ended: ProcessEnd) -> SessionResult:
         result = SessionResult(
             Outcome.OK,
             self._text,
@@ -111,7 +111,7 @@ class GeminiTranscript:
         self._usage = _usage(mapping(event.get("stats")))
         self._complaint = text(mapping(event.get("error")).get("message")) or self._complaint
 
-    def _failure(self, ended: Ended) -> Failure | None:
+    def _failure(self, ended: ProcessEnd) -> Failure | None:
         if self._status is None:
             return self._broken_off(ended)
         if _NO_SERVER.search(ended.exit.stderr) and not self._reached:
@@ -121,7 +121,7 @@ class GeminiTranscript:
         *_, status = ("", *_ANSWERED.findall(ended.exit.stderr))  # its last event may not name it
         return failures.of_model(WHO, f"{self._complaint} {status}")
 
-    def _broken_off(self, ended: Ended) -> Failure:
+    def _broken_off(self, ended: ProcessEnd) -> Failure:
         if found := _NO_KEY.search(ended.exit.stderr):
             return Failure(Outcome.NO_CREDENTIAL, f"{WHO}: {failures.brief(found[0])}")
         return failures.cut_short(WHO, ended) or failures.of_exit(WHO, ended)

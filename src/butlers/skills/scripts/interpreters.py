@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 
 from butlers.domain.errors import SkillInterpreterMissing, SkillScriptError
-from butlers.skills.check.content import language
+from butlers.skills.names import script_language
 from butlers.skills.skill import Skill
 from butlers.skills.versions import parse_range
 
@@ -22,7 +22,7 @@ _PROBE_S = 10
 
 def interpreter(script: str, skill: Skill, search_path: str) -> tuple[str, ...]:
     """The command that takes the script as its next word. Our own Python runs Python: it is always there."""
-    match language(script):
+    match script_language(script):
         case "py":
             return (sys.executable, "-B")
         case "sh":

@@ -23,17 +23,16 @@ from butlers.domain.errors import (
 )
 from butlers.domain.session import Access
 from butlers.domain.trace import traceparent_environment
-from butlers.process import sandbox as walls
 from butlers.process.leftovers import temporary_folder
 from butlers.process.runner import EndReason, ProcessCommand, ProcessEnd, ScriptLimits, run_script
-from butlers.skills.check.content import language
-from butlers.skills.faults import telling
+from butlers.process.sandbox import sandboxed
+from butlers.skills.names import script_language
 from butlers.skills.registry import packs
 from butlers.skills.registry.built_in import SETTINGS
 from butlers.skills.scripts.answer import Answer, Mask, answer
 from butlers.skills.scripts.interpreters import interpreter
 from butlers.skills.skill import BUILT_IN, Skill
-from butlers.skills.tree import walk
+from butlers.skills.tree import translate_os_errors, walk
 
 PATH = "/usr/local/bin:/usr/bin:/bin"  # where the host has none
 ACCESS = "BUTLERS_ACCESS"  # the variable that tells a script what its caller may touch
@@ -108,9 +107,10 @@ class ScriptRunner:
             argv = (*starts, str(copy / script), *words)
             env = environment(self.search_path, scratch, call.access) | variables | _door(call.door)
             work = call.work.resolve()
-            walled = await asyncio.to_thread(walls.around, argv, work, scratch, self.home.resolve())
+            walled = await asyncio.to_thread(sandboxed, argv, work, scratch, self.home.resolve())
             ended = await _run(ProcessCommand(walled, env, work, stdin), call.limits, script)
         _refuse_unless_left(ended, script, call.limits, mask)
+        assert ended.exit.code is not None
         return answer(ended.exit.code, ended.stdout, ended.stderr, mask, missing)
 
 
@@ -133,7 +133,7 @@ def _door(door: Door | None) -> dict[str, str]:
 def find_script(pack: Pack, wanted: str) -> str:
     """The script of this path, file name or bare name. Where a manifest lists some, there are no others."""
     scripts = pack.skill.scripts or tuple(
-        entry.path for entry in walk(pack.folder).files() if language(entry.path) is not None
+        entry.path for entry in walk(pack.folder).files() if script_language(entry.path) is not None
     )
     for said in (_path, _file_name, _bare_name):
         found = [script for script in scripts if said(script) == wanted]
@@ -205,7 +205,10 @@ def secrets_of(skill: Skill, variables: Mapping[str, str]) -> Iterator[str]:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    with telling(Path(tempfile.gettempdir())), temporary_folder("butlers-script-") as scratch:
+    with (
+        translate_os_errors(Path(tempfile.gettempdir())),
+        temporary_folder("butlers-script-") as scratch,
+    ):
         for name in ("home", "tmp", "pack"):
             (scratch / name).mkdir()
         yield scratch

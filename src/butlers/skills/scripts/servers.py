@@ -12,8 +12,8 @@ from pathlib import Path
 
 from butlers.domain.errors import SkillInterpreterMissing
 from butlers.domain.session import Access
-from butlers.process import sandbox as walls
 from butlers.process.handle import held_by_stdin
+from butlers.process.sandbox import sandboxed
 from butlers.skills.scripts.runner import (
     Pack,
     ScriptRunner,
@@ -45,7 +45,7 @@ def prepared(
     with scratch_folder() as scratch:
         copy = verified_copy(pack, scratch)
         argv = (_program(server, runner.search_path), *server.args)
-        walled = walls.around(argv, copy, scratch, runner.home.resolve())
+        walled = sandboxed(argv, copy, scratch, runner.home.resolve())
         env = environment(runner.search_path, scratch, Access.SEALED) | given
         yield Launch((*_bare(), *held_by_stdin(walled)), env, copy)
 
