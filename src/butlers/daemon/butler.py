@@ -1,14 +1,15 @@
-"""Butler: the composition root that owns one daemon's parts for as long as it lives."""
+"""Butler: the composition root. It owns the parts of one daemon from start to stop."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 import structlog
 from fastmcp import FastMCP
@@ -16,7 +17,7 @@ from fastmcp import FastMCP
 from butlers.config.butler import ButlerConfig
 from butlers.config.settings import Settings
 from butlers.daemon.endpoint import Endpoint
-from butlers.daemon.health import describe
+from butlers.daemon.health import describe_health
 from butlers.daemon.phases import PHASES, Phase
 from butlers.daemon.registration import Registrar
 from butlers.db.database import Database
@@ -24,9 +25,11 @@ from butlers.db.migrations import shipped_versions
 from butlers.db.provision import Provisioner
 from butlers.domain import tasks
 from butlers.domain.clock import Clock, SystemClock
+from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import PhaseFailed
 from butlers.modules.lifecycle import ModuleSet
 from butlers.queue.listener import Listener
+from butlers.queue.outbox import queue_delivery
 from butlers.queue.pause import PauseState
 from butlers.secrets.credentials import CredentialStore
 from butlers.sessions.blank import BlankPool, BlankShare
@@ -54,7 +57,7 @@ STOPPING = "stopping"
 class Butler:
     """One daemon. ``start`` runs the phases in order; ``stop`` undoes them in reverse."""
 
-    # Each is set by the phase that makes it.
+    # Each is set by the phase that creates it.
     endpoint: Endpoint
     modules: ModuleSet
     reflexes: ReflexBook = ReflexBook()
@@ -68,7 +71,7 @@ class Butler:
     blank: BlankShare
     peers: Peers
     mcp: FastMCP
-    tool_bytes: Mapping[str, int] = MappingProxyType({})  # of each tool that sessions may call
+    tool_bytes: Mapping[str, int] = MappingProxyType({})  # size of each tool that sessions may call
     credentials: CredentialStore
     skills: ButlerSkills
     tokens: ButlerTokens
@@ -96,8 +99,8 @@ class Butler:
         self.provisioner = provisioner
         self.clock = clock or SystemClock()
         self.versions = versions or shipped_versions()
-        self.max_sessions = max_sessions  # of the whole fleet; None: what the memory holds
-        self.blanks = blanks  # processes that wait for any butler of the fleet
+        self.max_sessions = max_sessions  # of the whole fleet; None: as many as the memory allows
+        self.blanks = blanks  # idle processes that any butler of the fleet may use
         self.fleet_budget = fleet_budget
         self.in_flight = InFlight()
         self.pause_state = PauseState()
@@ -109,7 +112,7 @@ class Butler:
         self._end_by: float | None = None
 
     async def start(self) -> None:
-        """Run the phases in order. When one fails, the earlier ones are undone and it is named."""
+        """Run the phases in order. When one fails, undo the earlier ones and raise PhaseFailed."""
         structlog.contextvars.bind_contextvars(butler=self.config.name)
         for phase in self._phases:
             self.phase = phase.__name__.replace("_", " ")
@@ -165,7 +168,7 @@ class Butler:
 
     @property
     def grace_s(self) -> float:
-        """What is left of the shutdown's time: whoever ends one after another shares it."""
+        """The rest of the shutdown's time, which all cleanup steps share."""
         if self._end_by is None:
             return self.config.shutdown.timeout_s
         return max(0.0, self._end_by - self.clock.monotonic())
@@ -191,9 +194,17 @@ class Butler:
         return self.services.require(kind)
 
     async def status(self) -> dict[str, Any]:
-        return await describe(self)
+        return await describe_health(self)
 
-    def background(self, work: Any, name: str) -> None:
-        """Run something for as long as the butler lives; its end is registered here and now."""
+    async def tell_owner(self, delivery_id: UUID, message: str) -> None:
+        """Send the owner a message of the butler itself. Without a Switchboard, do nothing."""
+        if self.config.switchboard is None:
+            return
+        delivery = DeliveryRequest.to_owner(delivery_id, self.config.name, message)
+        async with self.database.transaction() as connection:
+            await queue_delivery(connection, delivery)
+
+    def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run a task for as long as the butler lives."""
         task = asyncio.create_task(work, name=f"{self.config.name}:{name}")
         self.stack.push_async_callback(tasks.end, task)

@@ -1,43 +1,32 @@
-"""A butler's port: answers from the moment it is bound, and closes without losing a running call."""
+"""A butler's port: it answers health from the moment it is bound, tools once they are registered, and
+closes without losing a running call.
+
+Until there is an MCP server, a person can see which phase a butler is in, and which one failed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from butlers.daemon.health_gate import FrontDoor, Lifespan, Status
 from butlers.daemon.ports import bind_port, hold_port
 from butlers.daemon.transport import CALLS_END_S, PATH, STREAMS_END_S, DualTransport
 from butlers.tools.in_flight import InFlight
 
-SETTLE_S = 0.3  # who is connected asks once more after a call, for the tool's output schema
+HEALTH = "/health"
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+SETTLE_S = 0.3  # a client asks once more after a call, for the tool's output schema
 
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._over = asyncio.Event()
-
-    async def main_loop(self) -> None:
-        """A look a second, for the date in its answers, where the library takes ten; told to end, it does."""
-        ticks = 0
-        while not await self.on_tick(ticks):
-            ticks += 10
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await self._over.wait()
-
-    def end(self) -> None:
-        self.should_exit = True
-        self._over.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield  # several servers share one process; signals belong to its owner
+Status = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Endpoint:
@@ -46,10 +35,10 @@ class Endpoint:
         host, self.port = self._listener.getsockname()
         self.url = f"http://{host}:{self.port}{PATH}"
         self._in_flight = in_flight
-        self._door = FrontDoor(status)
+        self._gate = HealthGate(status)
         self._server = _Server(
             uvicorn.Config(
-                self._door,
+                self._gate,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -62,7 +51,7 @@ class Endpoint:
         self._lifespan: Lifespan
 
     async def open(self) -> None:
-        """Answer on the port; for now with nothing but the butler's health."""
+        """Answer on the port, for now only with the butler's health."""
         try:
             hold_port(self._listener)
         except BaseException:
@@ -76,18 +65,18 @@ class Endpoint:
             await asyncio.sleep(0.002)
 
     async def serve(self, app: DualTransport) -> None:
-        """Let callers through to the tools."""
+        """Pass requests to the tools."""
         self._app, self._lifespan = app, Lifespan(app.application)
         await self._lifespan.start()
-        self._door.open(app)
+        self._gate.app = app
 
     async def drain(self) -> None:
-        """Refuse every call, shut the door, end the streams. In this order."""
+        """Reject new calls, close the gate, end the streams. In this order."""
         self._in_flight.refuse_all()
         if self._server.server_state.connections:
             quiet_s = asyncio.get_running_loop().time() - self._in_flight.last_ended
             await asyncio.sleep(max(0.0, SETTLE_S - quiet_s))
-        self._door.open(None)
+        self._gate.app = None
         await self._app.end_streams(CALLS_END_S if self._in_flight.count else STREAMS_END_S)
         await self._lifespan.stop()
 
@@ -96,3 +85,79 @@ class Endpoint:
         if self._serving is not None:
             await self._serving
         self._listener.close()
+
+
+class HealthGate:
+    """Answers ``/health`` itself and passes everything else to ``app`` once that is set."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+        self.app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (scope["path"] == HEALTH or self.app is None):
+            response = await self._answer(Request(scope, receive))
+            await response(scope, receive, send)
+        elif self.app is not None:
+            await self.app(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if not _is_loopback(request.headers.get("host", "")):
+            return Response("this host name is not ours", 421)
+        if request.url.path != HEALTH:
+            return JSONResponse({"error": "not serving yet", "retryable": True}, 503)
+        return JSONResponse(await self._status())
+
+
+def _is_loopback(host: str) -> bool:
+    name = host if host.endswith("]") else host.rsplit(":", 1)[0]
+    return name in LOOPBACK_HOSTS
+
+
+class Lifespan:
+    """Runs an application's lifespan in one task: its task groups must end where they began."""
+
+    def __init__(self, app: Starlette) -> None:
+        self._app = app
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        started = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(started))
+        await asyncio.wait([started, self._task], return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            await self._task
+
+    async def stop(self) -> None:
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self, started: asyncio.Future[None]) -> None:
+        async with self._app.router.lifespan_context(self._app):
+            started.set_result(None)
+            await self._stop.wait()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Tick once a second (uvicorn: ten times), and end at once when told to."""
+        ticks = 0
+        while not await self.on_tick(ticks):
+            ticks += 10
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._ending.wait()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._ending.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # several servers share one process, and the fleet handles its signals

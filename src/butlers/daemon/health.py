@@ -1,9 +1,11 @@
-"""How a butler is, as ``/health`` and the ``status`` tool say it, in any phase of its life."""
+"""A butler's health, as ``/health``, the ``status`` tool and the heartbeat in the log report it."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from butlers.config.butler import ButlerKind
 from butlers.domain.errors import DatabaseUnavailable
@@ -15,13 +17,17 @@ from butlers.queue import leased_queue as queue
 if TYPE_CHECKING:
     from butlers.daemon.butler import Butler
 
-ANSWER_S = 3.0
+log = structlog.get_logger()
 
-Queues = dict[str, dict[str, int]]
+ANSWER_S = 3.0  # a database that takes longer counts as unreachable
+CHECK_S = 5.0  # a change of health is logged within this time, however rare the heartbeat is
+
+QueueDepths = dict[str, dict[str, int]]
 
 
-async def describe(butler: Butler) -> dict[str, Any]:
-    queues = await _queues(butler)
+async def describe_health(butler: Butler) -> dict[str, Any]:
+    """Return name, health, phase, modules, queues and the rest, in any phase of a butler's life."""
+    queues = await _queue_depths(butler)
     modules: ModuleSet | None = getattr(butler, "modules", None)
     return {
         "name": butler.config.name,
@@ -33,7 +39,7 @@ async def describe(butler: Butler) -> dict[str, Any]:
         "uptime_s": round(butler.uptime_s, 3),
         "database": _database(butler, connected=queues is not None),
         "modules": [module.name for module in modules or ()],
-        "module_states": [_public(state) for state in modules.states()] if modules else [],
+        "module_states": [_without_error(state) for state in modules.states()] if modules else [],
         "stripped_tools": list(modules.stripped_tools) if modules else [],
         "skills": butler.skills.states() if hasattr(butler, "skills") else [],
         "runtime": butler.spawner.runtime.name if hasattr(butler, "spawner") else None,
@@ -41,6 +47,34 @@ async def describe(butler: Butler) -> dict[str, Any]:
         "switchboard": _switchboard(butler),
         "diagnostics": [found.as_dict() for found in butler.reflexes.diagnostics],
     }
+
+
+class HealthMonitor:
+    """Logs a heartbeat at each interval, and each change of health."""
+
+    def __init__(self, butler: Butler) -> None:
+        self._status = butler.status
+        self._interval_s = butler.config.scheduler.heartbeat_interval_s
+        self._health: str | None = None
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_beat = loop.time()
+        while True:
+            state = await self._status()
+            if state["health"] not in ("starting", self._health):
+                self._log_change(state)
+            if loop.time() >= next_beat:
+                log.debug("heartbeat", health=state["health"], queues=state["queues"])
+                next_beat = loop.time() + self._interval_s
+            await asyncio.sleep(min(CHECK_S, self._interval_s))
+
+    def _log_change(self, state: dict[str, Any]) -> None:
+        before, self._health = self._health, state["health"]
+        if before is None and self._health == "healthy":
+            return
+        write = log.info if self._health == "healthy" else log.warning
+        write("health changed", before=before, now=self._health, database=state["database"])
 
 
 def _health(butler: Butler, *, connected: bool) -> str:
@@ -53,8 +87,8 @@ def _health(butler: Butler, *, connected: bool) -> str:
     return "healthy" if well else "degraded"
 
 
-def _public(state: ModuleState) -> dict[str, Any]:
-    """A module's state without the error's text: /health asks for no token."""
+def _without_error(state: ModuleState) -> dict[str, Any]:
+    """Return a module's state without the error text, because /health asks for no token."""
     return {key: value for key, value in state.as_dict().items() if key != "failure_error"}
 
 
@@ -70,13 +104,12 @@ def _switchboard(butler: Butler) -> str | None:
     return "connected" if butler.registrar.connected else "waiting"
 
 
-async def _queues(butler: Butler) -> Queues | None:
-    """Queue depths, which also tells whether the database answers. None: it does not."""
+async def _queue_depths(butler: Butler) -> QueueDepths | None:
+    """Return the number of items per queue and state, or None if the database does not answer."""
     if not butler.is_ready:
         return None
     try:
-        async with asyncio.timeout(ANSWER_S):  # a server that hangs is as good as gone
-            async with butler.database.transaction() as connection:
-                return await queue.depths(connection)
+        async with asyncio.timeout(ANSWER_S), butler.database.transaction() as connection:
+            return await queue.depths(connection)
     except (DatabaseUnavailable, TimeoutError):
         return None

@@ -1,23 +1,29 @@
-"""Structured logs on stderr: text for a person, JSON for a machine.
+"""Structured logs on stderr, as text or JSON, with secrets redacted.
 
-Every line says which butler, session and trace it belongs to, where there is one, and every line has the same
-form, whether we or a library wrote it.
+Every line names its butler, session and trace where there is one, and has the same form whether this
+package or a library wrote it.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import traceback
+from types import TracebackType
+from typing import Any
 
 import structlog
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from butlers.config.settings import Settings
-from butlers.daemon.redact_logs import redact_event, redact_logging
+from butlers.domain.redaction import redactor
 from butlers.domain.trace import current_trace
 
-OWN_HANDLERS = ("fastmcp",)  # libraries that write past the root logger once they are imported
+OWN_HANDLERS = ("fastmcp",)  # libraries that install handlers of their own when they are imported
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_tracebacks = logging.Formatter()
 
 
 def configure_logs(settings: Settings, *, level: int = logging.INFO) -> None:
@@ -56,8 +62,7 @@ def configure_logs(settings: Settings, *, level: int = logging.INFO) -> None:
 
 
 def adopt_library_logs() -> None:
-    """Have libraries that install handlers of their own write as everybody does. Call it once they are
-    imported."""
+    """Send the logs of libraries with handlers of their own through ours. Call it after their import."""
     for name in OWN_HANDLERS:
         logger = logging.getLogger(name)
         logger.handlers.clear()
@@ -73,7 +78,62 @@ def add_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDi
 
 
 def _add_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A record's exception is text already when it comes here (``redact_logs``)."""
+    """Show a record's exception, which ``RedactedRecord`` has turned into text."""
     if text := event["_record"].exc_text:
         event["exception"] = text
     return event
+
+
+def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Redact a structlog event. Runs after exceptions became text and before rendering."""
+    scrubbed: EventDict = redactor.scrub_data(event)
+    return scrubbed
+
+
+class RedactedRecord(logging.LogRecord):
+    """A log record with redacted message and traceback, for handlers of libraries, which our filter
+    does not see."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if self.exc_info:
+            # As text, so that no handler formats the exception again, with its values.
+            self.exc_text = redactor.scrub(_tracebacks.formatException(self.exc_info))
+            self.exc_info = None
+
+    def getMessage(self) -> str:  # noqa: N802  (logging's own name)
+        return redactor.scrub(super().getMessage())
+
+
+class RedactionFilter(logging.Filter):
+    """Redacts a whole record, extras included. It drops none."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        try:
+            record.msg, record.args = redactor.scrub(record.getMessage()), None
+        except Exception:  # noqa: BLE001  (arguments that do not fit: logging itself reports them)
+            record.msg, record.args = redactor.scrub(str(record.msg)), None
+        if record.exc_info:
+            record.exc_text = redactor.scrub(_tracebacks.formatException(record.exc_info))
+            record.exc_info = None
+        if record.stack_info:
+            record.stack_info = redactor.scrub(record.stack_info)
+        for name in vars(record).keys() - _STANDARD:
+            setattr(record, name, redactor.scrub_data(getattr(record, name)))
+        return True
+
+
+def redact_logging() -> None:
+    """Redact the standard library's logs, and the traceback of a crash."""
+    logging.setLogRecordFactory(RedactedRecord)
+    for handler in logging.getLogger().handlers:
+        if not any(isinstance(known, RedactionFilter) for known in handler.filters):
+            handler.addFilter(RedactionFilter())
+    sys.excepthook = _print_redacted
+
+
+def _print_redacted(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    text = "".join(traceback.format_exception(kind, error, trace))
+    sys.stderr.write(redactor.scrub(text))

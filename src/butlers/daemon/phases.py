@@ -1,7 +1,7 @@
-"""The phases of a butler's start, in order. Each makes one thing and registers its end on the stack.
+"""The phases of a butler's start, in order. Each creates one thing and registers its cleanup on the stack.
 
-Ends run in reverse: outsiders are refused first, then running sessions are drained while their own butler
-still answers them, then the server closes, then the modules end, and the pool last of all.
+Cleanup runs in reverse: calls from outside are rejected first, then running sessions are drained while
+their own butler still answers them, then the server closes, then the modules stop, and the pool last.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ import structlog
 
 from butlers.config.prices import load_prices
 from butlers.daemon import mcp_server
-from butlers.daemon import workers as work
 from butlers.daemon.endpoint import Endpoint
-from butlers.daemon.heartbeat import Heartbeat
-from butlers.daemon.owner import tell_owner
+from butlers.daemon.health import HealthMonitor
 from butlers.daemon.registration import Registrar
 from butlers.daemon.retention import Retention
-from butlers.daemon.roles import roles_of
+from butlers.daemon.roles import core_workers, roles_of, start_workers
 from butlers.daemon.runtime_choice import choose_runtime, require_credential
 from butlers.daemon.skills import open_skills, with_skill_tools
 from butlers.daemon.transport import DualTransport
@@ -31,13 +29,13 @@ from butlers.db.migrations import Chain
 from butlers.db.provision import Place
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import ConfigInvalid
-from butlers.domain.request import RequestContext
-from butlers.domain.session import Access
+from butlers.domain.session import Access, SessionRequest
 from butlers.modules.lifecycle import ModuleSet
 from butlers.process.runner import TimeLimits
 from butlers.queue.dead_letters import DeadLetterNotices
 from butlers.queue.listener import Listener
 from butlers.runtimes.reflex import ReflexRuntime
+from butlers.scheduling.jobs import Jobs
 from butlers.secrets.credentials import CredentialStore
 from butlers.secrets.master_key import MasterKey
 from butlers.sessions.blank import BlankShare
@@ -51,7 +49,7 @@ from butlers.sessions.slots import FleetSlots
 from butlers.sessions.spawner import Means, Spawner
 from butlers.sessions.warm import WarmPool
 from butlers.sessions.workspace import Workspaces
-from butlers.skills.reflexes import ReflexMatch, load_reflexes
+from butlers.skills.reflexes import OwnerReflexes, load_reflexes
 from butlers.skills.registry.built_in import MAIL_TOOLS
 from butlers.tools.auth import ButlerTokens
 from butlers.tools.calls import CallPipeline
@@ -177,22 +175,13 @@ async def open_listener(butler: Butler) -> None:
 
 async def create_spawner(butler: Butler) -> None:
     config, zone = butler.config, ZoneInfo(butler.config.timezone)
-
-    def match(text: str, request: RequestContext | None) -> ReflexMatch | None:
-        # "In 10 minutes" counts from when it was said, so that a second run means the same.
-        now = request.received_at if request else butler.clock.now()
-        theirs = request is not None and not request.is_owners  # whose words are no orders
-        if theirs or not config.skills.reflexes:
-            return None
-        return butler.reflexes.match(text, now, zone)
-
     workspaces = Workspaces(butler.home, config.name, config.directory)
     workspaces.take()
     butler.stack.callback(workspaces.release)
     await butler.session_log.close_crashed()
     butler.guard = SessionGuard(config.name, hidden=MAIL_TOOLS)
     environment = SessionEnvironment(
-        config, butler.credentials, butler.settings.environ, work.credentials_of(butler)
+        config, butler.credentials, butler.settings.environ, _credentials_of(butler)
     )
     slots = FleetSlots(butler.home, butler.max_sessions)
     variables = partial(environment.variables, access=Access.SEALED, outside=True)
@@ -222,12 +211,13 @@ async def create_spawner(butler: Butler) -> None:
         warm=butler.warm,
         blank=butler.blank,
         skills=butler.skills,
-        notes=Notes(butler.home, config.name, partial(tell_owner, butler)),
+        notes=Notes(butler.home, config.name, butler.tell_owner),
         context=butler.modules.session_context,
-        offered_bytes=partial(work.offered_bytes, butler),
+        offered_bytes=partial(_offered_bytes, butler),
     )
+    reflexes = OwnerReflexes(butler.reflexes, butler.clock, zone, config.skills.reflexes)
     model = await choose_runtime(config, butler.settings, butler.credentials)
-    butler.spawner = Spawner(means, ReflexRuntime(match), model)
+    butler.spawner = Spawner(means, ReflexRuntime(reflexes.match), model)
     butler.stack.push_async_callback(butler.spawner.settle)
     log.info("runtime chosen", runtime=butler.spawner.runtime.name)
 
@@ -248,7 +238,7 @@ async def wire_pipeline(butler: Butler) -> None:
         tokens=butler.tokens,
         in_flight=butler.in_flight,
         status=butler.status,
-        jobs=work.jobs_of(butler),
+        jobs=_jobs_of(butler),
     )
     butler.roles = tuple(role() for role in roles_of(butler.config))
     for role in butler.roles:
@@ -263,13 +253,7 @@ async def sync_schedules(butler: Butler) -> None:
 async def connect_switchboard(butler: Butler) -> None:
     config = butler.config.switchboard
     if config is not None and config.advertise:
-        butler.registrar = Registrar(
-            butler.peers,
-            config.url,
-            lambda: work.registration_of(butler),
-            partial(work.apply_pause_answer, butler),
-            butler.pause_state,
-        )
+        butler.registrar = Registrar(butler, config.url)
 
 
 async def register_tools(butler: Butler) -> None:
@@ -295,7 +279,7 @@ async def register_tools(butler: Butler) -> None:
 async def start_server(butler: Butler) -> None:
     await butler.endpoint.serve(DualTransport(butler.mcp))
     butler.stack.push_async_callback(butler.endpoint.drain)
-    butler.stack.push_async_callback(work.wait_for_calls, butler)
+    butler.stack.push_async_callback(_wait_for_calls, butler)
     log.info("server started", port=butler.endpoint.port)
     butler.stack.callback(announce(butler.home, butler.config.name, butler.url).unlink, True)
 
@@ -308,11 +292,11 @@ async def apply_approval_gates(_butler: Butler) -> None:
 
 async def start_buffer(butler: Butler) -> None:
     for role in butler.roles:
-        work.start_workers(butler, role.workers())
+        start_workers(butler, role.workers())
 
 
 async def recover_route_inbox(butler: Butler) -> None:
-    work.start_workers(butler, work.core_workers(butler))
+    start_workers(butler, core_workers(butler))
     notices = DeadLetterNotices(butler.config.name, butler.database, butler.listener)
     butler.background(notices.run(), "dead letter notices")
     retention = Retention(butler.config, butler.database, butler.clock, butler.roles)
@@ -320,8 +304,7 @@ async def recover_route_inbox(butler: Butler) -> None:
 
 
 async def start_heartbeat(butler: Butler) -> None:
-    interval_s = butler.config.scheduler.heartbeat_interval_s
-    butler.background(Heartbeat(butler.status, interval_s).run(), "heartbeat")
+    butler.background(HealthMonitor(butler).run(), "heartbeat")
 
 
 async def start_scheduler(butler: Butler) -> None:
@@ -391,3 +374,37 @@ def _place(butler: Butler) -> Place:
 async def _migrate(butler: Butler, chain: Chain | None) -> None:
     if chain is not None:
         await migrations.migrate(butler.database.login, [chain])
+
+
+def _jobs_of(butler: Butler) -> Jobs:
+    """Return the jobs that active modules declare, by function name."""
+    return {job.__name__: job for module in butler.modules.active for job in module.jobs}
+
+
+def _credentials_of(butler: Butler) -> list[tuple[str, str]]:
+    """Return the credentials that active modules declare: environment variable and name in the store."""
+    return [
+        (need.env or need.name, need.name)
+        for module in butler.modules.active
+        for need in module.credentials()
+    ]
+
+
+def _offered_bytes(butler: Butler, session: SessionRequest) -> int:
+    """Return the size of the tool list that a session's model receives."""
+    return sum(
+        size
+        for name, size in butler.tool_bytes.items()
+        if (session.tools is None or name in session.tools) and butler.modules.is_enabled(name)
+    )
+
+
+async def _wait_for_calls(butler: Butler) -> None:
+    """Let running calls end, with the sessions they wait for; calls from outside may not begin."""
+    butler.in_flight.refuse_outsiders()
+    if not await butler.in_flight.wait_idle(butler.grace_s):
+        log.warning(
+            "calls and sessions did not end in time",
+            calls=butler.in_flight.count,
+            sessions=butler.guard.count,
+        )

@@ -11,7 +11,6 @@ import structlog
 
 from butlers.config.known_butlers import remember_butler
 from butlers.config.packs import packs_named
-from butlers.daemon.owner import tell_owner
 from butlers.sessions.skill_maker import Made, SkillMaker
 from butlers.sessions.skills import ButlerSkills
 from butlers.skills.registry.built_in import tools_of
@@ -77,7 +76,7 @@ async def _tell_of_draft(butler: Butler, draft: Made) -> None:
         f"{name} has made the skill {draft.label}: {draft.description}\n"
         f"It is a draft. `butlers skills approve {draft.label}` lets its scripts run, and others use it."
     )
-    await tell_owner(butler, uuid5(_TOLD, f"{name}\n{draft.label}\n{draft.digest}"), message)
+    await butler.tell_owner(uuid5(_TOLD, f"{name}\n{draft.label}\n{draft.digest}"), message)
 
 
 def with_skill_tools(butler: Butler, declared: Declared) -> Declared:

@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 
-from butlers.daemon import workers as work
+from butlers.daemon.registration import apply_pause_answer
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import NotAllowed
-from butlers.domain.message import InboxItem, PolicyTier
+from butlers.domain.message import InboxItem, PolicyTier, RouteDecision, RouteRequest
 from butlers.domain.queues import COMMANDS
 from butlers.domain.registration import Registration
-from butlers.domain.route import RouteDecision, RouteRequest
 from butlers.queue import leased_queue as queue
 from butlers.queue import worker
-from butlers.queue.pause import Pause, obey
+from butlers.queue.pause import Pause
 from butlers.switchboard.tools import register
 from butlers.tools.context import CallContext
 from butlers.wire.codec import encode
@@ -176,21 +175,21 @@ async def test_an_answer_that_a_pause_has_overtaken_does_not_end_it(
     tester: InProcessButler,
 ) -> None:
     butler = tester.butler
-    asked_at = butler.house.words
+    asked_at = butler.pause_state.orders
     async with tester.peer("switchboard") as switchboard:
         await switchboard.call("control_pause")
-    await work.apply_pause_answer(butler, None, asked_at)
+    await apply_pause_answer(butler, None, asked_at)
     assert await tester.count("pause") == 1
-    await work.apply_pause_answer(butler, None, butler.house.words)
+    await apply_pause_answer(butler, None, butler.pause_state.orders)
     assert await tester.count("pause") == 0
 
 
 async def test_an_answer_waits_for_a_pause_that_is_being_told(tester: InProcessButler) -> None:
     butler = tester.butler
-    asked_at = butler.house.words
+    asked_at = butler.pause_state.orders
     async with butler.database.transaction() as connection:
-        await obey(connection, Pause(datetime.now(UTC)), butler.house)
-        answered = asyncio.create_task(work.apply_pause_answer(butler, None, asked_at))
+        await apply_order(connection, Pause(datetime.now(UTC)), butler.pause_state)
+        answered = asyncio.create_task(apply_pause_answer(butler, None, asked_at))
         await until("it to wait", lambda: _waiting(tester))
     await answered
     assert await tester.count("pause") == 1

@@ -52,12 +52,13 @@ readable form and ``?`` for a missing result. An argument that is exactly ``"{gr
 value's type, and is omitted when the group did not match.
 """
 
-from butlers.skills.reflexes.book import ReflexBook, load_reflexes
+from butlers.skills.reflexes.book import OwnerReflexes, ReflexBook, load_reflexes
 from butlers.skills.reflexes.patterns import CompiledTrigger, compile_trigger
 from butlers.skills.reflexes.reflex import Reflex, ReflexMatch
 
 __all__ = [
     "CompiledTrigger",
+    "OwnerReflexes",
     "Reflex",
     "ReflexBook",
     "ReflexMatch",

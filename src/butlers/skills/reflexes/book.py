@@ -12,7 +12,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from butlers.config.locate import Place, locate, place_of
+from butlers.domain.clock import Clock
 from butlers.domain.diagnostic import Diagnostic
+from butlers.domain.message import RequestContext
 from butlers.skills.findings import MAX_FINDINGS, Findings
 from butlers.skills.reflexes.examples import ambiguities
 from butlers.skills.reflexes.reflex import Reflex, ReflexMatch
@@ -39,6 +41,23 @@ class ReflexBook:
             if found is not None:
                 return found
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerReflexes:
+    """The reflexes as sessions apply them: only to the owner's own messages and to local prompts."""
+
+    book: ReflexBook
+    clock: Clock
+    zone: ZoneInfo
+    enabled: bool = True
+
+    def match(self, text: str, request: RequestContext | None) -> ReflexMatch | None:
+        if not self.enabled or (request is not None and not request.is_owners):
+            return None
+        # "In 10 minutes" counts from the time of the message, so that a second run means the same.
+        now = request.received_at if request else self.clock.now()
+        return self.book.match(text, now, self.zone)
 
 
 FILE_NAME = "reflex.toml"
