@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from support.fleet import Fleet, butlers_environment, command, wait_for
 
 
@@ -64,7 +64,7 @@ def test_rules_are_added_listed_and_removed(fleet: Fleet) -> None:
         (("rules", "add", "colour", "red", "skip"), "'sender', 'domain', 'header' or 'pattern'"),
         (("rules", "add", "sender", "a", "route", "nobody"), "there is no butler 'nobody'"),
         (("rules", "add", "pattern", "(", "skip"), "bad pattern"),
-        (("rules", "remove", "ffff"), "no rules begin with 'ffff'"),
+        (("rules", "remove", "ffff"), "no rules start with 'ffff'"),
         (("contacts", "block", "console", "owner"), "is you"),
         (("triage", str(uuid7())), "there is no message"),
         (("triage", "not-an-id"), "request_id"),
@@ -88,7 +88,7 @@ def test_a_stranger_waits_until_the_owner_decides(fleet: Fleet) -> None:
     (waiting,) = document(fleet, "contacts", "waiting")
     assert (waiting["sender"], waiting["messages"]) == ("anna@example.com", 1)
     allowed = butlers(fleet, "contacts", "allow", "email", "anna@example.com", "--name", "Anna")
-    assert "1 held messages go on" in allowed.stdout
+    assert "1 held messages are processed now" in allowed.stdout
     assert document(fleet, "contacts", "waiting") == []
     known = {one["identity"]: one for one in document(fleet, "contacts", "list")}
     assert known["anna@example.com"]["name"] == "Anna"

@@ -1,1 +1,1 @@
-"""The command line: one file per command, imports as late as possible so that commands answer at once."""
+"""The command line: one file per family of commands. Imports are late, so that commands answer at once."""

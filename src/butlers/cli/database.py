@@ -1,27 +1,29 @@
-"""``butlers db``: where the data is, and bringing its tables up to date."""
+"""``butlers db``: address and migrations of the database."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from butlers.cli.fleet import load_roster
+from butlers.cli.output import AsJson, print_json
 from butlers.config.settings import Settings
 from butlers.domain.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
     from butlers.config.butler import ButlerConfig
 
-app = typer.Typer(help="The database behind the butlers.", no_args_is_help=True)
+app = typer.Typer(help="Print the address of the database, or migrate it.", no_args_is_help=True)
 
 
 @app.command()
 def url() -> None:
-    """Print the administrator's address of the database server, for psql and the like.
+    """Print the administrator's address of the database server, for psql and similar programs.
 
-    It contains the password: mind your screen and your shell history.
+    The address contains the password: keep it out of shared screens and shell history.
     """
     settings = Settings.from_environ()
     if settings.database_url:
@@ -31,7 +33,7 @@ def url() -> None:
         return
     if not (settings.home / "postgres").exists():
         raise DatabaseUnavailable(
-            f"there is no database under {settings.home} yet", hint="`butlers up` makes it"
+            f"there is no database in {settings.home} yet", hint="`butlers up` creates it"
         )
     from butlers.db.embedded import EmbeddedPostgres
 
@@ -39,12 +41,8 @@ def url() -> None:
 
 
 @app.command()
-def migrate(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-) -> None:
-    """Prepare the database and apply pending migrations of every butler, without starting any."""
-    from butlers.cli.output import print_json
-    from butlers.cli.roster import load_roster
+def migrate(as_json: AsJson = False) -> None:
+    """Create the databases and apply pending migrations of every butler, without starting any."""
     from butlers.daemon.logs import configure_logs
 
     settings = Settings.from_environ()

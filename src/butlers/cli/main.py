@@ -7,26 +7,16 @@ import sys
 import typer
 
 from butlers.cli import (
-    approvals,
-    connectors,
-    contacts,
     database,
-    dead,
-    deliveries,
-    doctor,
-    init,
-    inspect,
-    module,
-    registry,
-    rules,
+    messages,
+    messenger,
+    scaffold,
     secrets,
-    send,
     serve,
     sessions,
     skills,
-    tools,
-    trace,
-    triage,
+    status,
+    switchboard,
 )
 from butlers.domain.errors import ButlersError
 from butlers.domain.redaction import redactor
@@ -40,50 +30,49 @@ app = typer.Typer(
 )
 app.command()(serve.up)
 app.command()(serve.run)
-app.command()(init.init)
-app.command(name="list")(inspect.list_butlers)
-app.command()(inspect.status)
-app.command()(send.send)
-app.command()(send.mail)
-app.command()(tools.tool)
-app.command()(tools.trigger)
-app.command()(trace.trace)
+app.command()(scaffold.init)
+app.command(name="list")(status.list_butlers)
+app.command()(status.status)
+app.command()(messages.send)
+app.command()(messages.mail)
+app.command()(sessions.tool)
+app.command()(sessions.trigger)
+app.command()(messages.trace)
 app.command(name="stop-all")(sessions.stop_all)
-app.command()(doctor.doctor)
-app.command()(connectors.connectors)
-app.command()(triage.triage)
-app.add_typer(rules.app, name="rules")
-app.add_typer(contacts.app, name="contacts")
-app.add_typer(registry.app, name="registry")
+app.command()(status.doctor)
+app.command()(switchboard.connectors)
+app.command()(messages.triage)
+app.add_typer(switchboard.rules_app, name="rules")
+app.add_typer(switchboard.contacts_app, name="contacts")
+app.add_typer(switchboard.registry_app, name="registry")
 app.add_typer(sessions.app, name="sessions")
-app.add_typer(dead.app, name="dead")
-app.add_typer(deliveries.app, name="deliveries")
-app.add_typer(approvals.app, name="approvals")
-app.add_typer(module.app, name="module")
+app.add_typer(messages.dead_app, name="dead")
+app.add_typer(messenger.deliveries_app, name="deliveries")
+app.add_typer(messenger.approvals_app, name="approvals")
+app.add_typer(scaffold.module_app, name="module")
 app.add_typer(database.app, name="db")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(skills.app, name="skills")
 
 
 def main() -> int:
+    """Run the command line and return its exit code."""
     try:
         code = app(standalone_mode=False)
     except ButlersError as error:
-        return fail(error)
-    except KeyboardInterrupt:
-        return 130
-    except typer.Abort:
+        return _print_error(error)
+    except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:
-        if (show := getattr(error, "show", None)) is not None:  # click's own usage errors
+        if (show := getattr(error, "show", None)) is not None:  # a usage error of click
             show()
-            typer.echo("hint: add --help to see what a command takes", err=True)
+            typer.echo("hint: add --help to see the arguments and options", err=True)
             return int(getattr(error, "exit_code", 2))
         raise
     return code if isinstance(code, int) else 0
 
 
-def fail(error: ButlersError) -> int:
+def _print_error(error: ButlersError) -> int:
     typer.echo(redactor.scrub(f"error: {error.message}"), err=True)
     if error.hint:
         typer.echo(redactor.scrub(f"hint: {error.hint}"), err=True)

@@ -1,12 +1,17 @@
-"""How commands print: JSON documents and plain tables, readable without colour."""
+"""Shared options and printing: JSON documents, and plain tables that are readable without color."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+RequestId = Annotated[
+    str, typer.Argument(metavar="REQUEST_ID", help="The id that `butlers send` printed.")
+]
 
 
 def print_json(value: Any) -> None:
@@ -23,19 +28,19 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 
 def print_rows(rows: Sequence[dict[str, Any]], columns: Sequence[str], as_json: bool) -> None:
-    """A list as one document, or some columns of it as a table."""
+    """Print a list as one JSON document, or the given columns as a table."""
     if as_json:
         print_json(rows)
     else:
         print_table(columns, [[_cell(row[column]) for column in columns] for row in rows])
 
 
-def say(done: Any, words: str, as_json: bool) -> None:
-    """What was done: the whole of it as one document, or in words."""
+def print_result(result: Any, message: str, as_json: bool) -> None:
+    """Print the whole result as one JSON document, or the message."""
     if as_json:
-        print_json(done)
+        print_json(result)
     else:
-        typer.echo(words)
+        typer.echo(message)
 
 
 def _cell(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``butlers secrets``: credentials for the butlers, sealed in the database. No value is ever printed."""
+"""``butlers secrets``: credentials of the butlers, encrypted in the database. No value is ever printed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from butlers.cli.fleet import load_roster
+from butlers.cli.output import AsJson, print_json, print_table
 from butlers.config.settings import Settings
 from butlers.domain.errors import InvalidArguments
 
@@ -24,11 +26,14 @@ T = TypeVar("T")
 SHARED = "shared"
 
 app = typer.Typer(
-    help="Credentials of the butlers, encrypted in the database.", no_args_is_help=True
+    help="Set, list, delete and import credentials, which are stored encrypted.",
+    no_args_is_help=True,
 )
 
-Name = Annotated[str, typer.Argument(help="Such as ANTHROPIC_API_KEY.", metavar="NAME")]
-Scope = Annotated[str, typer.Option(help="One butler's name; without it, every butler may use it.")]
+Name = Annotated[str, typer.Argument(help="For example ANTHROPIC_API_KEY.", metavar="NAME")]
+Scope = Annotated[
+    str, typer.Option(help="Name of the one butler that may use it; default: every butler.")
+]
 
 
 @app.command(name="set")
@@ -39,34 +44,30 @@ def set_secret(
     value_stdin: Annotated[
         bool, typer.Option("--value-stdin", help="Read the value from standard input.")
     ] = False,
-    category: Annotated[str | None, typer.Option(help="For your own order.")] = None,
+    category: Annotated[str | None, typer.Option(help="A category of your choice.")] = None,
     description: Annotated[str | None, typer.Option(help="What it is for.")] = None,
 ) -> None:
-    """Keep a credential. The value is asked for, or read from standard input; it is no argument."""
+    """Store a credential. The value is asked for or read from standard input, never an argument."""
     from butlers.domain.redaction import SecretText
     from butlers.secrets.sealed import NewSecret, check_name
 
     if surplus or "=" in name:
         raise InvalidArguments(
-            "a value is not taken as an argument: it would stay in the shell's history, and other"
-            " programs of this machine can see it now",
-            hint="consider that value seen and get a new one; then `butlers secrets set NAME` asks"
-            " for it, or `… | butlers secrets set NAME --value-stdin` reads it",
+            "a value is not accepted as an argument: it stays in the shell's history, and other"
+            " programs on this machine can read it",
+            hint="treat that value as exposed and get a new one; then `butlers secrets set NAME`"
+            " asks for it, or `… | butlers secrets set NAME --value-stdin` reads it",
         )
     check_name(name)
     value = SecretText(_read_value() if value_stdin else _ask(name))
     secret = NewSecret(scope, name, value, category, description)
     with_vault(lambda vault: vault.put([secret]))
-    typer.echo(f"{name}: kept for {_readers(scope)}")
+    typer.echo(f"{name}: stored for {_readers(scope)}")
 
 
 @app.command(name="list")
-def list_secrets(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-) -> None:
-    """Which credentials there are. Their values are not shown."""
-    from butlers.cli.output import print_json, print_table
-
+def list_secrets(as_json: AsJson = False) -> None:
+    """List the stored credentials, without their values."""
     found = with_vault(lambda vault: vault.entries())
     if as_json:
         print_json([asdict(entry) for entry in found])
@@ -89,27 +90,27 @@ def list_secrets(
 
 @app.command(name="delete")
 def delete_secret(name: Name, scope: Scope = SHARED) -> None:
-    """Forget a credential."""
+    """Delete a credential."""
     with_vault(lambda vault: vault.delete(scope, name))
     typer.echo(f"{name}: deleted for {_readers(scope)}")
 
 
 @app.command(name="import")
 def import_secrets(
-    file: Annotated[Path, typer.Argument(help="JSON (env.json) or lines of NAME=value (.env).")],
+    file: Annotated[Path, typer.Argument(help="JSON (env.json), or lines of NAME=value (.env).")],
     scope: Scope = SHARED,
 ) -> None:
-    """Keep all credentials of a file, or none when one of them can not be kept.
+    """Store all credentials of a file, or none if one of them is invalid.
 
-    JSON is {"NAME": "value"}, or {"butler": {"NAME": "value"}} for one butler's own.
+    JSON is {"NAME": "value"}, or {"butler": {"NAME": "value"}} for one butler only.
     """
-    from butlers.cli.secrets_file import read_secrets_file
+    from butlers.secrets.import_file import read_secrets_file
 
     new = read_secrets_file(file, scope)
     with_vault(lambda vault: vault.put(new))
     for secret in new:
-        typer.echo(f"{secret.name}: kept for {_readers(secret.scope)}")
-    typer.echo(f"hint: {file} still has them in clear text: delete it", err=True)
+        typer.echo(f"{secret.name}: stored for {_readers(secret.scope)}")
+    typer.echo(f"hint: {file} still holds them in clear text: delete it", err=True)
 
 
 def _readers(scope: str) -> str:
@@ -123,24 +124,24 @@ def _ask(name: str) -> str:
             hint=f"`… | butlers secrets set {name} --value-stdin`",
         )
     try:
-        return getpass.getpass(f"{name} (not shown): ")  # asks after the echo is off, not before
+        return getpass.getpass(f"{name} (not shown): ")  # turns the echo off before it asks
     except EOFError:
         raise typer.Abort from None
 
 
 def _read_value() -> str:
-    """Standard input without the newline at its end, which ``echo`` adds and nobody means."""
+    """Read standard input without the newline that ``echo`` adds."""
     try:
         return sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise InvalidArguments(
-            f"the value is not valid UTF-8 at byte {error.start}", hint="binary data goes as base64"
+            f"the value is not valid UTF-8 at byte {error.start}",
+            hint="encode binary data as base64",
         ) from None
 
 
 def with_vault(work: Callable[[Vault], Awaitable[T]]) -> T:
     """Open the vault of this home, starting the database server if none runs."""
-    from butlers.cli.roster import load_roster
     from butlers.daemon.logs import configure_logs
     from butlers.db.provision import Provisioner
     from butlers.db.server import database_server

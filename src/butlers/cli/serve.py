@@ -1,4 +1,4 @@
-"""``butlers up`` and ``butlers run``: the fleet in one process, or one butler in its own."""
+"""``butlers up`` and ``butlers run``: start the fleet in one process, or one butler in its own."""
 
 from __future__ import annotations
 
@@ -6,40 +6,47 @@ import asyncio
 import fcntl
 import logging
 import os
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
+from butlers.cli.fleet import load_butler, load_roster
 from butlers.config.settings import Settings
 from butlers.domain import faults
 from butlers.domain.errors import AlreadyRunning, ConfigError
 
 if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
     from butlers.config.butler import ButlerConfig
     from butlers.config.fleet import FleetConfig
     from butlers.daemon.butler import Butler
 
 Report = Callable[[Sequence["Butler"]], None]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log every step.")]
+
+EXAMPLE = 'butlers send "weight 80.4 kg" --wait'
 
 
 def _quiet(_butlers: Sequence[Butler]) -> None:
     return None
 
 
-def up(verbose: Verbose = False) -> None:
+def up(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every step.")] = False,
+) -> None:
     """Start the whole fleet in this terminal. Ctrl-C stops it."""
     started = time.monotonic()
     settings = Settings.from_environ()
     _prepare(settings)
     with _only_one(settings.home):
-        from butlers.cli.progress import Progress
-        from butlers.cli.roster import load_roster
-
         fleet, configs = load_roster(settings)
         with Progress([config.name for config in configs], started) as progress:
             level = logging.INFO if verbose else logging.WARNING
@@ -47,16 +54,15 @@ def up(verbose: Verbose = False) -> None:
 
 
 def run(
-    config: Annotated[Path, typer.Option(help="The butler's folder, with its butler.toml.")],
+    config: Annotated[Path, typer.Option(help="Folder of the butler, with its butler.toml.")],
 ) -> None:
-    """Start one butler in a process of its own."""
-    from butlers.cli.roster import load_one
+    """Start one butler in its own process."""
     from butlers.config.fleet import load_fleet_config
 
     settings = Settings.from_environ()
     _prepare(settings)
     fleet = load_fleet_config(settings)
-    _serve([load_one(config, settings, fleet)], settings, fleet, logging.INFO)
+    _serve([load_butler(config, settings, fleet)], settings, fleet, logging.INFO)
 
 
 def _serve(
@@ -73,7 +79,7 @@ def _serve(
 
     configure_logs(settings, level=level)
     with warming_up(settings):
-        from butlers.daemon.fleet import Fleet  # a second of imports, while the database starts
+        from butlers.daemon.fleet import Fleet  # imports for a second, while the database starts
 
         async def serve() -> None:
             await Fleet(configs, settings, fleet, report=report).run(ready)
@@ -88,14 +94,14 @@ def _prepare(settings: Settings) -> None:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise ConfigError(
-            f"the home folder {settings.home} can not be made: {error.strerror}",
-            hint="set BUTLERS_HOME to a folder that you may write to",
+            f"the home folder {settings.home} cannot be created: {error.strerror}",
+            hint="set BUTLERS_HOME to a folder that you can write to",
         ) from error
 
 
 @contextmanager
 def _only_one(home: Path) -> Iterator[None]:
-    """One fleet per home. The lock is the kernel's, so a killed fleet leaves nothing to clean up."""
+    """Allow one fleet per home. The kernel drops the lock of a killed fleet."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(home / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -105,11 +111,91 @@ def _only_one(home: Path) -> Iterator[None]:
             holder = os.read(descriptor, 32).decode().strip()
             raise AlreadyRunning(
                 f"a fleet already runs from {home} (process {holder or 'unknown'})",
-                hint="talk to it with `butlers send`, or give this one another BUTLERS_HOME and"
-                " BUTLERS_PORT_OFFSET",
+                hint="use it with `butlers send`, or set another BUTLERS_HOME and"
+                " BUTLERS_PORT_OFFSET for this one",
             ) from None
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
         yield
     finally:
         os.close(descriptor)
+
+
+class Progress:
+    """Progress of ``up``: a live table on a terminal, plain lines elsewhere."""
+
+    def __init__(self, names: Sequence[str], started: float) -> None:
+        self._states = dict.fromkeys(names, "waiting for the database")
+        self._started = started
+        self._live = _live_table(self._table()) if sys.stdout.isatty() else None
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, butlers: Sequence[Butler]) -> None:
+        for butler in butlers:
+            name = butler.config.name
+            phase = butler.phase if butler.failure is None else f"failed: {butler.failure}"
+            if self._states[name] != phase:
+                self._states[name] = phase
+                if self._live is None and (phase == "ready" or butler.failure):
+                    place = f" on {butler.url}" if butler.is_ready else ""
+                    typer.echo(f"{name}: {_shown(phase)}{place}")
+        if self._live:
+            self._live.update(self._table(), refresh=True)
+
+    def finish(self, butlers: Sequence[Butler]) -> None:
+        self.show(butlers)
+        seconds = time.monotonic() - self._started
+        if self._live:
+            self._live.stop()
+            self._live = None
+        first = next(butler.url for butler in butlers if butler.is_ready)
+        typer.echo(f"Butlers is up at {first} after {seconds:.1f} s. Ctrl-C stops it.")
+        typer.echo(f"Talk to it from another terminal: {_command()}")
+
+    def _table(self) -> Table:
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False)
+        table.add_column("BUTLER")
+        table.add_column("STATE")
+        for name, state in self._states.items():
+            table.add_row(name, _shown(state))
+        return table
+
+
+def _live_table(table: Table) -> Live:
+    from rich.live import Live
+
+    return Live(table, transient=False)
+
+
+def _shown(state: str) -> str:
+    if state == "ready":
+        return "healthy"
+    return state if state.startswith("failed") else f"… {state}"
+
+
+def _command() -> str:
+    """Return the example as it can be typed: with the path of the command if it is not on PATH."""
+    own = Path(sys.argv[0]).resolve()
+    found = shutil.which("butlers")
+    if found and Path(found).resolve() == own:
+        return EXAMPLE
+    try:
+        shown = own.relative_to(Path.cwd())
+    except ValueError:
+        shown = own
+    return EXAMPLE.replace("butlers", str(shown), 1)

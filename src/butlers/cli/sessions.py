@@ -1,36 +1,80 @@
-"""``butlers sessions`` and ``butlers stop-all``: what butlers think, and how to make them stop."""
+"""``butlers sessions``, ``stop-all``, ``trigger`` and ``tool``: run, list and stop work of butlers."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Annotated, Any
 
 import typer
 
-from butlers.cli.clients import find_by_beginning, owner_client, running_butlers
-from butlers.cli.everyone import Answers, ask_all, ask_who_knows, whole_id
-from butlers.cli.output import print_json, print_table
+from butlers.cli.fleet import (
+    LONGEST_LIST,
+    Answers,
+    Record,
+    ask_all,
+    call,
+    call_holder,
+    find_by_prefix,
+    full_id,
+    list_records,
+    newest_first,
+    running_butlers,
+)
+from butlers.cli.output import AsJson, print_json, print_table
 from butlers.config.settings import Settings
+from butlers.domain.errors import InvalidArguments
 from butlers.wire import directory
 
-app = typer.Typer(help="Sessions: what each was asked, did and cost.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, show and stop sessions: what each was asked, did and cost.", no_args_is_help=True
+)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-OfButler = Annotated[str | None, typer.Option("--butler", help="Only this butler's.")]
-SessionId = Annotated[str, typer.Argument(metavar="ID", help="A session's id, or its beginning.")]
-STOP_S = 10.0
+Butler = Annotated[str, typer.Argument(help="Name of the butler.")]
+OnlyButler = Annotated[str | None, typer.Option("--butler", help="Only sessions of this butler.")]
+SessionId = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of a session, or the start of the id.")
+]
+CALL_S = 10.0
+TRIGGER_S = 3600.0
+
+
+def tool(
+    butler: Butler,
+    name: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
+    arguments: Annotated[
+        str, typer.Argument(metavar="[JSON]", help="Arguments of the tool, as a JSON object.")
+    ] = "{}",
+) -> None:
+    """Call one tool of a butler and print its result as JSON."""
+    print_json(asyncio.run(call(butler, name, _parse_arguments(arguments))))
+
+
+def trigger(
+    butler: Butler,
+    prompt: Annotated[str, typer.Argument(help="What the butler should do.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result.")] = False,
+) -> None:
+    """Start a session of one butler and print its answer."""
+    result = asyncio.run(call(butler, "trigger", {"prompt": prompt}, timeout_s=TRIGGER_S))
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(result["output"])
+    if not result["success"]:
+        raise typer.Exit(1)
 
 
 @app.command(name="list")
 def list_sessions(
-    butler: OfButler = None,
-    running: Annotated[bool, typer.Option("--running", help="Only those that run now.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many of each butler.")] = 20,
+    butler: OnlyButler = None,
+    running: Annotated[bool, typer.Option("--running", help="Only sessions that run now.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Sessions of each butler.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Recent sessions of all butlers, newest first."""
-    answers = asyncio.run(_ask(_names(butler), {"limit": limit, "running": running}))
-    found = _newest_first(answers)
+    """List recent sessions of all butlers, newest first."""
+    answers = asyncio.run(_list(_names(butler), limit, running))
+    found = newest_first(answers, "started_at")
     if as_json:
         print_json(found)
     else:
@@ -38,13 +82,13 @@ def list_sessions(
             ("id", "butler", "trigger", "runtime", "outcome", "tokens", "cost", "took"),
             [_row(session) for session in found],
         )
-    answers.tell_failures()
+    answers.exit_on_failures()
 
 
 @app.command()
-def show(session: SessionId, butler: OfButler = None, as_json: AsJson = False) -> None:
-    """One session in full: prompt, output, outcome, cost, and each tool call."""
-    name, known = asyncio.run(_act(_names(butler), session, "sessions_get"))
+def show(session: SessionId, butler: OnlyButler = None, as_json: AsJson = False) -> None:
+    """Show one session in full: prompt, output, outcome, cost and every tool call."""
+    name, known = asyncio.run(_call_on(_names(butler), session, "sessions_get"))
     found = {"butler": name, **known}
     if as_json:
         print_json(found)
@@ -53,21 +97,23 @@ def show(session: SessionId, butler: OfButler = None, as_json: AsJson = False) -
     for key, value in found.items():
         if value not in (None, [], ""):
             typer.echo(f"{key + ':':17}{value}")
-    for call in calls:
-        typer.echo(f"  {call_line(call)}")
+    for one in calls:
+        typer.echo(f"  {call_line(one)}")
 
 
 @app.command()
-def stop(session: SessionId, butler: OfButler = None) -> None:
-    """End a running session at once."""
-    name, done = asyncio.run(_act(_names(butler), session, "sessions_stop", running=True))
+def stop(session: SessionId, butler: OnlyButler = None) -> None:
+    """Stop a running session at once."""
+    name, done = asyncio.run(_call_on(_names(butler), session, "sessions_stop", running=True))
     (stopped,) = done["stopped"]
     typer.echo(f"stopped {stopped} of {name}")
 
 
 def stop_all(as_json: AsJson = False) -> None:
-    """End every running session of every butler at once. Asks no model."""
-    answers = asyncio.run(ask_all(_names(None), lambda name: _call(name, "sessions_stop", {})))
+    """Stop every running session of every butler at once. No model is asked."""
+    answers = asyncio.run(
+        ask_all(_names(None), lambda name: call(name, "sessions_stop", {}, timeout_s=CALL_S))
+    )
     stopped = {name: answer["stopped"] for name, answer in answers.found.items()}
     if as_json:
         failed = {name: str(error) for name, error in answers.failed.items()}
@@ -75,14 +121,15 @@ def stop_all(as_json: AsJson = False) -> None:
     else:
         for name, sessions in stopped.items():
             typer.echo(f"{name}: {len(sessions)} stopped")
-    answers.tell_failures()
+    answers.exit_on_failures()
 
 
-def call_line(call: dict[str, Any]) -> str:
-    mark = "ok" if call["ok"] else f"failed: {call['error']}"
-    # How long its own took the CLI does not tell.
-    beside = "the CLI's own" if call["of_cli"] else f"{call['duration_ms']} ms"
-    return f"{call['tool']} {call['arguments']} -> {mark} ({beside})"
+def call_line(made: Record) -> str:
+    """Describe one tool call of a session in one line."""
+    result = "ok" if made["ok"] else f"failed: {made['error']}"
+    # A CLI does not report the duration of its own tools.
+    duration = "the CLI's own" if made["of_cli"] else f"{made['duration_ms']} ms"
+    return f"{made['tool']} {made['arguments']} -> {result} ({duration})"
 
 
 def _names(butler: str | None) -> list[str]:
@@ -92,41 +139,30 @@ def _names(butler: str | None) -> list[str]:
     return running_butlers(settings)
 
 
-async def _call(butler: str, tool: str, arguments: dict[str, Any]) -> Any:
-    async with owner_client(Settings.from_environ(), butler) as client:
-        return await client.call(tool, arguments, timeout_s=STOP_S)
+async def _list(names: list[str], limit: int, running: bool) -> Answers[list[Record]]:
+    arguments = {"limit": limit, "running": running}
+    return await list_records(names, "sessions_list", arguments, "sessions", timeout_s=CALL_S)
 
 
-async def _ask(names: list[str], arguments: dict[str, Any]) -> Answers[list[dict[str, Any]]]:
-    async def of(name: str) -> list[dict[str, Any]]:
-        answer = await _call(name, "sessions_list", arguments)
-        return [{"butler": name, **session} for session in answer["sessions"]]
-
-    return await ask_all(names, of)
-
-
-def _newest_first(answers: Answers[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    every = [session for sessions in answers.found.values() for session in sessions]
-    return sorted(every, key=lambda session: str(session["started_at"]), reverse=True)
-
-
-async def _act(
-    names: list[str], named: str, tool: str, *, running: bool = False
+async def _call_on(
+    names: list[str], given: str, tool: str, *, running: bool = False
 ) -> tuple[str, dict[str, Any]]:
-    """By its whole id it is found however old it is; by a beginning among the newest."""
-    shows = f"butlers sessions list{' --running' if running else ''}"
-    session_id = whole_id(named)
+    """Call a tool on one session. A full id is found at any age, the start of one among the newest."""
+    command = f"butlers sessions list{' --running' if running else ''}"
+    session_id = full_id(given)
     if session_id is None:
-        answers = await _ask(names, {"limit": 500, "running": running})
-        owners = {one["id"]: one["butler"] for one in _newest_first(answers)}
-        session_id = find_by_beginning(named, list(owners), "sessions", shows)
-        names = [owners[session_id]]
+        answers = await _list(names, LONGEST_LIST, running)
+        holders = {one["id"]: one["butler"] for one in newest_first(answers, "started_at")}
+        session_id = find_by_prefix(given, list(holders), "sessions", command)
+        names = [holders[session_id]]
     what = f"a {'running ' if running else ''}session {session_id}"
-    return await ask_who_knows(
+    return await call_holder(
         names,
-        lambda name: _call(name, tool, {"session_id": session_id}),
+        tool,
+        {"session_id": session_id},
         what,
-        f"`{shows}` shows them",
+        f"`{command}` lists them",
+        timeout_s=CALL_S,
     )
 
 
@@ -149,3 +185,18 @@ def _money(cost: Any, runtime: str) -> str | None:
     if runtime == "reflex":
         return None
     return "unknown" if cost is None else f"${float(cost):.4f}"
+
+
+def _parse_arguments(text: str) -> dict[str, Any]:
+    hint = """write one JSON object, e.g. '{"type": "weight"}'"""
+    try:
+        value = json.loads(text, parse_constant=_reject_constant)
+    except ValueError as error:
+        raise InvalidArguments(f"the arguments are not JSON: {error}", hint=hint) from None
+    if not isinstance(value, dict):
+        raise InvalidArguments("the arguments are not a JSON object", hint=hint)
+    return value
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")

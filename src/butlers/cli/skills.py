@@ -1,39 +1,41 @@
-"""``butlers skills``: what is registered, checked, installed and resolved. No database is needed."""
+"""``butlers skills``: check, register, resolve, install and run skills. No database is needed."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from butlers.cli import skills_state
-from butlers.cli.output import print_json, print_table
-from butlers.cli.skills_home import PERSON, config_of, new_skill, open_registry, split_label
-from butlers.domain.errors import InvalidArguments
+from butlers.cli.fleet import find_roster, load_butler, load_roster
+from butlers.cli.output import AsJson, print_json, print_table
+from butlers.config.settings import Settings
+from butlers.domain.errors import ConfigError, InvalidArguments, NotFound, SkillError
 from butlers.domain.session import Access
 
 if TYPE_CHECKING:
-    from butlers.skills.catalogue import Registered
-    from butlers.skills.install import Offer
+    from butlers.config.butler import ButlerConfig
+    from butlers.config.fleet import FleetConfig
+    from butlers.skills.install.install import Offer
+    from butlers.skills.registry.catalogue import Registered
+    from butlers.skills.registry.registry import NewSkill, SkillRegistry
 
-app = typer.Typer(help="Skills: check, register, resolve and install them.", no_args_is_help=True)
+app = typer.Typer(help="Check, register, resolve, install and run skills.", no_args_is_help=True)
 
-app.command()(skills_state.approve)
-app.command()(skills_state.assign)
+PERSON = "person"  # owner of a skill that a person adds and that names no owner
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A skill's folder.")]
-Label = Annotated[str, typer.Argument(metavar="ID[@VERSION]", help="Such as mail-tools@1.0.0.")]
-Owner = Annotated[str, typer.Option(help="Whose it is, where the skill itself names nobody.")]
-Version = Annotated[str | None, typer.Option(help="Its version, where it names none itself.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a skill.")]
+Label = Annotated[str, typer.Argument(metavar="ID[@VERSION]", help="For example mail-tools@1.0.0.")]
+Owner = Annotated[str, typer.Option(help="Owner, if the skill names none.")]
+Version = Annotated[str | None, typer.Option(help="Version, if the skill names none.")]
 
 
 @app.command(name="list")
 def list_skills(as_json: AsJson = False) -> None:
-    """All registered skills."""
-    registry = open_registry()
+    """List the registered skills."""
+    registry = _open_registry()
     used_by = registry.usage().all()
     found = [skill.as_dict(used_by.get(skill.id, ())) for skill in registry.list()]
     if as_json:
@@ -57,11 +59,11 @@ def list_skills(as_json: AsJson = False) -> None:
 
 @app.command()
 def show(label: Label, as_json: AsJson = False) -> None:
-    """One version of a skill: what it says, what it could do, and that its files are unchanged."""
+    """Show one version of a skill: description, capabilities, and whether its files are unchanged."""
     from butlers.cli.skills_report import describe, print_description
 
-    registry = open_registry()
-    name, version = split_label(label)
+    registry = _open_registry()
+    name, version = _split_label(label)
     described = describe(registry, name, version)
     if as_json:
         print_json(described)
@@ -74,15 +76,19 @@ def show(label: Label, as_json: AsJson = False) -> None:
 @app.command()
 def check(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="A skill, or a folder of skills.")
+        list[Path],
+        typer.Argument(metavar="FOLDER...", help="Folder of a skill, or a folder of skills."),
     ],
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what is safe to mend.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed safely.")] = False,
     clients: Annotated[
-        str, typer.Option("--for", help="Also say how these clients take it, such as claude,codex.")
+        str,
+        typer.Option(
+            "--for", help="Also report how these clients load it, for example claude,codex."
+        ),
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Everything that is wrong, at once. Exits with 1 when something is an error."""
+    """Report every problem of the skills. Exits with 1 if one of them is an error."""
     from butlers.cli.skills_report import check_folders, print_check, wanted_clients
 
     outcomes = check_folders(folders, fix=fix, clients=wanted_clients(clients))
@@ -98,38 +104,41 @@ def check(
 @app.command()
 def register(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[FOLDER]", help="A skill's folder.")
+        Path | None, typer.Argument(metavar="[FOLDER]", help="Folder of a skill.")
     ] = None,
     built_in: Annotated[
-        bool, typer.Option("--built-in", help="Those that come with Butlers.")
+        bool, typer.Option("--built-in", help="Register the skills that ship with Butlers.")
     ] = False,
     owner: Owner = PERSON,
     version: Version = None,
 ) -> None:
-    """Add a skill that is not registered yet."""
+    """Register a new skill."""
     if (folder is None) is not built_in:
-        raise InvalidArguments("which skill?", hint="name its folder, or add --built-in")
+        raise InvalidArguments(
+            "name one folder, or use --built-in",
+            hint="`butlers skills register FOLDER` or `butlers skills register --built-in`",
+        )
     if folder is not None:
-        _say_registered(open_registry().register(new_skill(folder, owner, version)))
+        _print_registered(_open_registry().register(_new_skill(folder, owner, version)))
         return
-    from butlers.skills.builtin import register_built_in
+    from butlers.skills.registry.built_in import register_built_in
 
-    for added in register_built_in(open_registry()):
-        _say_registered(added)
+    for added in register_built_in(_open_registry()):
+        _print_registered(added)
 
 
 @app.command()
 def update(folder: Folder, owner: Owner = PERSON, version: Version = None) -> None:
-    """Add a version to a registered skill. A version that is there never changes."""
-    updated = open_registry().update(new_skill(folder, owner, version))
+    """Add a version to a registered skill. Existing versions never change."""
+    updated = _open_registry().update(_new_skill(folder, owner, version))
     typer.echo(f"updated {updated.id}: {', '.join(updated.versions)}")
 
 
 @app.command()
 def remove(label: Label) -> None:
-    """Remove a skill, or one version of it. Refused while somebody uses it."""
-    name, version = split_label(label)
-    open_registry().delete(name, version)
+    """Remove a skill, or one version of it. Refused while a butler uses it."""
+    name, version = _split_label(label)
+    _open_registry().delete(name, version)
     typer.echo(f"removed {label}")
 
 
@@ -137,31 +146,34 @@ def remove(label: Label) -> None:
 def resolve(
     packs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PACK...]", help="Such as mail-tools@^1; else what BUTLER names."),
+        typer.Argument(
+            metavar="[PACK...]", help="For example mail-tools@^1; default: packs of --butler."
+        ),
     ] = None,
-    butler: Annotated[str | None, typer.Option(help="Whose packs they are.")] = None,
+    butler: Annotated[str | None, typer.Option(help="Butler to resolve for.")] = None,
     lock: Annotated[
         bool, typer.Option("--lock", help="Write skills.lock into the butler's folder.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Which versions a butler gets, dependencies first, or why it can not have them."""
+    """Show which versions a butler gets, dependencies first, or why they cannot be resolved."""
     from butlers.cli.skills_report import print_resolution, resolution_dict
     from butlers.skills.lock import LOCK_FILE, read_lock, write_lock
-    from butlers.skills.resolver import resolve as resolve_packs
+    from butlers.skills.registry.resolver import resolve as resolve_packs
 
-    config = config_of(butler) if butler else None
+    config = _config_of(butler) if butler else None
     if config is None and (lock or not packs):
         raise InvalidArguments(
-            "whose packs?", hint="`butlers skills resolve --butler NAME`, or name packs"
+            "name packs or a butler",
+            hint="`butlers skills resolve PACK...` or `butlers skills resolve --butler NAME`",
         )
     wanted = packs or (config.skills.packs if config else ())
     file = config.directory / LOCK_FILE if config else None
     locked = read_lock(file) if file else {}
-    registry = open_registry()
+    registry = _open_registry()
     catalogue = registry.catalogue()
     found = resolve_packs(catalogue, butler or PERSON, wanted, locked)
-    for pack in found.packs:  # one that was tampered with must not look fine
+    for pack in found.packs:  # raises if the files of a pack were changed
         registry.path(pack.id, pack.version, catalogue)
     for warning in found.warnings:
         typer.echo(f"warning: {warning}", err=True)
@@ -176,23 +188,27 @@ def resolve(
 @app.command()
 def run(
     label: Label,
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="Its path, or just its name.")],
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="Path or name of the script.")],
     arguments: Annotated[
-        str, typer.Argument(metavar="[JSON]", help="An object, or a list of words; - reads stdin.")
+        str,
+        typer.Argument(metavar="[JSON]", help="Object, or list of words; - reads standard input."),
     ] = "{}",
     butler: Annotated[
-        str | None, typer.Option(help="As this butler, in its folder; else here, as yourself.")
+        str | None,
+        typer.Option(help="Run as this butler, in its folder; default: as you, here."),
     ] = None,
     access: Annotated[Access, typer.Option(help="What the script may touch.")] = Access.WORKSPACE,
-    timeout_s: Annotated[float, typer.Option(min=0.1, help="It is ended after that.")] = 60.0,
+    timeout_s: Annotated[
+        float, typer.Option(min=0.1, help="Seconds until the script is stopped.")
+    ] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Run a script of a registered skill. Its variables come from yours, as far as it declares them."""
-    from butlers.cli.skills_run import Asked, print_answer, run_script
+    """Run a script of a registered skill. It gets those of your variables that it declares."""
+    from butlers.cli.skills_report import ScriptCall, print_answer, run_script
 
-    work = config_of(butler).directory if butler else Path.cwd()
-    asked = Asked(label, script, arguments, butler or PERSON, work, access, timeout_s)
-    answer = run_script(open_registry(), asked)
+    work = _config_of(butler).directory if butler else Path.cwd()
+    call = ScriptCall(label, script, arguments, butler or PERSON, work, access, timeout_s)
+    answer = run_script(_open_registry(), call)
     if as_json:
         print_json(answer.as_dict())
     else:
@@ -211,16 +227,16 @@ def install(
         ),
     ],
     commit: Annotated[
-        str | None, typer.Option(help="The commit, where the address does not name it.")
+        str | None, typer.Option(help="Commit, if the address does not name it.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Agree without being asked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Install without asking.")] = False,
     owner: Owner = PERSON,
     version: Version = None,
 ) -> None:
-    """Install a skill from elsewhere, after showing what it could do."""
+    """Install a skill from a folder, archive or git repository, after showing its capabilities."""
     from butlers.cli.skills_report import print_offer
-    from butlers.skills.git import git_source
-    from butlers.skills.install import Installer
+    from butlers.skills.install.git import git_source
+    from butlers.skills.install.install import Installer
 
     def agrees(offer: Offer) -> bool:
         if yes:
@@ -228,15 +244,118 @@ def install(
         return sys.stdin.isatty() and typer.confirm(f"install {offer.skill.label}?", err=True)
 
     found = git_source(source, commit) or Path(source)
-    installed = Installer(open_registry(), owner, version).install(found, agrees, print_offer)
+    installed = Installer(_open_registry(), owner, version).install(found, agrees, print_offer)
     typer.echo(f"installed {installed.id}: {', '.join(installed.versions)}")
 
 
+@app.command()
+def approve(label: Label) -> None:
+    """Approve a version that a butler made: every butler may use it and run its scripts."""
+    registry = _open_registry()
+    name, version = _split_label(label)
+    release = registry.get(name).release(version)
+    registry.approve(name, release.version)
+    typer.echo(f"approved {name}@{release.version}")
+
+
+@app.command()
+def assign(
+    label: Label, butler: Annotated[str, typer.Argument(help="Name of the butler.")]
+) -> None:
+    """Add a skill to the packs of a butler, from its next start on."""
+    from butlers.skills.assigning import assign as assign_skill
+
+    done = assign_skill(_open_registry(), _config_of(butler), label)
+    what = "now names" if done["changed"] else "already names"
+    typer.echo(f"{done['file']} {what} {done['skill']}")
+
+
+def _open_registry() -> SkillRegistry:
+    from butlers.skills.registry.registry import SkillRegistry
+
+    home = Settings.from_environ().home
+    return SkillRegistry(home, lambda: _users().packs, unreadable=lambda: _users().unreadable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Users:
+    """Packs that each butler names or locks, and the errors of files that cannot be read."""
+
+    packs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+
+
+def _users() -> _Users:
+    from butlers.config.known_butlers import known_butlers
+    from butlers.config.packs import source_file
+
+    settings = Settings.from_environ()
+    home = settings.home
+    fleet, roster = find_roster(settings, refresh=False)
+    # The working copy of a shipped butler, its lasting configuration, and butlers in other folders.
+    lasting = (source_file(folder, home).parent for folder in roster)
+    users, known = _Users(), tuple[Path, ...]()
+    try:
+        known = known_butlers(home)
+    except OSError as error:
+        users.unreadable.append(str(error))
+    for folder in {path.resolve(): None for path in (*roster, *lasting, *known)}:
+        try:
+            name, packs = _named(folder, settings, fleet)
+        except ConfigError as error:
+            users.unreadable.append(error.message)
+            name, packs = folder.name, ()
+        users.packs[name] = (*users.packs.get(name, ()), *packs)
+        try:
+            users.packs[name] += _locked(folder)
+        except SkillError as error:
+            users.unreadable.append(error.message)
+    return users
+
+
+def _named(folder: Path, settings: Settings, fleet: FleetConfig) -> tuple[str, tuple[str, ...]]:
+    """Return name and packs of a butler, also if its configuration is otherwise invalid."""
+    from butlers.config.packs import packs_written
+
+    try:
+        config = load_butler(folder, settings, fleet)
+    except ConfigError:
+        return packs_written(folder)
+    return config.name, tuple(config.skills.packs)
+
+
+def _locked(folder: Path) -> tuple[str, ...]:
+    from butlers.skills.lock import LOCK_FILE, read_lock
+
+    return tuple(pack.label for pack in read_lock(folder / LOCK_FILE).values())
+
+
+def _config_of(butler: str) -> ButlerConfig:
+    _, loaded = load_roster(Settings.from_environ(), refresh=False)
+    configs = {config.name: config for config in loaded}
+    if butler not in configs:
+        raise NotFound(
+            f"there is no butler {butler!r}", hint=f"known butlers: {', '.join(configs)}"
+        )
+    return configs[butler]
+
+
+def _new_skill(folder: Path, owner: str, version: str | None) -> NewSkill:
+    from butlers.skills.registry.registry import NewSkill
+
+    return NewSkill(folder, owner=owner, version=version)
+
+
+def _split_label(label: str) -> tuple[str, str | None]:
+    name, _at, version = label.partition("@")
+    return name, version or None
+
+
 def _drafts(entry: dict[str, Any]) -> list[str]:
-    """The versions that a person has not approved yet."""
+    """Return the versions that no person has approved yet."""
     releases = entry["releases"].items()
     return [version for version, release in releases if release["state"] == "draft"]
 
 
-def _say_registered(added: Registered) -> None:
+def _print_registered(added: Registered) -> None:
     typer.echo(f"registered {added.id}: {', '.join(added.versions)}")

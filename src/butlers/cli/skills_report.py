@@ -1,37 +1,45 @@
-"""What ``butlers skills`` shows: one document per command, and the same for people."""
+"""Checks, descriptions and script runs behind ``butlers skills``, and how they are printed."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from butlers.cli.output import print_table
+from butlers.config.settings import Settings
 from butlers.domain.diagnostic import Diagnostic, Severity
 from butlers.domain.errors import InvalidArguments, InvalidSkill, SkillError
-from butlers.skills.capabilities import KINDS, Capabilities, capabilities_of
-from butlers.skills.clients import CLIENTS, verdict
-from butlers.skills.faults import telling
+from butlers.domain.session import Access
+from butlers.process.runner import ScriptLimits
+from butlers.skills.check.clients import CLIENTS, client_verdict
+from butlers.skills.check.fix import fix as fix_skill
+from butlers.skills.check.rules import check
 from butlers.skills.findings import printable
-from butlers.skills.fix import fix as mend
-from butlers.skills.install import Offer
-from butlers.skills.reader import read_skill
-from butlers.skills.registry import SkillRegistry
-from butlers.skills.resolver import Resolution
-from butlers.skills.rules import check
-from butlers.skills.scan import SkillScanner
+from butlers.skills.install.capabilities import KINDS, Capabilities, capabilities_of
+from butlers.skills.install.install import Offer
+from butlers.skills.reader import SKILL_FILES, read_skill, scan_skills
+from butlers.skills.registry.registry import SkillRegistry
+from butlers.skills.registry.resolver import Resolution, resolve
+from butlers.skills.scripts.answer import Answer
+from butlers.skills.scripts.runner import PATH, Call, Pack, ScriptRunner
+from butlers.skills.tree import translate_os_errors
 
+_STDIN = "-"
 Document = dict[str, Any]
-_MARKERS = frozenset({"skill.md", "manifest.json"})
 
 
 def wanted_clients(written: str) -> tuple[str, ...]:
     wanted = tuple(client for client in (part.strip() for part in written.split(",")) if client)
     for unknown in set(wanted) - set(CLIENTS):
         raise InvalidArguments(
-            f"there is no client {unknown!r}", hint=f"there are: {', '.join(CLIENTS)}"
+            f"there is no client {unknown!r}", hint=f"known clients: {', '.join(CLIENTS)}"
         )
     return wanted
 
@@ -45,24 +53,24 @@ def check_folders(folders: Sequence[Path], *, fix: bool, clients: Sequence[str])
 
 
 def _skills_in(folder: Path) -> Iterator[tuple[Path, Document | None]]:
-    """The skill that the folder is, or those below it, and what stood in the way of finding them."""
-    with telling(folder):
+    """Yield the skill in the folder, or the skills below it, and the problems of finding them."""
+    with translate_os_errors(folder):
         inside = {path.name.lower() for path in folder.iterdir()} if folder.is_dir() else set()
-    if inside & _MARKERS or not inside:
+    if inside & SKILL_FILES or not inside:
         yield folder, None
         return
-    scanned = SkillScanner(folder).scan()
+    scanned = scan_skills(folder)
     yield from ((found.folder, None) for found in scanned.skills)
     if scanned.diagnostics or not scanned.skills:
-        told = scanned.diagnostics or check(folder).diagnostics
-        yield folder, _document(folder, None, told, [])
+        problems = scanned.diagnostics or check(folder).diagnostics
+        yield folder, _document(folder, None, problems, [])
 
 
 def _checked(folder: Path, *, fix: bool, clients: Sequence[str]) -> Document:
-    mended, checked = mend(folder) if fix else ((), check(folder))
+    fixed, checked = fix_skill(folder) if fix else ((), check(folder))
     label = checked.skill.label if checked.skill else None
-    verdicts = [verdict(client, folder, checked.reading) for client in clients]
-    document = _document(folder, label, checked.diagnostics, mended)
+    verdicts = [client_verdict(client, folder, checked.reading) for client in clients]
+    document = _document(folder, label, checked.diagnostics, fixed)
     document["clients"] = [
         {"client": said.client, "outcome": str(said.outcome), "reasons": list(said.reasons)}
         for said in verdicts
@@ -71,14 +79,14 @@ def _checked(folder: Path, *, fix: bool, clients: Sequence[str]) -> Document:
 
 
 def _document(
-    folder: Path, label: str | None, diagnostics: Sequence[Diagnostic], mended: Sequence[str]
+    folder: Path, label: str | None, diagnostics: Sequence[Diagnostic], fixed: Sequence[str]
 ) -> Document:
     return {
         "folder": str(folder),
         "skill": label,
         "valid": not any(found.severity is Severity.ERROR for found in diagnostics),
         "diagnostics": [found.as_dict() for found in diagnostics],
-        "fixed": list(mended),
+        "fixed": list(fixed),
         "clients": [],
     }
 
@@ -186,7 +194,7 @@ def print_resolution(found: Resolution) -> None:
 
 
 def print_offer(offer: Offer) -> None:
-    """To stderr: it belongs to the question, not to the answer."""
+    """Print to stderr, because it belongs to the question and not to the result."""
     typer.echo(printable(f"{offer.skill.label}: {offer.skill.description}"), err=True)
     typer.echo(printable(f"  belongs to {offer.owner}, from {offer.origin}"), err=True)
     if offer.moved is not None:
@@ -207,3 +215,75 @@ def _print_capabilities(heading: str, capabilities: Capabilities) -> None:
             typer.echo(printable(f"  {heading} {kind}: {item}"), err=True)
     if not any(items for _, items in listed):
         typer.echo(f"  {heading} nothing", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCall:
+    label: str
+    script: str
+    arguments: str
+    user: str
+    work: Path
+    access: Access
+    timeout_s: float
+
+
+def run_script(registry: SkillRegistry, wanted: ScriptCall) -> Answer:
+    arguments = _parse_arguments(
+        sys.stdin.read() if wanted.arguments == _STDIN else wanted.arguments
+    )
+    environ = Settings.from_environ().environ
+    call = Call(
+        wanted.script,
+        arguments,
+        wanted.work,
+        environ,
+        wanted.access,
+        ScriptLimits(seconds=wanted.timeout_s),
+    )
+    runner = ScriptRunner(registry.home, environ.get("PATH") or PATH)
+    return asyncio.run(runner.run(_pack(registry, wanted), call))
+
+
+def _pack(registry: SkillRegistry, wanted: ScriptCall) -> Pack:
+    """Resolve like the packs of a butler: only its maker may use a draft."""
+    catalogue = registry.catalogue()
+    found = resolve(catalogue, wanted.user, [wanted.label])
+    for warning in found.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    chosen = found.packs[-1]  # dependencies come first
+    folder = registry.path(chosen.id, chosen.version, catalogue)
+    skill = read_skill(folder).skill
+    if skill is None:
+        raise InvalidSkill(f"{folder} holds no skill")
+    return Pack(folder, skill, chosen.digest)
+
+
+def _parse_arguments(written: str) -> Any:
+    try:
+        arguments = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArguments(
+            f"the arguments are not JSON: {error}",
+            hint='for example \'{"path": "notes.md"}\'',
+        ) from error
+    if not isinstance(arguments, dict | list):
+        raise InvalidArguments(
+            "the arguments are neither an object nor a list of words", hint="for example {}"
+        )
+    return arguments
+
+
+def print_answer(answer: Answer) -> None:
+    """Print the result to stdout and everything else to stderr."""
+    for name in answer.missing:
+        typer.echo(f"warning: {name} is declared but not set", err=True)
+    for line in answer.stderr.splitlines():
+        typer.echo(printable(line), err=True)
+    if not answer.success:
+        typer.echo(f"error: {printable(answer.error or '')}", err=True)
+        typer.echo(f"hint: the exit code of the script was {answer.exit_code}", err=True)
+    elif isinstance(answer.result, str):
+        typer.echo(answer.result)
+    elif answer.result is not None:
+        typer.echo(json.dumps(answer.result, indent=2, ensure_ascii=False))

@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from butlers.cli.trace import _row
-from butlers.domain.ids import uuid7
+from butlers.cli.messages import trace_row
+from butlers.domain.clock import uuid7
 from butlers.wire.directory import announce
 from butlers.wire.tokens import FleetKey
 from support.fleet import butlers_environment, command
@@ -162,7 +162,7 @@ async def test_a_beginning_of_several_is_ambiguous(tester: InProcessButler, butl
     first, second = await keep_old(tester, 2)
     typed = await butlers("sessions", "show", str(first)[:4])
     assert typed.code == 1
-    assert "2 sessions begin with" in typed.err
+    assert "2 sessions start with" in typed.err
     assert (await butlers("sessions", "show", str(second))).code == 0
 
 
@@ -183,7 +183,7 @@ async def test_a_trace_of_what_is_no_id_asks_nobody(tester: InProcessButler, but
     plant_the_dead(tester)
     typed = await butlers("trace", "not-a-uuid")
     assert typed.code == 1
-    assert "error: 'not-a-uuid' is no request id" in typed.err
+    assert "error: 'not-a-uuid' is not a request id" in typed.err
     assert "hint:" in typed.err
     assert "away" not in typed.err
 
@@ -197,4 +197,4 @@ def test_a_hop_is_never_before_the_first() -> None:
         "ok": True,
         "replayed": False,
     }
-    assert _row(hop, first)[0] == "+0.000 s"
+    assert trace_row(hop, first)[0] == "+0.000 s"

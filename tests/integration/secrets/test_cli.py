@@ -17,7 +17,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from butlers.cli.secrets_file import read_secrets_file
+from butlers.secrets.import_file import read_secrets_file
 from butlers.db.embedded import EmbeddedPostgres
 from butlers.secrets.sealed import InvalidSecret
 from support.fleet import butlers_environment, command
@@ -81,7 +81,7 @@ async def desk(warm: Path) -> AsyncIterator[Evaluation]:
 def test_the_first_command_of_a_new_home_makes_what_it_needs(home: Path) -> None:
     desk = Evaluation(home)
     said = desk.secrets("set", "FIRST", "--value-stdin", value="planted-first")
-    assert (said.returncode, said.stdout) == (0, "FIRST: kept for every butler\n"), said.stderr
+    assert (said.returncode, said.stdout) == (0, "FIRST: stored for every butler\n"), said.stderr
     assert desk.names() == [("shared", "FIRST")]
     assert (home / "keys" / "master.key").stat().st_mode & 0o777 == 0o600
     assert not EmbeddedPostgres(home).is_running()
@@ -91,7 +91,7 @@ def test_set_list_and_delete(desk: Evaluation) -> None:
     assert desk.secrets("set", "A", "--value-stdin", value="planted-a\n").returncode == 0
     more = ("--category", "llm", "--description", "what for")
     said = desk.secrets("set", "B", "--scope", "health", "--value-stdin", *more, value="planted-b")
-    assert said.stdout == "B: kept for health\n"
+    assert said.stdout == "B: stored for health\n"
     listed = json.loads(desk.secrets("list", "--json").stdout)
     assert [(entry["scope"], entry["name"]) for entry in listed] == [
         ("health", "B"),
@@ -170,7 +170,7 @@ def test_the_prompt_does_not_show_what_is_typed(desk: Evaluation) -> None:
             break
     os.close(leader)
     assert b"planted" not in said
-    assert b"TYPED: kept for every butler" in said
+    assert b"TYPED: stored for every butler" in said
     assert desk.names() == [("shared", "TYPED")]
 
 
@@ -199,8 +199,8 @@ def test_env_json_of_the_seed(desk: Evaluation) -> None:
     said = desk.secrets("import", file)
     assert said.returncode == 0, said.stderr
     assert said.stdout.splitlines() == [
-        "TWITTER_API_KEY: kept for every butler",
-        "OPENAI_API_KEY: kept for every butler",
+        "TWITTER_API_KEY: stored for every butler",
+        "OPENAI_API_KEY: stored for every butler",
     ]
     assert f"hint: {file} still has them in clear text: delete it" in said.stderr
     assert desk.names() == [("shared", "OPENAI_API_KEY"), ("shared", "TWITTER_API_KEY")]
@@ -230,17 +230,17 @@ def test_json_by_scope_and_lines(desk: Evaluation) -> None:
     [
         ("a.json", '{"GOOD": "planted", "EMPTY": "", "bad name": "planted", "N": 5}',
          ["entry 2: shared/EMPTY: the value is empty", "entry 3: that is not a name", "entry 4"]),
-        ("b.json", '{"GOOD": "planted", "GOOD": "planted"}', ["shared/GOOD is there twice"]),
+        ("b.json", '{"GOOD": "planted", "GOOD": "planted"}', ["shared/GOOD appears twice"]),
         ("d.json", '{"GOOD": "planted",\n "X": planted}', ["d.json:2: not valid JSON"]),
         ("e.json", '["planted"]', ["not a JSON object"]),
-        ("f.json", "{}", ["there is no secret in it"]),
+        ("f.json", "{}", ["the file holds no secret"]),
         ("g.json", '{"GOOD": {"A": {"B": "planted"}}}', ["entry 1.1"]),
         ("h.env", "GOOD=planted\nplanted without a sign\n", ["h.env:2: not a line"]),
         ("i.env", 'GOOD=planted\nX="planted without an end\n', ["i.env:2: not a line"]),
         ("j.env", "GOOD=planted\nEMPTY=\n", ["line 2: shared/EMPTY: the value is empty"]),
-        ("k.env", "GOOD=planted\nGOOD=planted\n", ["line 2: shared/GOOD is there twice"]),
+        ("k.env", "GOOD=planted\nGOOD=planted\n", ["line 2: shared/GOOD appears twice"]),
         ("l.json", '{"x":' * 20_000, ["not valid JSON"]),
-        ("m.env", "", ["there is no secret in it"]),
+        ("m.env", "", ["the file holds no secret"]),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_refused_whole_and_every_reason_is_named(

@@ -35,7 +35,7 @@ def test_without_a_fleet_it_says_that_nothing_is_proven(machine: Path) -> None:
     at = next(
         number for number, line in enumerate(lines) if line.split()[:2] == ["absent", "proof"]
     )
-    assert "not proven: no butler is running" in lines[at]
+    assert "not tested: no butler is running" in lines[at]
     assert lines[at + 1].strip() == "hint: `butlers up`, then `butlers doctor` again"
     (codex,) = [line for line in lines if line.split()[:2] == ["untested", "codex"]]
     assert codex.endswith(f"0.1.0, tested with {PINNED['codex']}; {KEY}")
@@ -44,7 +44,7 @@ def test_without_a_fleet_it_says_that_nothing_is_proven(machine: Path) -> None:
 def test_and_so_does_its_document(machine: Path) -> None:
     said = CliRunner().invoke(app, ["doctor", "--json"])
     (proof,) = [check for check in json.loads(said.output) if check["name"] == "proof"]
-    assert (proof["state"], proof["detail"]) == ("absent", "not proven: no butler is running")
+    assert (proof["state"], proof["detail"]) == ("absent", "not tested: no butler is running")
     assert proof["hint"]
 
 

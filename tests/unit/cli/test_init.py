@@ -79,7 +79,7 @@ def test_the_seeds_own_example(butlers: Shell, tmp_path: Path) -> None:
     assert (config.db.name, config.db.schema) == ("butler_mybutler", None)
     assert config.switchboard is not None
     assert config.switchboard.advertise
-    assert "Made butlers/mybutler on port 40104" in done.stdout
+    assert "Created butlers/mybutler on port 40104" in done.stdout
     assert "butlers run --config butlers/mybutler" in done.stdout
 
 
@@ -90,7 +90,7 @@ def test_a_port_of_the_roster_is_a_warning_that_names_its_butler(butlers: Shell)
     assert "has the port 40104" in done.stderr
     assert "warning" not in done.stdout
     kept = butlers("init", "another", "--port", "40106")
-    assert (kept.returncode, "kept for a butler of the roster" in kept.stderr) == (0, True)
+    assert (kept.returncode, "reserved for a butler of the roster" in kept.stderr) == (0, True)
     own = butlers("init", "third", "--port", "40106")
     assert "warning: another (" in own.stderr
     named = butlers("init", "general")
@@ -159,7 +159,7 @@ def test_what_is_there_already_stays_as_it_is(butlers: Shell, tmp_path: Path, ki
     before = everything(tmp_path)
     refused = butlers("init", "mine")
     assert refused.returncode == 1
-    assert "butlers/mine is already there; nothing was changed" in refused.stderr
+    assert "butlers/mine already exists; nothing was changed" in refused.stderr
     assert everything(tmp_path) == before
     assert there.is_symlink() == (kind == "dangling link")
 
@@ -170,7 +170,7 @@ def test_a_folder_that_can_not_be_written_leaves_nothing_behind(
     (tmp_path / "butlers").write_text("a file where the folder should be\n")
     refused = butlers("init", "mine")
     assert refused.returncode == 1
-    assert "can not be made" in refused.stderr
+    assert "cannot be created" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert list(everything(tmp_path)) == ["butlers"]
 
@@ -293,12 +293,12 @@ def test_a_second_module_stands_beside_the_first(butlers: Shell, tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Weather", "is not a module's name"),
-        ("with-dash", "is not a module's name"),
-        ("class", "is not a module's name"),
-        ("../out", "is not a module's name"),
+        ("Weather", "is not a module name"),
+        ("with-dash", "is not a module name"),
+        ("class", "is not a module name"),
+        ("../out", "is not a module name"),
         ("taken", "already has [modules.taken]"),
-        ("there", "is already there; nothing was changed"),
+        ("there", "already exists; nothing was changed"),
     ],
 )
 def test_a_module_that_can_not_be_made_changes_nothing(
@@ -325,7 +325,7 @@ def test_a_butler_toml_that_can_not_take_a_section_stays_as_it_is(
     before = everything(folder)
     refused = butlers("module", "new", "weather", "--butler", "mine")
     assert refused.returncode == 1
-    assert "a section can not be added at its end" in refused.stderr
+    assert "a section cannot be added at its end" in refused.stderr
     assert everything(folder) == before
 
 

@@ -71,7 +71,7 @@ def test_each_refusal_has_a_message_a_hint_and_the_code_1(run: Run, tmp_path: Pa
         (("show", "social-media@9.9.9"), "has no version 9.9.9"),
         (("remove", "gone"), "there is no skill 'gone'"),
         (("resolve", "gone@1.0.0"), "there is no skill gone"),
-        (("resolve",), "whose packs?"),
+        (("resolve",), "name packs or a butler"),
         (("resolve", "--butler", "nobody"), "there is no butler 'nobody'"),
         (("check", folder, "--for", "emacs"), "there is no client 'emacs'"),
         (("install", tmp_path / "gone.zip"), "gone.zip"),
@@ -356,7 +356,7 @@ def test_a_draft_is_approved_and_given_to_a_butler(run: Run, tmp_path: Path, hom
     assert "1.0.0     1.0.0   me" in run("list").out
     assert run("approve", "social-media").out == "approved social-media@1.0.0\n"
     assert "now names social-media@1.0.0" in run("assign", "social-media", "mine").out
-    assert "names already" in run("assign", "social-media@1.0.0", "mine").out
+    assert "already names" in run("assign", "social-media@1.0.0", "mine").out
     [listed] = run("list", "--json").json
     assert listed["usedBy"] == ["mine"]
     assert run("approve", "gone").code == 1

@@ -157,8 +157,8 @@ def test_built_in_packs_are_registered_by_one_command(run: Run, tmp_path: Path, 
     assert json.loads(ran.out)["content"] == "mine\n"
     alone = run("run", "mail-tools", "list-inbox")
     assert (alone.code, "run it with the butler's skill_run" in alone.err) == (1, True)
-    assert "which skill?" in run("register").err
-    assert "which skill?" in run("register", tmp_path, "--built-in").err
+    assert "name one folder, or use --built-in" in run("register").err
+    assert "name one folder, or use --built-in" in run("register", tmp_path, "--built-in").err
 
 
 def test_a_skill_is_installed_from_git_at_a_named_commit(run: Run, tmp_path: Path) -> None:

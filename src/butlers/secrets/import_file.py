@@ -1,4 +1,4 @@
-"""Files that people keep credentials in: ``env.json`` and ``.env``. Complaints name places, never values."""
+"""Files of credentials to import: ``env.json`` and ``.env``. Errors name entries, never values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from butlers.secrets.sealed import InvalidSecret, NewSecret
 
 LARGEST_FILE = 4 * 1024 * 1024
 
-Found = tuple[str, str, Any, str]  # scope, name, value, and where it stands
+Found = tuple[str, str, Any, str]  # scope, name, value, and the entry or line
 
 _LINE = re.compile(
     r"""[ \t]*(?:export[ \t]+)?(?P<name>[^\s=#'"]+)[ \t]*=[ \t]*
@@ -28,7 +28,7 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def read_secrets_file(path: Path, scope: str) -> list[NewSecret]:
-    """All of its secrets, or one error that names everything that is wrong."""
+    """Return all secrets of the file, or raise one error that names every invalid entry."""
     text = _read(path)
     found = list(
         _from_json(path, text, scope) if _is_json(path, text) else _from_lines(path, text, scope)
@@ -38,32 +38,35 @@ def read_secrets_file(path: Path, scope: str) -> list[NewSecret]:
     for where, name, value, place in found:
         try:
             if not isinstance(value, str):
-                raise InvalidSecret("the value is not a text: write it in quotes")
+                raise InvalidSecret("the value is not text: write it in quotes")
             secret = NewSecret(where, name, SecretText(value))
         except ButlersError as error:
             problems.append(f"{place}: {error.message}")
             continue
         if (where, name) in new:
-            problems.append(f"{place}: {where}/{name} is there twice")
+            problems.append(f"{place}: {where}/{name} appears twice")
         new[where, name] = secret
     if problems:
         raise InvalidSecret(
             f"{path}: nothing was imported: {'; '.join(problems)}",
-            hint="mend or remove these, and import the file again",
+            hint="correct or remove these, and import the file again",
         )
     if not new:
-        raise InvalidSecret(f"{path}: there is no secret in it", hint='{"NAME": "value"}')
+        raise InvalidSecret(f"{path}: the file holds no secret", hint='write {"NAME": "value"}')
     return list(new.values())
 
 
 def _read(path: Path) -> str:
     try:
         if path.stat().st_size > LARGEST_FILE:
-            raise InvalidSecret(f"{path} is larger than {LARGEST_FILE:,} bytes")
+            raise InvalidSecret(
+                f"{path} is larger than {LARGEST_FILE:,} bytes",
+                hint="import a file that holds nothing but credentials",
+            )
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise InvalidSecret(
-            f"{path} can not be read: {error.strerror}", hint="name a file of your own"
+            f"{path} cannot be read: {error.strerror}", hint="name a file that you can read"
         ) from error
     except UnicodeDecodeError as error:
         raise InvalidSecret(
@@ -79,21 +82,23 @@ def _from_json(path: Path, text: str, scope: str) -> Iterator[Found]:
     try:
         document = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:
-        what = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
+        what = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InvalidSecret(f"{path}{line}: not valid JSON: {what}") from None
+        raise InvalidSecret(
+            f"{path}{line}: not valid JSON: {what}", hint='write {"NAME": "value"}'
+        ) from None
     if not isinstance(document, _Pairs):
-        raise InvalidSecret(f"{path}: not a JSON object", hint='{"NAME": "value"}')
+        raise InvalidSecret(f"{path}: not a JSON object", hint='write {"NAME": "value"}')
     for number, (name, value) in enumerate(document, start=1):
         if isinstance(value, _Pairs):
-            for inner, (nested, text_of_it) in enumerate(value, start=1):
-                yield name, nested, text_of_it, f"entry {number}.{inner}"
+            for inner, (nested, inner_value) in enumerate(value, start=1):
+                yield name, nested, inner_value, f"entry {number}.{inner}"
         else:
             yield scope, name, value, f"entry {number}"
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object of JSON with all its keys: a dict would keep the last of two alike."""
+    """A JSON object with all its keys; a dict would drop the first of two equal keys."""
 
 
 def _from_lines(path: Path, text: str, scope: str) -> Iterator[Found]:
@@ -103,7 +108,7 @@ def _from_lines(path: Path, text: str, scope: str) -> Iterator[Found]:
         if entry is None:
             raise InvalidSecret(
                 f"{path}:{line}: not a line of the form NAME=value",
-                hint='a value with spaces, quotes or several lines stands in "double quotes"',
+                hint='put a value with spaces, quotes or several lines in "double quotes"',
             )
         if entry.re is _LINE:
             yield scope, entry["name"], _value(entry), f"line {line}"

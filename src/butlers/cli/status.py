@@ -1,0 +1,220 @@
+"""``butlers list``, ``status`` and ``doctor``: butlers, their health, and the machine they run on."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from butlers.cli.fleet import load_roster, owner_client
+from butlers.cli.output import AsJson, print_json, print_rows, print_table
+from butlers.cli.secrets import with_vault
+from butlers.config.settings import Settings
+from butlers.domain.errors import ButlersError
+from butlers.runtimes.installed import PINNED, find_cli, install_hint
+from butlers.runtimes.needs import NEEDS
+from butlers.wire import directory
+
+TEST_PROMPT = "Call the tool `status` once, then answer with the one word OK."
+TEST_PROMPT_S = 600.0
+LEAST_FREE_MB = 500
+
+Check = dict[str, Any]
+
+
+def list_butlers(as_json: AsJson = False) -> None:
+    """List the butlers of this home: name, port, state and purpose."""
+    settings = Settings.from_environ()
+    _, configs = load_roster(settings, refresh=False)
+    health = asyncio.run(_all_health(settings))
+    running = directory.entries(settings.home)
+    rows = [
+        {
+            "name": config.name,
+            "port": config.port,
+            "state": "running" if health.get(config.name) else "stopped",
+            "url": entry.url if (entry := running.get(config.name)) else None,
+            "description": config.description,
+            "directory": str(config.directory),
+        }
+        for config in configs
+    ]
+    print_rows(rows, ("name", "port", "state", "description"), as_json)
+
+
+def status(as_json: AsJson = False) -> None:
+    """Show the health of each butler. Exits with 1 unless all are healthy."""
+    settings = Settings.from_environ()
+    _, configs = load_roster(settings, refresh=False)
+    found = asyncio.run(_all_health(settings))
+    states = [found.get(config.name) or _stopped(config.name) for config in configs]
+    if as_json:
+        print_json(states)
+    else:
+        columns = ("name", "health", "uptime", "database", "waiting", "dead")
+        print_table(columns, [_status_row(state) for state in states])
+        for state in states:
+            for diagnostic in state.get("diagnostics") or ():
+                place = f"{diagnostic['file']}:{diagnostic['line']}:{diagnostic['column']}"
+                message = f"{place} [{diagnostic['entry']}] {diagnostic['message']}"
+                typer.echo(f"{state['name']}: {message}", err=True)
+    if any(state["health"] != "healthy" for state in states):
+        raise typer.Exit(1)
+
+
+def doctor(
+    prove: Annotated[
+        bool,
+        typer.Option(help="Test a language model with one real tool call, which costs a little."),
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Check the machine, the installed LLM CLIs and the fleet. Exits with 1 if a check fails."""
+    settings = Settings.from_environ()
+    running = sorted(directory.entries(settings.home))
+    # Without a running fleet, reading the stored credentials would start a database server.
+    stored = _stored_credentials() if running else set()
+    checks = asyncio.run(_check_all(settings, running, stored, prove=prove))
+    if as_json:
+        print_json(checks)
+    else:
+        for check in checks:
+            typer.echo(f"{check['state']:10}{check['name']:14}{check['detail']}")
+            if check.get("hint"):
+                typer.echo(f"{'':24}hint: {check['hint']}")
+    if any(check["state"] == "broken" for check in checks):
+        raise typer.Exit(1)
+
+
+def _stopped(name: str) -> dict[str, Any]:
+    return {"name": name, "health": "stopped", "diagnostics": []}
+
+
+def _status_row(state: dict[str, Any]) -> list[object]:
+    queues = state.get("queues") or {}
+    uptime = state.get("uptime_s")
+    return [
+        state["name"],
+        state["health"],
+        f"{uptime:.0f} s" if uptime is not None else None,
+        state.get("database"),
+        sum(q.get("ready", 0) + q.get("leased", 0) for q in queues.values()),
+        sum(q.get("dead", 0) for q in queues.values()),
+    ]
+
+
+async def _all_health(settings: Settings) -> dict[str, dict[str, Any] | None]:
+    import httpx
+
+    entries = directory.entries(settings.home)
+    # Loopback needs no certificates, and reading the certificate store takes longer than the request.
+    async with httpx.AsyncClient(timeout=5, trust_env=False, verify=False) as http:
+
+        async def ask(url: str) -> dict[str, Any] | None:
+            try:
+                answer: dict[str, Any] = (await http.get(url.replace("/mcp", "/health"))).json()
+            except (httpx.HTTPError, ValueError):
+                return None
+            return answer
+
+        answers = await asyncio.gather(*(ask(entry.url) for entry in entries.values()))
+    return dict(zip(entries, answers, strict=True))
+
+
+def _stored_credentials() -> set[str]:
+    try:
+        return {entry.name for entry in with_vault(lambda vault: vault.entries())}
+    except ButlersError:  # the checks of the butlers report a database failure
+        return set()
+
+
+async def _check_all(
+    settings: Settings, running: list[str], stored: set[str], *, prove: bool
+) -> list[Check]:
+    checks = [_check("python", "ok", sys.version.split()[0]), _check_home(settings)]
+    checks += [await _check_runtime(name, settings, stored) for name in NEEDS]
+    checks.append(_check_fleet(running))
+    if running:
+        checks += await asyncio.gather(*(_check_butler(settings, name) for name in running))
+    if prove:
+        checks.append(await _check_model(settings, running))
+    return checks
+
+
+def _check(name: str, state: str, detail: str, hint: str | None = None, **more: Any) -> Check:
+    return {"name": name, "state": state, "detail": detail, "hint": hint, **more}
+
+
+def _check_home(settings: Settings) -> Check:
+    if not settings.home.exists():
+        return _check("home", "absent", str(settings.home), "`make up` creates it")
+    free = shutil.disk_usage(settings.home).free // 2**20
+    if free < LEAST_FREE_MB:
+        return _check("home", "broken", f"{settings.home}: {free} MB free", "free some disk space")
+    return _check("home", "ok", f"{settings.home}, {free:,} MB free")
+
+
+async def _check_runtime(name: str, settings: Settings, stored: set[str]) -> Check:
+    cli = find_cli(name, settings.environ.get("PATH", ""))
+    if cli is None:
+        return _check(name, "absent", "not installed", install_hint(name), installed=False)
+    version = await cli.version({"PATH": settings.environ.get("PATH", ""), "HOME": "/nonexistent"})
+    if version is None:
+        hint = install_hint(name)
+        return _check(name, "broken", f"{cli.executable} does not start", hint, installed=True)
+    keys = NEEDS[name].credentials
+    kept = next((key for key in keys if key in stored), None)
+    credential = kept or next((key for key in keys if settings.environ.get(key)), None)
+    facts: Check = {"installed": True, "version": version, "credential": credential}
+    place = "stored" if kept else "in the environment"
+    where = f"credential {credential} {place}" if credential else "no credential"
+    if version != PINNED[name]:
+        detail = f"version {version}, tested with {PINNED[name]}; {where}"
+        return _check(name, "untested", detail, install_hint(name), **facts)
+    return _check(name, "ok", f"version {version}, {where}", **facts)
+
+
+def _check_fleet(running: list[str]) -> Check:
+    if not running:
+        return _check("fleet", "absent", "no butler is running", "`make up` starts the fleet")
+    return _check("fleet", "ok", ", ".join(running))
+
+
+async def _check_butler(settings: Settings, butler: str) -> Check:
+    try:
+        async with owner_client(settings, butler) as client:
+            status = await client.call("status", timeout_s=5)
+    except ButlersError as error:
+        return _check(butler, "broken", str(error), error.hint)
+    state = "ok" if status["health"] == "healthy" else "broken"
+    facts = {key: status[key] for key in ("health", "runtime", "uptime_s")}
+    return _check(butler, state, f"{status['health']}, runtime {status['runtime']}", **facts)
+
+
+async def _check_model(settings: Settings, running: list[str]) -> Check:
+    """Run a session of one butler that has a model, and look for its tool call at our own server."""
+    if not running:
+        hint = "`butlers up`, then `butlers doctor` again"
+        return _check("proof", "absent", "not tested: no butler is running", hint)
+    for butler in running:
+        async with owner_client(settings, butler) as client:
+            try:
+                if (await client.call("status", timeout_s=5))["runtime"] == "reflex":
+                    continue
+                ended = await client.call(
+                    "trigger", {"prompt": TEST_PROMPT}, timeout_s=TEST_PROMPT_S
+                )
+                seen = await client.call("sessions_get", {"session_id": ended["session_id"]})
+            except ButlersError as error:
+                return _check("proof", "broken", f"{butler}: {error}", error.hint)
+        called = [call["tool"] for call in seen["tool_calls"] if call["ok"] and not call["of_cli"]]
+        if ended["success"] and "status" in called:
+            took = f"{seen['duration_ms'] / 1000:.1f} s"
+            return _check("proof", "ok", f"{butler} on {seen['runtime']} called status, {took}")
+        why = ended["error"] or "the session made no call"
+        hint = f"`butlers sessions show {ended['session_id']}`"
+        return _check("proof", "broken", f"{butler} on {seen['runtime']}: {why}", hint)
+    return _check("proof", "absent", "no language model is configured; only reflexes answer")

@@ -1,1 +1,0 @@
-"""The texts that scaffolds start from. ``$name`` and its like are filled in."""
