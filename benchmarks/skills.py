@@ -1,4 +1,4 @@
-"""Scanning thousands of skill folders against the reference reader, again when warm, and resolving."""
+"""Measure the scan of thousands of skill folders against the reference reader, and resolving."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from statistics import median
 import skills_ref
 
 from benchmarks.report import Measured, report
-from butlers.skills.catalogue import Catalogue, Registered, Release, State, parse_catalogue
-from butlers.skills.resolver import resolve
-from butlers.skills.scan import SkillScanner
+from butlers.skills.reader import scan_skills
+from butlers.skills.registry.catalogue import Catalogue, Registered, Release, State, parse_catalogue
+from butlers.skills.registry.resolver import resolve
 
 # The reference takes milliseconds for each: a part of the folders tells its pace as well.
 REFERENCE = 1_000
-WARM_ROUNDS = 5
 VERSIONS = 5
 NAMED = 20
 DEPENDENCIES = 3
-SETTLE_S = 0.2
 NOW = "2026-01-01T00:00:00Z"
 BODY = "\n# Use\n\n" + "One more line of instructions, about as long as people write them.\n" * 60
 
@@ -37,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     lines += _resolving(count)
     note = (
         f"{count:,} folders of 4 KB and a script; baseline of the scan = skills-ref's read_properties"
-        f" over {min(REFERENCE, count):,} of them, which hashes nothing; of the warm scan = the cold one;"
+        f" over {min(REFERENCE, count):,} of them;"
         f" of resolving {NAMED} packs = a registry of {NAMED * (DEPENDENCIES + 1)} skills"
     )
     report("skills", lines, note)
@@ -49,7 +47,6 @@ def _skill_folders(count: int) -> Iterator[Path]:
     try:
         for number in range(count):
             _write_skill(root / f"skill-{number}", number)
-        time.sleep(SETTLE_S)  # younger files are looked at again, as their times may deceive
         yield root
     finally:
         shutil.rmtree(root)
@@ -71,24 +68,14 @@ def _scans(root: Path, count: int) -> list[Measured]:
     half = len(folders) // 2
     # Half before and half after, so that a busy machine is busy for both.
     theirs = _timed(lambda: [skills_ref.read_properties(folder) for folder in folders[:half]])
-    scanner = SkillScanner(root)
-    cold = _timed(lambda: _expect(scanner, count, reread=count))
+    ours = _timed(lambda: _expect(root, count))
     theirs += _timed(lambda: [skills_ref.read_properties(folder) for folder in folders[half:]])
-    warm = median(_timed(lambda: _expect(scanner, count, reread=0)) for _ in range(WARM_ROUNDS))
-    return [
-        Measured(
-            "scan, parse and hash", count / cold, "skills/s", len(folders) / theirs, at_least=5
-        ),
-        Measured(
-            "scan again, nothing changed", count / warm, "skills/s", count / cold, at_least=20
-        ),
-    ]
+    return [Measured("scan and parse", count / ours, "skills/s", len(folders) / theirs, at_least=5)]
 
 
-def _expect(scanner: SkillScanner, count: int, *, reread: int) -> None:
-    scanned = scanner.scan()
+def _expect(root: Path, count: int) -> None:
+    scanned = scan_skills(root)
     assert len(scanned.skills) == count, len(scanned.skills)
-    assert scanned.reread == reread, scanned.reread
     assert all(found.reading.skill and not found.reading.diagnostics for found in scanned.skills)
 
 

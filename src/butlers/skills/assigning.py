@@ -8,10 +8,10 @@ from butlers.config.butler import ButlerConfig
 from butlers.config.known_butlers import remember_butler
 from butlers.config.packs import name_pack, source_file
 from butlers.domain.errors import SkillUnresolved
-from butlers.skills.faults import telling
 from butlers.skills.registry.catalogue import State
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.registry.resolver import resolve
+from butlers.skills.tree import translate_os_errors
 
 
 def assign(registry: SkillRegistry, config: ButlerConfig, wanted: str) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def assign(registry: SkillRegistry, config: ButlerConfig, wanted: str) -> dict[s
             f"{label} is a draft of {given.owner}, and is not given to a butler",
             hint=f"`butlers skills approve {label}` first",
         )
-    with telling(registry.home):  # else it could be removed while the butler uses it
+    with translate_os_errors(registry.home):  # else it could be removed while the butler uses it
         remember_butler(registry.home, config.directory)
     file = source_file(config.directory, registry.home)
     changed = name_pack(file, label)

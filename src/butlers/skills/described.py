@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from butlers.skills.check.content import language
+from butlers.skills.names import script_language
 
 LONGEST = 200  # characters of one description
 _READ = 16_384  # bytes of a script in which its description stands
@@ -28,7 +28,7 @@ def describe_script(file: Path) -> str:
     found = _TOLD.search(text)
     if found:
         return _line(found["text"])
-    kind = language(file.name)
+    kind = script_language(file.name)
     return _line(_docstring(text) if kind == "py" else _comment(text, kind))
 
 

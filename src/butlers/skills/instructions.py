@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from butlers.domain.errors import SkillNotFound, SkillPathRefused
-from butlers.skills.check.content import language
 from butlers.skills.described import describe_script
-from butlers.skills.faults import telling
-from butlers.skills.names import inner_path
+from butlers.skills.names import inner_path, script_language
 from butlers.skills.scripts.runner import Pack
-from butlers.skills.tree import resolve_inside, walk
+from butlers.skills.tree import resolve_inside, translate_os_errors, walk
 
 LONGEST = 100_000  # characters of one file
 _LISTED = 200  # files that are named
@@ -35,7 +33,7 @@ def read_text(pack: Pack, path: str) -> str:
         raise SkillNotFound(
             f"{pack.skill.label} has no file {path!r}", hint=f"there are: {', '.join(files(pack))}"
         )
-    with telling(file), file.open("rb") as stream:
+    with translate_os_errors(file), file.open("rb") as stream:
         text = stream.read(4 * LONGEST + 4).decode("utf-8", "replace")
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n[cut at {LONGEST:,} characters]"
 
@@ -48,7 +46,7 @@ def files(pack: Pack) -> list[str]:
 
 def scripts(pack: Pack) -> dict[str, str]:
     """What each script says it does. Where a manifest lists some, there are no others."""
-    listed = pack.skill.scripts or tuple(path for path in files(pack) if language(path))
+    listed = pack.skill.scripts or tuple(path for path in files(pack) if script_language(path))
     return {path: describe_script(_inside(pack.folder, path)) for path in listed}
 
 

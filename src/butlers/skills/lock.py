@@ -9,8 +9,8 @@ from typing import Any
 
 from butlers.config.files import replace_file
 from butlers.domain.errors import SkillRegistryBroken
-from butlers.skills.faults import telling
 from butlers.skills.registry.resolver import Resolution, Resolved
+from butlers.skills.tree import translate_os_errors
 
 LOCK_FILE = "skills.lock"
 
@@ -35,7 +35,7 @@ def write_lock(file: Path, resolution: Resolution) -> None:
 
 def read_lock(file: Path) -> Mapping[str, Resolved]:
     """What was locked, by id; empty without a lock file."""
-    with telling(file):
+    with translate_os_errors(file):
         try:
             content = file.read_bytes()
         except FileNotFoundError:

@@ -11,7 +11,7 @@ from pathlib import Path
 from butlers.domain.diagnostic import Diagnostic
 from butlers.skills.findings import Findings, quoted
 from butlers.skills.formats import manifest, skill_md
-from butlers.skills.formats.base import Reading, SkillFormat, SkillFile
+from butlers.skills.formats.base import Reading, SkillFile, SkillFormat
 from butlers.skills.skill import Skill
 from butlers.skills.tree import IGNORED_NAMES, resolve_inside
 

@@ -20,12 +20,11 @@ from butlers.domain.errors import (
 )
 from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER, Mount, SkillInstaller
 from butlers.skills.lock import LOCK_FILE, read_lock
-from butlers.skills.reader import REFLEX_FILE, read_skill
+from butlers.skills.reader import REFLEX_FILE, read_skill, scan_skills
 from butlers.skills.registry import packs
 from butlers.skills.registry.butler_packs import Failed, Loaded, Loading, load_packs
 from butlers.skills.registry.catalogue import Registered, State
 from butlers.skills.registry.registry import SkillRegistry
-from butlers.skills.scan import SkillScanner
 from butlers.skills.scripts.runner import Pack
 from butlers.skills.skill import Skill
 
@@ -69,10 +68,6 @@ class Shelf:
     butler: str
     directory: Path
     loading: Loading = field(default_factory=Loading)
-    _scanner: SkillScanner = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._scanner = SkillScanner(self.directory / FOLDER, self.shared, max_depth=1)
 
     @classmethod
     def open(
@@ -183,9 +178,10 @@ class Shelf:
         return release.state is State.DRAFT or release.digest != loaded.resolved.digest
 
     def _own(self) -> Iterator[Shelved]:
-        if not self._scanner.root.is_dir():
+        root = self.directory / FOLDER
+        if not root.is_dir():
             return
-        for found in self._scanner.scan().skills:
+        for found in scan_skills(root, self.shared, max_depth=1).skills:
             if found.reading.skill is not None:
                 yield Shelved(
                     Pack(found.folder, found.reading.skill, None, self.shared), Origin.OWN

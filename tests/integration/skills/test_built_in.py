@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotAllowed, SkillNotFound
-from butlers.domain.ids import uuid7
-from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.domain.message import RouteDecision, RouteRequest
 from butlers.domain.session import SessionRequest
 from butlers.queue.pause import begin_pause
 from butlers.sessions.routes import accept_route

@@ -16,10 +16,10 @@ from butlers.domain.errors import (
     SkillPathRefused,
     SkillTooLarge,
 )
-from butlers.skills.tree import digest_folder
 from butlers.skills.install.git import GitSource, fetch, git_source
 from butlers.skills.install.install import Installer
 from butlers.skills.registry.registry import SkillRegistry
+from butlers.skills.tree import digest_folder
 from support.skills import write_files, write_pack
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import ButlersError, NotAllowed
-from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
 from butlers.wire.client import McpClient
 from support.fake_runtime import FakeRuntime

@@ -14,6 +14,7 @@ from fastmcp import FastMCP
 from structlog.testing import capture_logs
 
 from butlers.config.settings import Settings
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import (
     NotAllowed,
     NotFound,
@@ -23,7 +24,6 @@ from butlers.domain.errors import (
     SkillScriptNotFound,
     SkillScriptTimeout,
 )
-from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
 from butlers.wire.client import McpClient
 from support.in_process import MakeButler

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.skills.check.clients import CLIENTS, verdict
+from butlers.skills.check.clients import CLIENTS, client_verdict
 from butlers.skills.reader import read_skill
 from support.skills import write_files, write_pack
 
@@ -16,7 +16,7 @@ LOADS, DEGRADED, DROPPED = "loads", "degraded", "dropped"
 
 def outcomes(folder: Path) -> dict[str, str]:
     reading = read_skill(folder)
-    return {client: str(verdict(client, folder, reading).outcome) for client in CLIENTS}
+    return {client: str(client_verdict(client, folder, reading).outcome) for client in CLIENTS}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_long_name_a_linked_file_and_another_spelling(tmp_path: Path) -> None:
 def test_a_pack_without_skill_md_is_found_by_no_other_client(tmp_path: Path) -> None:
     folder = write_pack(tmp_path / "social-media")
     assert set(outcomes(folder).values()) == {DROPPED}
-    said = verdict("claude", folder, read_skill(folder))
+    said = client_verdict("claude", folder, read_skill(folder))
     assert said.reasons == ("there is no SKILL.md",)
 
 
@@ -70,5 +70,5 @@ def test_whatever_does_not_just_load_has_a_reason(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "a-skill", {"SKILL.md": GOOD.replace("a-skill", "B")})
     reading = read_skill(folder)
     for client in CLIENTS:
-        said = verdict(client, folder, reading)
+        said = client_verdict(client, folder, reading)
         assert bool(said.reasons) == (said.outcome != LOADS)

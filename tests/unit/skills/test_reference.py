@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import skills_ref
 
-from butlers.skills.check.clients import Outcome, verdict
+from butlers.skills.check.clients import ClientOutcome, client_verdict
 from butlers.skills.reader import read_skill
 from support.skills import write_files
 
@@ -136,7 +136,7 @@ def test_where_the_reference_is_content_we_read_the_same(tmp_path: Path, name: s
     reading = read_skill(folder)
     assert reading.skill is not None
     assert (reading.skill.name, reading.skill.description) == (theirs.name, theirs.description)
-    assert verdict("skills-ref", folder, reading).outcome is Outcome.LOADS
+    assert client_verdict("skills-ref", folder, reading).outcome is ClientOutcome.LOADS
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
@@ -147,8 +147,8 @@ def test_what_the_reference_refuses_we_read_and_tell(tmp_path: Path, name: str) 
     assert reading.skill is not None
     assert reading.skill.description
     assert reading.diagnostics or reading.traits or name == "version at the top"
-    said = verdict("skills-ref", folder, reading)
-    assert said.outcome is Outcome.DROPPED
+    said = client_verdict("skills-ref", folder, reading)
+    assert said.outcome is ClientOutcome.DROPPED
     assert said.reasons
 
 
@@ -160,8 +160,10 @@ def test_what_the_reference_reads_otherwise_we_foretell(tmp_path: Path, name: st
     reading = read_skill(folder)
     assert reading.skill is not None
     lost = reading.skill.description != theirs.description
-    said = verdict("skills-ref", folder, reading)
-    assert said.outcome is (Outcome.LOADS if name == "unicode name" else Outcome.DEGRADED)
+    said = client_verdict("skills-ref", folder, reading)
+    assert said.outcome is (
+        ClientOutcome.LOADS if name == "unicode name" else ClientOutcome.DEGRADED
+    )
     assert lost == (name == "dashes in a value")
 
 

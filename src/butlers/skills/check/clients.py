@@ -1,137 +1,139 @@
-"""How other clients take a SKILL.md: they load it, they load less of it, or they drop it without a word.
+"""Predict how other clients treat a SKILL.md: load it, load less of it, or drop it silently.
 
-Read off their documentation and sources; `skills-ref` is compared with the real one in the tests.
+The table follows their documentation and source code. `skills-ref` is compared with the real program
+in the tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
 
-from butlers.skills import names
 from butlers.skills.check.reference_rules import reference_problems
 from butlers.skills.formats.base import Reading
+from butlers.skills.names import MAX_DESCRIPTION, MAX_NAME
 from butlers.skills.skill import Skill
 
 _CLAUDE_LISTING = 1_536
 
 
-class Outcome(StrEnum):
+class ClientOutcome(StrEnum):
+    """Outcomes from best to worst."""
+
     LOADS = "loads"
     DEGRADED = "degraded"
     DROPPED = "dropped"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClientVerdict:
     client: str
-    outcome: Outcome
+    outcome: ClientOutcome
     reasons: tuple[str, ...] = ()
 
 
-class _Seen(NamedTuple):
-    folder: Path
-    skill: Skill
-    codes: frozenset[str]
-    traits: frozenset[str]
+@dataclass(frozen=True, slots=True)
+class ClientRule:
+    """Outcome and reason if the skill has one of the features: a finding's code, a trait of its
+    front matter, or one that ``_features`` adds."""
+
+    features: frozenset[str]
+    outcome: ClientOutcome
+    reason: str
 
 
-Finding = tuple[Outcome, str]
+def _drops(feature: str, reason: str) -> ClientRule:
+    return ClientRule(frozenset(feature.split()), ClientOutcome.DROPPED, reason)
 
 
-def verdict(client: str, folder: Path, reading: Reading) -> Verdict:
-    """What this client makes of the folder, with every reason."""
-    if reading.skill is None or not reading.skill.has_skill_md:
-        return Verdict(client, Outcome.DROPPED, ("there is no SKILL.md",))
-    seen = _Seen(folder, reading.skill, reading.codes(), reading.traits)
-    found = [*_CLIENTS[client](seen)]
-    worst = max((outcome for outcome, _ in found), key=_RANK.index, default=Outcome.LOADS)
-    return Verdict(client, worst, tuple(reason for _, reason in found))
+def _degrades(feature: str, reason: str) -> ClientRule:
+    return ClientRule(frozenset(feature.split()), ClientOutcome.DEGRADED, reason)
 
 
-def _claude(seen: _Seen) -> Iterator[Finding]:
-    yield from _file_name(seen)
-    if "not-yaml" in seen.traits:
-        yield Outcome.DEGRADED, "the front matter is not YAML; its fields are not read"
-    if len(seen.skill.description) > _CLAUDE_LISTING:
-        yield Outcome.DEGRADED, f"the listing cuts descriptions at {_CLAUDE_LISTING} characters"
-    if "name-directory" in seen.codes:
-        yield Outcome.DEGRADED, f"it is called {seen.folder.name}, by its folder"
+_EXACT_FILE_NAME = _drops("skill-file-name", "only the exact file name SKILL.md is found")
+_FRONT_MATTER = _drops("no-front-matter", "there is no front matter")
+_DESCRIPTION = _drops("description-missing description-derived", "there is no description")
+_NAME = _drops("name-missing", "there is no name")
+_SHORT_NAME = _drops("name-too-long", f"the name has more than {MAX_NAME} characters")
 
-
-def _codex(seen: _Seen) -> Iterator[Finding]:
-    yield from _file_name(seen)
-    yield from _needs_front_matter(seen)
-    if (seen.folder / "SKILL.md").is_symlink():
-        yield Outcome.DROPPED, "SKILL.md is a symbolic link"
-    if "scanned" in seen.traits:
-        yield Outcome.DROPPED, "the front matter is not YAML, and quoting does not mend it"
-    yield from _needs_description(seen)
-    if "name-too-long" in seen.codes:
-        yield Outcome.DROPPED, f"the name has more than {names.MAX_NAME} characters"
-    if "description-too-long" in seen.codes:
-        yield Outcome.DEGRADED, f"the listing cuts descriptions at {names.MAX_DESCRIPTION}"
-
-
-def _gemini(seen: _Seen) -> Iterator[Finding]:
-    yield from _file_name(seen)
-    yield from _needs_front_matter(seen)
-    yield from _needs_description(seen)
-    if "name-missing" in seen.codes:
-        yield Outcome.DROPPED, "it has no name"
-    if "not-yaml" in seen.traits:
-        yield Outcome.DEGRADED, "only name and description are read, line by line"
-    if "name-format" in seen.codes:
-        yield Outcome.DEGRADED, "characters of the name are replaced"
-
-
-def _vscode(seen: _Seen) -> Iterator[Finding]:
-    yield from _file_name(seen)
-    yield from _needs_front_matter(seen)
-    yield from _needs_description(seen)
-    if "not-yaml" in seen.traits:
-        yield Outcome.DROPPED, "the front matter is not YAML"
-    for code, reason in (
-        ("name-missing", "it has no name"),
-        ("name-format", "the name is not lower-case words joined by single hyphens"),
-        ("name-too-long", f"the name has more than {names.MAX_NAME} characters"),
-        ("name-directory", "the name is not the folder's"),
-    ):
-        if code in seen.codes:
-            yield Outcome.DROPPED, reason
-    if "description-too-long" in seen.codes:
-        yield Outcome.DROPPED, f"the description has more than {names.MAX_DESCRIPTION} characters"
-
-
-def _skills_ref(seen: _Seen) -> Iterator[Finding]:
-    for problem in reference_problems(seen.folder):
-        yield (Outcome.DEGRADED if problem.loads else Outcome.DROPPED), problem.message
-
-
-def _file_name(seen: _Seen) -> Iterator[Finding]:
-    if "skill-file-name" in seen.codes:
-        yield Outcome.DROPPED, "it looks for SKILL.md, spelled so"
-
-
-def _needs_front_matter(seen: _Seen) -> Iterator[Finding]:
-    if "no-front-matter" in seen.traits:
-        yield Outcome.DROPPED, "there is no front matter"
-
-
-def _needs_description(seen: _Seen) -> Iterator[Finding]:
-    if seen.codes & {"description-missing", "description-derived"}:
-        yield Outcome.DROPPED, "it has no description"
-
-
-_RANK = [Outcome.LOADS, Outcome.DEGRADED, Outcome.DROPPED]
-_CLIENTS: dict[str, Callable[[_Seen], Iterator[Finding]]] = {
-    "claude": _claude,
-    "codex": _codex,
-    "gemini": _gemini,
-    "vscode": _vscode,
-    "skills-ref": _skills_ref,
+_RULES: dict[str, tuple[ClientRule, ...]] = {
+    "claude": (
+        _EXACT_FILE_NAME,
+        _degrades("not-yaml", "the front matter is not YAML; its fields are not read"),
+        _degrades(
+            "description-over-claude-listing",
+            f"the listing cuts descriptions at {_CLAUDE_LISTING} characters",
+        ),
+        _degrades("name-directory", "the folder's name is used instead of the name"),
+    ),
+    "codex": (
+        _EXACT_FILE_NAME,
+        _FRONT_MATTER,
+        _drops("linked-file", "SKILL.md is a symbolic link"),
+        _drops("scanned", "the front matter is not YAML, and quoting does not fix it"),
+        _DESCRIPTION,
+        _SHORT_NAME,
+        _degrades(
+            "description-too-long",
+            f"the listing cuts descriptions at {MAX_DESCRIPTION} characters",
+        ),
+    ),
+    "gemini": (
+        _EXACT_FILE_NAME,
+        _FRONT_MATTER,
+        _DESCRIPTION,
+        _NAME,
+        _degrades("not-yaml", "only name and description are read, line by line"),
+        _degrades("name-format", "characters of the name are replaced"),
+    ),
+    "vscode": (
+        _EXACT_FILE_NAME,
+        _FRONT_MATTER,
+        _DESCRIPTION,
+        _drops("not-yaml", "the front matter is not YAML"),
+        _NAME,
+        _drops("name-format", "the name is not lower-case words joined by single hyphens"),
+        _SHORT_NAME,
+        _drops("name-directory", "name and folder name differ"),
+        _drops(
+            "description-too-long", f"the description has more than {MAX_DESCRIPTION} characters"
+        ),
+    ),
+    "skills-ref": (),  # its rules are in reference_rules
 }
-CLIENTS = tuple(_CLIENTS)
+CLIENTS = tuple(_RULES)
+
+
+def client_verdict(client: str, folder: Path, reading: Reading) -> ClientVerdict:
+    """Return the client's outcome for this folder, with every reason."""
+    if reading.skill is None or not reading.skill.has_skill_md:
+        return ClientVerdict(client, ClientOutcome.DROPPED, ("there is no SKILL.md",))
+    if client == "skills-ref":
+        found = list(_skills_ref(folder))
+    else:
+        features = _features(folder, reading, reading.skill)
+        found = [
+            (rule.outcome, rule.reason)
+            for rule in _RULES[client]
+            if not rule.features.isdisjoint(features)
+        ]
+    order = list(ClientOutcome)
+    worst = max((outcome for outcome, _ in found), key=order.index, default=ClientOutcome.LOADS)
+    return ClientVerdict(client, worst, tuple(reason for _, reason in found))
+
+
+def _features(folder: Path, reading: Reading, skill: Skill) -> set[str]:
+    features = {*reading.codes(), *reading.traits}
+    if (folder / "SKILL.md").is_symlink():
+        features.add("linked-file")
+    if len(skill.description) > _CLAUDE_LISTING:
+        features.add("description-over-claude-listing")
+    return features
+
+
+def _skills_ref(folder: Path) -> Iterator[tuple[ClientOutcome, str]]:
+    for problem in reference_problems(folder):
+        outcome = ClientOutcome.DEGRADED if problem.loads else ClientOutcome.DROPPED
+        yield outcome, problem.message

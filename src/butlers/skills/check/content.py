@@ -1,16 +1,16 @@
-"""What the texts and scripts of a skill give away: hidden characters, piped shells, variables."""
+"""Search the text of a skill's files: invisible characters, piped shells, environment variables."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 
 from butlers.config.locate import Place, place_of
+from butlers.skills.names import script_language
 
 # Bidirectional controls, zero width, tags, other invisible marks. Variation selectors and the joiner
-# between emoji are left alone: people type those.
+# between emoji are allowed: people type those.
 _HIDDEN = re.compile(
     "[\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200c\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -34,23 +34,13 @@ _ENV_READS = {
     "js": re.compile(r"""process\.env(?:\.([A-Za-z_]\w*)|\[\s*["'`](\w+)["'`])"""),
     "sh": re.compile(r"\$(?:([A-Z_][A-Z0-9_]*)\b|\{([A-Z_][A-Z0-9_]*)\b)"),
 }
-_LANGUAGES = {
-    ".py": "py",
-    ".sh": "sh",
-    ".bash": "sh",
-    ".ts": "js",
-    ".js": "js",
-    ".mjs": "js",
-    ".cjs": "js",
-    ".mts": "js",
-}
 _SHELL_SETS = re.compile(
     r"(?:^|[\s;(])(?:export\s+|local\s+|readonly\s+|declare\s+(?:-\w+\s+)*)?([A-Z_][A-Z0-9_]*)\+?="
     r"|\bfor\s+([A-Z_][A-Z0-9_]*)\s+in\b|\bread\s+(?:-\w+\s+)*([A-Z_][A-Z0-9_]*)",
     re.MULTILINE,
 )
-# What every process has, the shell itself makes, or the runner tells every script.
-_ALWAYS_THERE = frozenset({
+# Set in every process, by the shell itself, or by the script runner.
+_ALWAYS_SET = frozenset({
     "PATH", "HOME", "PWD", "OLDPWD", "USER", "LOGNAME", "SHELL", "TMPDIR", "TEMP",
     "TMP", "LANG", "LC_ALL", "TERM", "TZ", "IFS", "OPTARG", "OPTIND", "RANDOM",
     "SECONDS", "LINENO", "FUNCNAME", "BASH", "BASH_SOURCE", "BASH_VERSION", "EUID", "UID", "PPID",
@@ -59,7 +49,7 @@ _ALWAYS_THERE = frozenset({
 
 
 def hidden_characters(text: str) -> Iterator[tuple[str, Place]]:
-    """Each run of characters that a person does not see, named, where it begins."""
+    """Yield the name and place of each run of invisible characters."""
     end = -1
     for found in _HIDDEN.finditer(text):
         if found.start() > end and not (found.start() == 0 and found[0] == "\ufeff"):
@@ -70,25 +60,20 @@ def hidden_characters(text: str) -> Iterator[tuple[str, Place]]:
 
 
 def piped_shells(text: str) -> Iterator[tuple[str, Place]]:
-    """Each place where something downloaded goes straight into a shell or interpreter."""
+    """Yield each command that pipes a download into a shell or interpreter."""
     for found in _PIPED.finditer(text):
         yield " ".join(found[0].split()), place_of(text, found.start())
 
 
-def language(path: str) -> str | None:
-    return _LANGUAGES.get(PurePosixPath(path).suffix.lower())
-
-
 def read_variables(path: str, text: str) -> Iterator[tuple[str, Place]]:
-    """The environment variables that a script reads, each at its first place."""
-    kind = language(path)
-    if kind is None:
+    """Yield the environment variables that a script reads, each at its first use."""
+    language = script_language(path)
+    if language is None:
         return
-    own = _ALWAYS_THERE
-    if kind == "sh":
-        own |= {name for found in _SHELL_SETS.finditer(text) for name in found.groups() if name}
-    seen = set(own)
-    for found in _ENV_READS[kind].finditer(text):
+    seen = {*_ALWAYS_SET}
+    if language == "sh":
+        seen |= {name for found in _SHELL_SETS.finditer(text) for name in found.groups() if name}
+    for found in _ENV_READS[language].finditer(text):
         name = next(group for group in found.groups() if group)
         if name not in seen:
             seen.add(name)

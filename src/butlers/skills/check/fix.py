@@ -1,4 +1,4 @@
-"""``check --fix``: the repairs that change how a skill is written, not what it says."""
+"""``check --fix``: repairs that change how a skill is written, not its meaning."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from pathlib import Path
 from butlers.config.files import replace_file
 from butlers.domain.errors import InvalidSkill
 from butlers.skills.check.rules import ENV_EXAMPLE, Checked, check
-from butlers.skills.faults import telling
 from butlers.skills.findings import RULES
 from butlers.skills.formats.skill_md import FORMAT, with_valid_front_matter
 from butlers.skills.skill import Skill
+from butlers.skills.tree import translate_os_errors
 
-_IN_THE_PACK = ("manifest-script-not-executable", "manifest-env-example")
+# Fixed in other files than SKILL.md.
+_PACK_CODES = frozenset({"manifest-script-not-executable", "manifest-env-example"})
 
 
 def fix(folder: Path) -> tuple[tuple[str, ...], Checked]:
-    """Mend what is safe to mend; the codes that are gone, and how the folder stands now."""
+    """Apply every safe fix. Return the codes that are fixed, and a new check."""
     before = check(folder)
     codes = {found.code for found in before.diagnostics if RULES[found.code].fixable}
     if before.skill is None or "tree-link-leaves" in before.reading.codes():
         return (), before
-    with telling(folder):
-        _mend(folder, before.skill, codes)
+    with translate_os_errors(folder):
+        _apply(folder, before.skill, codes)
     after = check(folder)
     left = {found.code for found in after.diagnostics}
     return tuple(sorted(codes - left)), after
 
 
-def _mend(folder: Path, skill: Skill, codes: set[str]) -> None:
-    if codes - {*_IN_THE_PACK}:
-        _rewrite(folder)
+def _apply(folder: Path, skill: Skill, codes: set[str]) -> None:
+    if codes - _PACK_CODES:
+        _rewrite_skill_md(folder)
     if "manifest-script-not-executable" in codes:
         _make_executable(folder, skill.scripts)
     if "manifest-env-example" in codes:
@@ -38,8 +39,8 @@ def _mend(folder: Path, skill: Skill, codes: set[str]) -> None:
         replace_file(folder / ENV_EXAMPLE, lines.encode(), 0o644)
 
 
-def _rewrite(folder: Path) -> None:
-    """SKILL.md again, under its proper name, with its fields as they were understood."""
+def _rewrite_skill_md(folder: Path) -> None:
+    """Write SKILL.md with its proper name and valid front matter."""
     written = next(
         (path for path in folder.iterdir() if path.name.lower() == "skill.md" and path.is_file()),
         None,
@@ -47,13 +48,10 @@ def _rewrite(folder: Path) -> None:
     if written is None:
         return
     if written.is_symlink():
-        raise InvalidSkill(f"{written} is a link", hint="check the folder that it points into")
+        raise InvalidSkill(f"{written} is a link", hint="check the folder that it points to")
     proper = folder / FORMAT.file_names[0]
-    replace_file(
-        proper,
-        with_valid_front_matter(written, written.read_bytes()),
-        written.stat().st_mode & 0o777,
-    )
+    content = with_valid_front_matter(written, written.read_bytes())
+    replace_file(proper, content, written.stat().st_mode & 0o777)
     if written != proper:
         written.unlink()
 

@@ -20,7 +20,7 @@ from typing import IO
 
 from butlers.domain.errors import SkillArchiveRefused, SkillPathRefused, SkillTooLarge
 from butlers.skills.names import inner_path
-from butlers.skills.tree import LEFT_BEHIND, MAX_BYTES, MAX_DEPTH, MAX_FILES
+from butlers.skills.tree import IGNORED_NAMES, MAX_BYTES, MAX_DEPTH, MAX_FILES
 
 MAX_ARCHIVE = 10 * 1024 * 1024
 MAX_RATIO = 100
@@ -104,7 +104,7 @@ class _Unpacking:
             raise SkillTooLarge(
                 f"the archive has more than {MAX_FILES} files, or folders more than {MAX_DEPTH} deep"
             )
-        return None if not LEFT_BEHIND.isdisjoint(parts) else path
+        return None if not IGNORED_NAMES.isdisjoint(parts) else path
 
     def _write(self, path: str, member: _Member) -> None:
         file = self.target / path

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from butlers.skills.check.content import language
+from butlers.skills.names import script_language
 from butlers.skills.skill import McpServer, ServerKind, Skill
 from butlers.skills.tree import walk
 
@@ -36,7 +36,7 @@ class Difference:
 def capabilities_of(folder: Path, skill: Skill) -> Capabilities:
     scripts = {*skill.scripts}
     for entry in walk(folder).files():
-        if entry.executable or language(entry.path) is not None:
+        if entry.executable or script_language(entry.path) is not None:
             scripts.add(entry.path)
     return Capabilities(
         {

@@ -12,9 +12,9 @@ from typing import Any
 
 from butlers.domain.errors import InvalidSkill, SkillTooLarge
 from butlers.skills.check.rules import ENV_EXAMPLE, check
-from butlers.skills.faults import telling
 from butlers.skills.names import inner_path, is_id
 from butlers.skills.registry import packs
+from butlers.skills.tree import translate_os_errors
 
 MAX_FILES = 50
 MAX_CHARACTERS = 256 * 1024
@@ -75,7 +75,7 @@ def made(draft: Draft, owner: str, custom: Path) -> Iterator[Path]:
     around = custom / f"{_MAKING}{secrets.token_hex(6)}"
     folder = around / (draft.id if is_id(draft.id) else "new-skill")
     try:
-        with telling(folder):
+        with translate_os_errors(folder):
             _write(folder, contents)
         checked = check(folder)
         if not checked.valid:
@@ -94,7 +94,7 @@ def is_in_the_making(name: str) -> bool:
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
-    with telling(folder):
+    with translate_os_errors(folder):
         found: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
     return found
 

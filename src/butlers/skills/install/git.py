@@ -23,9 +23,8 @@ from butlers.domain.errors import (
     SkillTooLarge,
 )
 from butlers.domain.redaction import redactor
-from butlers.skills.faults import telling
 from butlers.skills.names import inner_path, slug
-from butlers.skills.tree import MAX_BYTES, MAX_DEPTH, MAX_FILES
+from butlers.skills.tree import MAX_BYTES, MAX_DEPTH, MAX_FILES, translate_os_errors
 
 PREFIX = "git+"
 MAX_FETCH = 100 * 1024 * 1024
@@ -115,7 +114,7 @@ class _Blob:
 def fetch(source: GitSource, scratch: Path, environ: Mapping[str, str] | None = None) -> Path:
     """The folder of the skill at that commit, written below ``scratch``."""
     repository, target = scratch / "repository", scratch / "skill" / source.name
-    with telling(scratch):
+    with translate_os_errors(scratch):
         repository.mkdir()
         target.mkdir(parents=True)
         git = _Git(repository, Settings.from_environ().environ if environ is None else environ)

@@ -13,11 +13,17 @@ from pathlib import Path, PurePosixPath
 
 from butlers.config.files import make_private_folder
 from butlers.domain.errors import SkillChanged, SkillError, SkillPathRefused
-from butlers.skills.digest import digest_folder
-from butlers.skills.faults import telling
 from butlers.skills.names import inner_path
 from butlers.skills.skill import BUILT_IN
-from butlers.skills.tree import LEFT_BEHIND, Entry, Kind, resolve_inside, walk
+from butlers.skills.tree import (
+    IGNORED_NAMES,
+    Entry,
+    Kind,
+    digest_folder,
+    resolve_inside,
+    translate_os_errors,
+    walk,
+)
 
 _STAGING = ".staging"
 _ABANDONED_S = 24 * 3600
@@ -63,7 +69,7 @@ def staging(home: Path, name: str) -> Iterator[Path]:
     """A folder of this name beside the packs, gone afterwards unless it was moved to its place."""
     around = packs_folder(home) / _STAGING / secrets.token_hex(8)
     folder = around / name
-    with telling(folder):
+    with translate_os_errors(folder):
         make_private_folder(around)
         _sweep(around.parent)
         folder.mkdir()
@@ -75,7 +81,7 @@ def staging(home: Path, name: str) -> Iterator[Path]:
 
 def put(staged: Path, place: Path) -> None:
     """Move a staged pack to its place. What lies there is damaged, or was left by a crash."""
-    with telling(place):
+    with translate_os_errors(place):
         make_private_folder(place.parent)
         remove(place)
         os.rename(staged, place)
@@ -104,7 +110,7 @@ def copy_skill(
     """Files and folders, links as what they point to. One that leaves the skill is refused by name."""
     roots = (source,) if shared is None else (source, shared)
     for entry in walk(source).entries:
-        if not LEFT_BEHIND.isdisjoint(PurePosixPath(entry.path).parts):
+        if not IGNORED_NAMES.isdisjoint(PurePosixPath(entry.path).parts):
             continue
         _copy(entry, source, target, roots, keep_modes=keep_modes)
 
@@ -117,7 +123,7 @@ def _copy(
     path, made = source / entry.path, target / entry.path
     match entry.kind:
         case Kind.FOLDER:
-            with telling(made):
+            with translate_os_errors(made):
                 made.mkdir(mode=_FOLDER)
                 if keep_modes:  # whoever copied it must be able to remove it
                     made.chmod(stat.S_IMODE(path.stat().st_mode) & _PLAIN | stat.S_IRWXU)
@@ -138,7 +144,7 @@ def _copy(
 def _copy_file(source: Path, target: Path, *, keep_mode: bool) -> None:
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
     with (
-        telling(source),
+        translate_os_errors(source),
         os.fdopen(os.open(source, flags), "rb") as reading,
         target.open("xb") as writing,
     ):

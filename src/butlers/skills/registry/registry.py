@@ -24,8 +24,6 @@ from butlers.domain.errors import (
 )
 from butlers.skills import names
 from butlers.skills.check.rules import check
-from butlers.skills.digest import digest_folder
-from butlers.skills.faults import telling
 from butlers.skills.findings import quoted
 from butlers.skills.formats import manifest
 from butlers.skills.registry import packs
@@ -38,6 +36,7 @@ from butlers.skills.registry.catalogue import (
     parse_catalogue,
 )
 from butlers.skills.skill import Skill
+from butlers.skills.tree import digest_folder, translate_os_errors
 from butlers.skills.usage import Usage, dependents
 
 _FILE = "skills.json"
@@ -83,7 +82,7 @@ class SkillRegistry:
     # -- reading
 
     def catalogue(self) -> Catalogue:
-        with telling(self.file):
+        with translate_os_errors(self.file):
             try:
                 content = self.file.read_bytes()
             except FileNotFoundError:
@@ -232,7 +231,7 @@ class SkillRegistry:
 
     @contextmanager
     def _writing(self) -> Iterator[Catalogue]:
-        with telling(self.file):
+        with translate_os_errors(self.file):
             make_private_folder(self.file.parent)
             with exclusive_lock(self.file.parent / _LOCK):
                 yield self.catalogue()

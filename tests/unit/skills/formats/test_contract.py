@@ -16,7 +16,6 @@ from butlers.skills.findings import RULES, Findings
 from butlers.skills.formats import manifest, skill_md
 from butlers.skills.formats.base import SkillFormat, SkillFile, decode
 from butlers.skills.reader import read_skill
-from butlers.skills.render import as_pack, as_skill_md
 from butlers.skills.skill import Skill
 from support.skills import writable_skills, write_files
 
@@ -126,14 +125,14 @@ def test_skill_survives_conversion_to_a_pack_and_back(
     tmp_path_factory: pytest.TempPathFactory, skill: Skill
 ) -> None:
     folder = tmp_path_factory.mktemp("pack") / skill.name
-    write_files(folder, dict(as_pack(skill)))
+    write_files(folder, {**manifest.FORMAT.render(skill), **skill_md.FORMAT.render(skill)})
     read = read_skill(folder).skill
     assert read is not None
     assert read.has_manifest
     assert read.has_skill_md
     again = read.evolve(has_manifest=False, has_skill_md=False)
     assert again == skill
-    told = as_skill_md(again)["SKILL.md"]
+    told = skill_md.FORMAT.render(again)["SKILL.md"]
     back = skill_md.FORMAT.read(SkillFile(folder / "SKILL.md", told)).skill
     assert back == skill.evolve(has_skill_md=True)
 
