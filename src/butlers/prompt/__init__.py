@@ -1,4 +1,4 @@
-"""Prompts made of sections: summaries first, tools that appear when a section is opened."""
+"""Prompts made of sections that start as summaries and gain tools when opened."""
 
 from butlers.domain.errors import (
     PromptValidationError,

@@ -1,4 +1,4 @@
-"""What a section is filled with: dataclasses that are bound to a prompt, found by their type."""
+"""Params: dataclasses bound to a prompt and passed to sections by type."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Parametrized(Protocol):
 
 
 class Params:
-    """The params of one prompt by their types."""
+    """Params of one prompt by type."""
 
     def __init__(self, bound: Mapping[type, Any] | None = None) -> None:
         self.bound: Mapping[type, Any] = MappingProxyType(dict(bound or {}))
 
     def with_more(self, more: Iterable[Any]) -> Params:
-        """The last of a type counts."""
+        """Return a copy with more params; of each type the last one counts."""
         found = dict(self.bound)
         for one in more:
             if not is_dataclass(one) or isinstance(one, type):
@@ -38,7 +38,7 @@ class Params:
         return Params(found)
 
     def of(self, section: Parametrized, claimed_types: frozenset[type]) -> Any:
-        """What this section gets. One that names no type takes what no section claims."""
+        """Return the section's params. A section without a type gets params that no other claims."""
         wanted = section.params_type
         if wanted is None:
             return self._unclaimed(section, claimed_types)
@@ -50,7 +50,7 @@ class Params:
             return wanted()
         except TypeError as error:
             raise PromptValidationError(
-                f"no {wanted.__name__} is bound, and a section needs it",
+                f"a section needs {wanted.__name__}, which is not bound",
                 hint=f"bind({wanted.__name__}(…)), or give the section default_params",
             ) from error
 
@@ -59,14 +59,14 @@ class Params:
         if len(free) > 1:
             names = ", ".join(sorted(type(one).__name__ for one in free))
             raise PromptValidationError(
-                f"a section that names no params could take any of {names}",
+                f"a section without a params type could take any of {names}",
                 hint="name the type: Skill[MyParams](…)",
             )
         return free[0] if free else section.default_params
 
 
 def generic_arguments(instance: Any) -> tuple[Any, ...]:
-    """The types in ``Skill[MyParams](…)``, or in ``class MySkill(Skill[MyParams])``; else none."""
+    """Return the types in ``Skill[MyParams](…)`` or ``class MySkill(Skill[MyParams])``, or ()."""
     if written := get_args(getattr(instance, "__orig_class__", None)):
         return written
     bases = (
@@ -84,7 +84,7 @@ def tidy(template: str) -> str:
 
 
 def fill(template: str, params: Any) -> str:
-    """``string.Template``, and what is no placeholder of these params stays as it is written."""
+    """Fill a ``string.Template``; unknown placeholders stay unchanged."""
     if params is None or not is_dataclass(params):
         return Template(template).safe_substitute()
     values = {one.name: getattr(params, one.name) for one in fields(params)}

@@ -26,17 +26,20 @@ class OpenSections:
 
 
 def open_sections(params: OpenSections, *, context: ToolContext) -> NoReturn:
-    """Keys that are open already are left out; none that is closed is an error."""
+    """Request expansion of the closed sections among the keys.
+
+    Raises InvalidArguments for unknown keys and if all sections are already open.
+    """
     closed = {one.path for one in context.rendered_prompt.summarized}
     known = {one.path for one in context.rendered_prompt.all()}
     unknown = [key for key in params.section_keys if key not in known]
-    hint = f"to be opened: {', '.join(sorted(closed)) or 'nothing'}"
+    hint = f"closed sections: {', '.join(sorted(closed)) or 'none'}"
     if unknown or not params.section_keys:
-        named = ", ".join(unknown) or "none was named"
-        raise InvalidArguments(f"there is no such section: {named}", hint=hint)
+        named = ", ".join(unknown) or "no key given"
+        raise InvalidArguments(f"unknown section: {named}", hint=hint)
     wanted = tuple(dict.fromkeys(key for key in params.section_keys if key in closed))
     if not wanted:
-        raise InvalidArguments("all of these are open already", hint=hint)
+        raise InvalidArguments("these sections are already open", hint=hint)
     overrides = dict.fromkeys(wanted, SectionVisibility.FULL)
     raise VisibilityExpansionRequired(overrides, params.reason, wanted)
 
@@ -55,7 +58,7 @@ def expand(
     before: RenderedPrompt,
     asked: VisibilityExpansionRequired,
 ) -> None:
-    """Remember in the session what is open from now on, and tell of each skill."""
+    """Store the opened sections in the session and publish SkillExpanded for each skill."""
     template = prompt.template
     session.set_visibility(template.ns, template.key, asked.requested_overrides)
     for path in asked.section_keys:
@@ -80,7 +83,7 @@ OutputT = TypeVar("OutputT")
 
 
 class Prompt(Generic[OutputT]):
-    """``overrides``: other texts for sections, by their path."""
+    """A bound prompt. ``overrides`` replaces texts of sections, by path."""
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class Prompt(Generic[OutputT]):
         self.params = params or Params()
 
     def bind(self, *params: Any) -> Prompt[OutputT]:
-        """The same prompt with these params too; of a type the last one counts."""
+        """Return a copy with more params; of each type the last one counts."""
         return Prompt(self.template, overrides=self.overrides, params=self.params.with_more(params))
 
     def render(
@@ -104,9 +107,10 @@ class Prompt(Generic[OutputT]):
         visibility: Mapping[str, SectionVisibility] | None = None,
         installed: bool = False,
     ) -> RenderedPrompt:
-        """``visibility`` by path beats what the session remembers, and that a section's own choice.
+        """Render text and tools.
 
-        ``installed``: skills that a session's home can hold are there, and not in the text.
+        ``visibility`` (by path) overrides the session's, which overrides a section's own choice.
+        ``installed``: native skills are installed in the session's home and left out of the text.
         """
         template = self.template
         remembered = session.visibility(template.ns, template.key) if session else {}
@@ -114,7 +118,7 @@ class Prompt(Generic[OutputT]):
         return Renderer(template, view).render(OPEN_SECTIONS_TOOL)
 
     def skills_sections(self) -> Iterator[tuple[str, SkillsSection]]:
-        """Those that are enabled, with their paths, wherever they stand."""
+        """Yield the enabled skills sections at any depth, with their paths."""
         yield from self._skills_in(self.template.sections, "")
 
     def _skills_in(
@@ -130,12 +134,12 @@ class Prompt(Generic[OutputT]):
                 yield from self._skills_in(section.children, f"{path}.")
 
     def params_lookup(self, section: SkillsSection) -> Mapping[type, Any]:
-        """What its skills may take: all but what other sections ask for by name."""
+        """Return the params for the section's skills: all except those that other sections claim."""
         others = self.template.claimed_types - section.claimed_types()
         return {kind: one for kind, one in self.params.bound.items() if kind not in others}
 
     def overrides_below(self, path: str) -> Mapping[str, str]:
-        """The texts for sections right below this one, by their keys."""
+        """Return the override texts for sections below this path, by relative path."""
         start = f"{path}."
         return {
             name.removeprefix(start): text

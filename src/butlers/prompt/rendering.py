@@ -1,4 +1,4 @@
-"""A prompt becomes text and tools: only what is enabled, and of that only what is open."""
+"""Render a prompt to text and tools: enabled sections, and the tools of open ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RenderedSection:
     children: tuple[RenderedSection, ...] = ()
 
     def all(self) -> Iterator[RenderedSection]:
-        """It and all that is below it, in the order of the text."""
+        """Yield this section and all below it, in the order of the text."""
         yield self
         for child in self.children:
             yield from child.all()
@@ -41,7 +41,7 @@ class RenderedSection:
 class RenderedPrompt:
     text: str
     sections: tuple[RenderedSection, ...]
-    tools: tuple[Tool[Any, Any], ...]  # those that may be called now
+    tools: tuple[Tool[Any, Any], ...]  # callable now
     output_type: type | None = None
 
     def all(self) -> Iterator[RenderedSection]:
@@ -58,7 +58,7 @@ class RenderedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a prompt is to be seen. An explicit visibility beats that of the session."""
+    """Render options. Explicit visibility overrides the session's."""
 
     params: Params = field(default_factory=Params)
     explicit: Mapping[str, SectionVisibility] = field(default_factory=dict)
@@ -68,14 +68,14 @@ class View:
 
 
 class Renderer:
-    """Nothing but its arguments goes into what it makes: the same again is the same."""
+    """Deterministic renderer: equal arguments give equal text."""
 
     def __init__(self, template: PromptTemplate[Any], view: View) -> None:
         self._template, self._view = template, view
         self._known: set[str] = set()
 
     def render(self, opener: Tool[Any, Any]) -> RenderedPrompt:
-        """``opener`` is offered while there is something to open."""
+        """Render; offer ``opener`` while a section is summarized."""
         sections = tuple(self._all(self._template.sections, "", ()))
         self._reject_unknown()
         tools = [
@@ -125,7 +125,7 @@ class Renderer:
             children = tuple(self._all(shown, f"{path}.", numbers))
             self._note_known(section, path)
             if section.is_container and not children and not body:
-                return None  # a heading over nothing
+                return None  # skip a heading without content
         heading = self._template.style.heading(numbers, section.title, path)
         text = f"{heading}\n\n{body}" if body else heading
         return RenderedSection(path, section, visibility, params, text, children)
@@ -161,7 +161,7 @@ class Renderer:
                 )
 
     def _note_known(self, section: Section[Any], path: str) -> None:
-        """What is hidden now may still be named by an override."""
+        """Record the paths of hidden sections, which overrides may still name."""
         for child in section.declared_children():
             inner = f"{path}.{child.key}"
             self._known.add(inner)

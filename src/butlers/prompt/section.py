@@ -15,10 +15,10 @@ from butlers.prompt.params import fill, generic_arguments, tidy
 from butlers.prompt.tool import Tool
 
 ParamsT = TypeVar("ParamsT")
-# No dot: paths are keys joined by dots, and a key with one could not be addressed.
+# No dots in keys: a path is keys joined by dots.
 KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-MAX_HEADING_LEVEL = 6  # Markdown knows no deeper heading
-_NO_TEXT = frozenset({"Cc", "Cs", "Zl", "Zp"})  # what controls, or ends a line
+MAX_HEADING_LEVEL = 6  # of Markdown
+_NO_TEXT = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters and line ends
 
 
 def is_text(sign: str) -> bool:
@@ -36,11 +36,11 @@ VisibilitySelector = (
 
 
 class Section(Generic[ParamsT]):
-    """What its body says is for those who inherit from it to tell."""
+    """Base class; subclasses implement ``render_body``."""
 
     noun: ClassVar[str] = "section"
-    whole: ClassVar[str] = "full content"  # what is to be seen when it is opened
-    is_container: ClassVar[bool] = False  # without anything in it, it is not shown
+    whole: ClassVar[str] = "full content"  # shown after opening, in the summary's hint
+    is_container: ClassVar[bool] = False  # hidden if it has no content
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class Section(Generic[ParamsT]):
     ) -> None:
         if not KEY.fullmatch(key):
             raise PromptValidationError(
-                f"{key[:80]!r} can not be the key of a section",
-                hint="lower-case letters, digits, _ and -, and no dot: paths are joined by dots",
+                f"{key[:80]!r} is not a valid section key",
+                hint="use lower-case letters, digits, _ and -",
             )
         if not title.strip() or not all(map(is_text, title)):
-            raise PromptValidationError(f"the section {key} needs a title of one line")
+            raise PromptValidationError(f"the section {key} needs a one-line title")
         self.title, self.key = title, key
         self.default_params = default_params
         self.children = tuple(children or ())
@@ -83,7 +83,7 @@ class Section(Generic[ParamsT]):
     def require_summary(self) -> str:
         if self.summary is None or not self.summary.strip():
             raise PromptValidationError(
-                f"the section {self.key} is to be summarized and has no summary",
+                f"the section {self.key} is summarized but has no summary",
                 hint="give it one: summary=…",
             )
         return self.summary
@@ -92,7 +92,7 @@ class Section(Generic[ParamsT]):
         return True if self._enabled is None else bool(self._ask(self._enabled, params))
 
     def chosen_visibility(self, params: ParamsT) -> SectionVisibility:
-        """By its own selector alone."""
+        """Return the visibility that the section's own selector chooses."""
         if isinstance(self.visibility, SectionVisibility):
             return self.visibility
         takes = inspect.signature(self.visibility).parameters
@@ -105,33 +105,33 @@ class Section(Generic[ParamsT]):
         except Exception as error:
             kind = type(params[0]).__name__ if params else "nothing"
             raise PromptValidationError(
-                f"the section {self.key} could not decide on itself, given {kind}: {error!r}",
-                hint="bind the params that it asks for",
+                f"a selector of the section {self.key} failed with params of type {kind}: {error!r}",
+                hint="bind the params that the selector needs",
             ) from error
 
     def render_body(self, params: ParamsT) -> str:
         raise NotImplementedError
 
     def render_override(self, text: str, params: ParamsT) -> str:
-        """Another text in place of its own."""
+        """Render an override text instead of the body."""
         if not self.accepts_overrides:
-            raise PromptValidationError(f"the section {self.key} accepts no other text")
+            raise PromptValidationError(f"the section {self.key} does not accept overrides")
         return fill(tidy(text), params)
 
     def render_summary(self, params: ParamsT) -> str:
         return fill(tidy(self.require_summary()), params)
 
     def declared_children(self) -> Sequence[Section[Any]]:
-        """All that may ever be below it, as far as that is known."""
+        """Return all child sections, shown or not."""
         return self.children
 
     def shown_children(self, params: ParamsT, *, installed: bool) -> Sequence[Section[Any]]:
-        """``installed``: what can be put into a session's home is there, and not in the prompt."""
+        """Return the children to render. ``installed``: native skills are in the session's home."""
         return self.children
 
 
 class MarkdownSection(Section[ParamsT]):
-    """Text with placeholders in the manner of ``string.Template``."""
+    """Section with a ``string.Template`` text."""
 
     def __init__(self, *, template: str, **section: Any) -> None:
         self.template = tidy(template)
@@ -146,7 +146,7 @@ OPEN_SECTIONS = "open_sections"
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Numbered, with each section's path; or plain, with titles alone and one level higher."""
+    """Heading style: numbered with paths, or plain titles one level higher."""
 
     numbered: bool = True
     opener: str = OPEN_SECTIONS
@@ -158,7 +158,7 @@ class Style:
         return f"{'#' * deep} {'.'.join(map(str, numbers))}. {title} ({path})"
 
     def suffix(self, section: Section[Any], path: str, tools: Sequence[str]) -> str:
-        """What stands below a summary: how to see the rest, and what comes with it."""
+        """Return the hint below a summary: how to open the section, and which tools it adds."""
         access = f" and access tools: {', '.join(tools)}" if tools else ""
         return (
             f"---\n[This {section.noun} is summarized. Call `{self.opener}` with key "

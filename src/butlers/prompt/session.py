@@ -49,7 +49,7 @@ class SkillsInstalled:
 
 @dataclass(frozen=True, slots=True)
 class SkillExpanded:
-    """A skill that was summarized is shown whole from now on."""
+    """A summarized skill was opened."""
 
     skill_name: str
     skill_key: str  # its path
@@ -84,7 +84,7 @@ class PromptExecuted:
 
 
 class InProcessEventBus:
-    """Listeners are called in the order in which they came. One that fails stops nobody."""
+    """Event bus that calls listeners in order of subscription and logs their exceptions."""
 
     def __init__(self) -> None:
         self._listeners: dict[type, list[Callable[[Any], object]]] = {}
@@ -108,8 +108,8 @@ class InProcessEventBus:
         for listener in listeners:
             try:
                 listener(event)
-            except Exception:  # somebody else's code, which must not end a session
-                log.exception("a listener failed", event_type=type(event).__name__)
+            except Exception:  # a listener must not end a session
+                log.exception("event listener failed", event_type=type(event).__name__)
 
 
 class Session:
@@ -131,7 +131,7 @@ class Session:
         return self._clock.now()
 
     def visibility(self, ns: str, key: str) -> Mapping[str, SectionVisibility]:
-        """By the path of a section, for one prompt."""
+        """Return the stored visibility of a prompt's sections, by path."""
         with self._lock:
             return dict(self._visibility.get((ns, key), {}))
 

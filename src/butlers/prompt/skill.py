@@ -30,7 +30,7 @@ XML_TAG = re.compile(r"<[/!?]?[A-Za-z][^<>]*>")
 
 @dataclass(slots=True, frozen=True)
 class SkillParams:
-    """What a skill without params of its own is given."""
+    """Empty params for skills without params."""
 
 
 class Skill(Section[ParamsT]):
@@ -74,8 +74,8 @@ class Skill(Section[ParamsT]):
     def _check(self, name: str, description: str) -> None:
         if not NAME.fullmatch(name):
             raise PromptValidationError(
-                f"{name[:80]!r} can not be the name of a skill",
-                hint="1 to 64 lower-case letters, digits and hyphens, and no hyphen first",
+                f"{name[:80]!r} is not a valid skill name",
+                hint="use 1 to 64 lower-case letters, digits and hyphens; start with a letter or digit",
             )
         if not 0 < len(description) <= MAX_DESCRIPTION or not description.strip():
             raise PromptValidationError(
@@ -83,12 +83,12 @@ class Skill(Section[ParamsT]):
             )
         if tag := XML_TAG.search(description):
             raise PromptValidationError(
-                f"the description of the skill {name} must not have XML tags: {tag[0][:40]}"
+                f"the description of the skill {name} must not contain XML tags: {tag[0][:40]}"
             )
 
     @property
     def has_tools(self) -> bool:
-        """True if this skill, or a section in it, has tools of its own."""
+        """True if the skill or one of its inner sections has tools."""
         return _has_tools(self)
 
     def render_body(self, params: ParamsT) -> str:
@@ -106,10 +106,10 @@ class Skill(Section[ParamsT]):
         texts: Mapping[str, str] | None = None,
         params_of: Callable[[Section[Any]], Any] | None = None,
     ) -> str:
-        """Front matter with name and description, then the body, and the sections in it as headings.
+        """Render a SKILL.md: front matter, body, and inner sections as headings.
 
-        ``texts``: others in their place, by path from this skill on. ``params_of``: what a section in it
-        is filled with; its defaults, or else what the skill has.
+        ``texts``: overrides by path, starting at this skill. ``params_of`` returns the params of an
+        inner section; default: its own defaults, or the skill's params.
         """
         given = params_of or (lambda one: one.default_params or params)
         front = dump_fields({"name": self.name, "description": self.description})
@@ -119,14 +119,14 @@ class Skill(Section[ParamsT]):
 
 
 class VerbatimSkill(Skill[SkillParams]):
-    """A skill whose text comes from a file: nothing in it is a placeholder, and it is not ours to judge."""
+    """A skill whose text comes from a file: no placeholders, lenient checks."""
 
     def __init__(self, *, name: str, title: str, **more: Any) -> None:
         super().__init__(name=name, title=_one_line(title) or name, **more)
 
     def _check(self, name: str, description: str) -> None:
         if not NAME.fullmatch(name) or not description.strip():
-            raise PromptValidationError(f"{name[:80]!r} is no skill with a name and a description")
+            raise PromptValidationError(f"{name[:80]!r}: invalid skill name, or empty description")
 
     @property
     def params_type(self) -> type | None:
@@ -140,7 +140,7 @@ class VerbatimSkill(Skill[SkillParams]):
 
 
 def _one_line(title: str) -> str:
-    """Without what a heading can not hold; spaces of any kind are spaces."""
+    """Replace control characters and runs of whitespace by one space."""
     return " ".join("".join(sign if is_text(sign) else " " for sign in title).split())
 
 
@@ -161,7 +161,7 @@ def _inner_sections(
     texts: Mapping[str, str],
     level: int,
 ) -> list[str]:
-    """Sections inside a skill that is a file are plain headings in it."""
+    """Render inner sections as headings of a SKILL.md."""
     lines = []
     for child in section.declared_children():
         params, inner = params_of(child), f"{path}.{child.key}"
@@ -172,7 +172,7 @@ def _inner_sections(
     return lines
 
 
-NOT_FRONT_MATTER = (
+FRONT_MATTER_ERRORS = (
     "frontmatter-missing",
     "frontmatter-unclosed",
     "frontmatter-not-yaml",
@@ -185,7 +185,7 @@ NOT_FRONT_MATTER = (
 
 @dataclass(slots=True, frozen=True)
 class SkillRef:
-    """Checked when it is made, unless it is not enabled: then whenever it is used."""
+    """Reference to a skill folder. Validated at construction if enabled, and at each use."""
 
     path: Path | str
     base_path: Path | None = None
@@ -221,7 +221,7 @@ class SkillRef:
         self._read()
 
     def as_section(self) -> VerbatimSkill:
-        """The skill as a part of the prompt, for a session whose home can not hold it."""
+        """Return the skill as a prompt section, for CLIs that do not load skills from a folder."""
         found = self._read()
         title = found.title or found.name
         return VerbatimSkill(
@@ -243,11 +243,13 @@ class SkillRef:
             raise SkillRefError(folder, "missing_skill_md")
         reading = reader.read_skill_md(folder)
         if reading is None or reading.skill is None:
-            raise SkillRefError(folder, "invalid_frontmatter", "SKILL.md can not be read")
-        wrong = [found.message for found in reading.diagnostics if found.code in NOT_FRONT_MATTER]
+            raise SkillRefError(folder, "invalid_frontmatter", "SKILL.md cannot be read")
+        wrong = [
+            found.message for found in reading.diagnostics if found.code in FRONT_MATTER_ERRORS
+        ]
         if wrong:
             raise SkillRefError(folder, "invalid_frontmatter", "; ".join(wrong))
         if not NAME.fullmatch(reading.skill.name):
-            said = f"{reading.skill.name[:80]!r} can not be the name of a skill"
+            said = f"{reading.skill.name[:80]!r} is not a valid skill name"
             raise SkillRefError(folder, "invalid_frontmatter", said)
         return reading.skill

@@ -1,4 +1,4 @@
-"""The section that holds skills: installed where a home can hold them, summarized in the prompt otherwise."""
+"""Section that holds skills: installed into the session's home, or summarized in the prompt."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SkillSource = Skill[Any] | SkillRef
 
 @dataclass(slots=True, frozen=True)
 class SkillsSectionParams:
-    """``enabled_skills``: the names of those that are wanted; None means all."""
+    """``enabled_skills``: names of the skills to show; None means all."""
 
     enabled_skills: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """Where skills are now, and which of them were written and which copied."""
+    """Paths of installed skills, and the names of inline (written) and referenced (copied) ones."""
 
     paths: tuple[Path, ...]
     inline: tuple[str, ...]
@@ -87,7 +87,7 @@ class SkillsSection(Section[SkillsSectionParams]):
     def shown_children(
         self, params: SkillsSectionParams, *, installed: bool
     ) -> Sequence[Section[Any]]:
-        self._reject_duplicates()  # a ref that was not enabled then may be now
+        self._reject_duplicates()  # a ref may have been enabled since
         if installed:
             return self._wanted(self.prompt_skills, params)
         shown = (
@@ -106,7 +106,7 @@ class SkillsSection(Section[SkillsSectionParams]):
     ) -> tuple[Path, ...]:
         """Install all native skills and copy all skill refs to skills_dir; all of them or none.
 
-        ``overrides``: other texts, by a skill's key, or by the path of a section in it. A failure is a
+        ``overrides``: replacement texts, by a skill's key or an inner section's path. Raises
         SkillInstallationError.
         """
         return self.install(
@@ -120,7 +120,7 @@ class SkillsSection(Section[SkillsSectionParams]):
         params_lookup: Mapping[type, Any],
         overrides: Mapping[str, str] | None = None,
     ) -> Installed:
-        """The same, and which they were."""
+        """Install like ``install_skills``; also return which skills were written and copied."""
         self._reject_duplicates()
         params = Params(params_lookup)
         own, claimed_types = params.of(self, frozenset()), self.claimed_types()
@@ -147,7 +147,7 @@ class SkillsSection(Section[SkillsSectionParams]):
         )
 
     def claimed_types(self) -> frozenset[type]:
-        """The types of params that it, its skills and the sections in them ask for by name."""
+        """Return the params types that the section, its skills and their inner sections name."""
         found, waiting = set(), [self, *self.inline_skills]
         while waiting:
             section: Section[Any] = waiting.pop()
@@ -171,8 +171,8 @@ class SkillsSection(Section[SkillsSectionParams]):
             duplicates = sorted({one for one in found if found.count(one) > 1})
             if duplicates:
                 raise PromptValidationError(
-                    f"the section {self.key} has two skills of the {what} {', '.join(duplicates)}",
-                    hint="rename one of them, or take one out",
+                    f"the section {self.key} has two skills with the {what} {',  '.join(duplicates)}",
+                    hint="rename or remove one of them",
                 )
 
 

@@ -28,8 +28,11 @@ def output_instruction(kind: type) -> str:
 
 
 def parse_output(kind: type, text: str) -> Any:
-    """The last fenced JSON object of the answer, or what stands in braces, as that dataclass."""
-    reason = "there is no JSON object in it"
+    """Parse the last fenced JSON object of the answer, or the text between its braces.
+
+    Raises OutputParseError.
+    """
+    reason = "it contains no JSON object"
     bare = text[text.find("{") : text.rfind("}") + 1]
     for candidate in (*reversed(FENCED.findall(text)), text.strip(), bare):
         try:
@@ -37,8 +40,8 @@ def parse_output(kind: type, text: str) -> Any:
         except ValidationError as error:
             reason = str(error.errors(include_url=False)[0]["msg"])
     failed = OutputParseError(
-        f"the answer is no {kind.__name__}: {reason}",
-        hint="the model may answer better when it is asked again",
+        f"the answer is not a {kind.__name__}: {reason}",
+        hint="evaluate the prompt again",
     )
     failed.text = text
     raise failed
@@ -63,8 +66,8 @@ class PromptTemplate(Generic[OutputT]):
         for what in (ns, key):
             if not IDENTIFIER.fullmatch(what):
                 raise PromptValidationError(
-                    f"{what[:80]!r} can not be the ns or key of a prompt",
-                    hint="letters, digits, and . _ - / between them",
+                    f"{what[:80]!r} is not a valid ns or key of a prompt",
+                    hint="use letters and digits, with . _ - / between them",
                 )
         self.ns, self.key, self.name = ns, key, name or f"{ns}:{key}"
         self.sections = tuple(sections)
@@ -81,7 +84,7 @@ class PromptTemplate(Generic[OutputT]):
             return None
         if not (isinstance(kind, type) and is_dataclass(kind)):
             raise PromptValidationError(
-                f"{self.name}: an answer is text, or a dataclass, and no {kind!r}",
+                f"{self.name}: the output type must be None or a dataclass, not {kind!r}",
                 hint="PromptTemplate[None](…) or PromptTemplate[MyAnswer](…)",
             )
         return kind
@@ -95,7 +98,7 @@ class PromptTemplate(Generic[OutputT]):
 
     @cached_property
     def claimed_types(self) -> frozenset[type]:
-        """The types of params that some section asks for by name."""
+        """Params types that sections name."""
         found = (section.params_type for section in self.all_sections())
         return frozenset(kind for kind in found if kind is not None)
 
@@ -119,14 +122,14 @@ class PromptTemplate(Generic[OutputT]):
                         hint="rename one of them",
                     )
                 owners[tool.name] = section.key
-                _ = tool.schema  # what can not be described is found here, not in a session
+                _ = tool.schema  # raises now, not during a session
 
     def _check_skills(self) -> None:
-        """One home holds them all, and there a name is a folder."""
+        """Reject duplicate skill names: each skill is a folder in the same home."""
         names = [one.name for one in self.all_sections() if isinstance(one, Skill)]
         duplicates = sorted({name for name in names if names.count(name) > 1})
         if duplicates:
             raise PromptValidationError(
-                f"{self.name} has two skills of the name {', '.join(duplicates)}",
-                hint="rename one of them, or take one out",
+                f"{self.name} has two skills named {',  '.join(duplicates)}",
+                hint="rename or remove one of them",
             )

@@ -1,4 +1,4 @@
-"""A Python function that a model may call, what it is told, and what it answers."""
+"""Tools: Python functions that a model may call, their context and results."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class ToolResult(Generic[ResultT]):
         return cls(message, None, success=False)
 
     def text(self) -> str:
-        """What the model is told."""
+        """Return the text for the model."""
         shown = None if self.exclude_value_from_context else _shown(self.value)
         return "\n".join(part for part in (self.message, shown) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Where a call comes from."""
+    """Prompt, session and adapter of a tool call."""
 
     prompt: Prompt[Any]
     rendered_prompt: RenderedPrompt
@@ -72,7 +72,7 @@ class Tool(Generic[ParamsT, ResultT]):
     ) -> None:
         if not NAME.fullmatch(name):
             raise PromptValidationError(
-                f"{name[:80]!r} can not be the name of a tool",
+                f"{name[:80]!r} is not a valid tool name",
                 hint="1 to 64 lower-case letters, digits, _ and -",
             )
         if not (0 < len(description) <= MAX_DESCRIPTION and description.isascii()):
@@ -101,20 +101,20 @@ class Tool(Generic[ParamsT, ResultT]):
             return get_type_hints(self.handler).get(first or "")
         except NameError as error:
             raise PromptValidationError(
-                f"the types of the tool {self.name} can not be found: {error}",
-                hint="write them: Tool[MyParams, MyResult](…)",
+                f"the types of the tool {self.name} cannot be resolved: {error}",
+                hint="declare them: Tool[MyParams, MyResult](…)",
             ) from error
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
-        """Its arguments as JSON Schema."""
+        """JSON Schema of the arguments."""
         if self.params_type is None:
             return {"type": "object", "properties": {}}
         try:
             return self._adapter.json_schema()
         except PydanticUserError as error:
             raise PromptValidationError(
-                f"the params of the tool {self.name} can not be described: {error}"
+                f"the params of the tool {self.name} have no JSON Schema: {error}"
             ) from error
 
     @cached_property
@@ -122,7 +122,7 @@ class Tool(Generic[ParamsT, ResultT]):
         return TypeAdapter(self.params_type or type(None))
 
     def parse(self, arguments: Mapping[str, Any]) -> Any:
-        """The params that these arguments are, or InvalidArguments."""
+        """Return the arguments as params; raise InvalidArguments if they do not fit."""
         if self.params_type is None:
             return None
         try:
@@ -135,7 +135,7 @@ class Tool(Generic[ParamsT, ResultT]):
             raise InvalidArguments(f"{self.name}: {wrong}") from error
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult[Any]:
-        """A plain function runs where it is called; who must not wait calls it in a thread."""
+        """Call the handler. A plain function blocks the event loop; use a thread if it may be slow."""
         result = self.handler(self.parse(arguments), context=context)
         return await result if inspect.isawaitable(result) else result
 

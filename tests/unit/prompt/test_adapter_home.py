@@ -1,4 +1,4 @@
-"""The home of one evaluation: gone afterwards, and after a kill at the next start."""
+"""Home of an evaluation: deleted afterwards, or at the next start after a kill."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def left_by_a_kill() -> Path:
     return private
 
 
-def test_it_is_private_and_gone_afterwards(around: Path) -> None:
+def test_home_is_private_and_deleted_afterwards(around: Path) -> None:
     with open_home(CLAUDE_FOLDER, None) as home:
         assert home.workspace.private.parent == around
         assert home.workspace.private.stat().st_mode & 0o777 == 0o700
     assert os.listdir(around) == []
 
 
-def test_what_a_killed_process_left_is_cleared_and_its_processes_ended(around: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed_and_its_children_ended(around: Path) -> None:
     private = left_by_a_kill()
     orphan = subprocess.Popen(["sleep", "3600"], env={"HOME": f"{private}/home"})
     try:
@@ -59,7 +59,7 @@ def test_what_a_killed_process_left_is_cleared_and_its_processes_ended(around: P
         orphan.wait()
 
 
-def test_a_home_that_is_in_use_is_left_alone(around: Path) -> None:
+def test_home_in_use_is_not_removed(around: Path) -> None:
     with (
         open_home(CLAUDE_FOLDER, None) as first,
         open_home(CLAUDE_FOLDER, None) as second,
@@ -68,7 +68,7 @@ def test_a_home_that_is_in_use_is_left_alone(around: Path) -> None:
         assert second.workspace.private.is_dir()
 
 
-def test_folders_of_other_programs_are_left_alone(around: Path) -> None:
+def test_folders_of_other_programs_are_not_removed(around: Path) -> None:
     kept = around / "bp-another"
     kept.mkdir()
     (kept / "data").write_text("x")

@@ -1,4 +1,4 @@
-"""What holds for any prompt."""
+"""Properties of any prompt."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def handler(params: Words, *, context: ToolContext) -> ToolResult[None]:
 
 @dataclass
 class Maker:
-    """Makes sections with keys and tools of their own."""
+    """Builder of sections with unique keys and tools."""
 
     number: int = 0
 
@@ -107,7 +107,7 @@ def open_one(prompt: Prompt[None], session: Session, path: str) -> None:
 
 @LOADED
 @given(prompts())
-def test_the_same_prompt_renders_the_same(prompt: Prompt[None]) -> None:
+def test_rendering_is_deterministic(prompt: Prompt[None]) -> None:
     assert prompt.render().text == prompt.render().text
     assert prompt.render(installed=True) == prompt.render(installed=True)
 
@@ -127,7 +127,9 @@ def test_every_visible_tool_has_a_visible_section(prompt: Prompt[None]) -> None:
 
 @LOADED
 @given(prompts(), st.data())
-def test_opening_only_ever_adds(prompt: Prompt[None], data: st.DataObject) -> None:
+def test_opening_a_section_never_removes_text_or_tools(
+    prompt: Prompt[None], data: st.DataObject
+) -> None:
     session = Session()
     while (before := prompt.render(session=session)).summarized:
         path = data.draw(st.sampled_from([one.path for one in before.summarized]))

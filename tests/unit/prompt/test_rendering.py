@@ -1,4 +1,4 @@
-"""What a prompt becomes: its text, its tools, and nothing that is not enabled or open."""
+"""Rendering: text and tools of enabled and open sections only."""
 
 from __future__ import annotations
 
@@ -80,25 +80,25 @@ def test_a_section_is_filled_with_the_params_of_its_type() -> None:
     assert prompt(fallback).bind(Place("Rome")).bind(Place("Kiel")).render().text.endswith("Kiel")
 
 
-def test_what_is_no_placeholder_stays_as_it_is_written() -> None:
+def test_unknown_placeholders_stay_unchanged() -> None:
     body = "costs $5, `echo $HOME ${HOME:-x} $1 $( ls )` $$ ${ $"
     assert prompt(text("a", body)).render().text.endswith(body.replace("$$", "$"))
 
 
-def test_params_that_are_missing_are_named() -> None:
+def test_missing_params_are_named_in_the_error() -> None:
     @dataclass(frozen=True)
     class Needed:
         word: str
 
     section = MarkdownSection[Needed](title="A", key="a", template="$word")
-    with pytest.raises(PromptValidationError, match="no Needed is bound") as error:
+    with pytest.raises(PromptValidationError, match="a section needs Needed") as error:
         prompt(section).render()
     assert error.value.hint == "bind(Needed(…)), or give the section default_params"
     with pytest.raises(PromptValidationError, match="instances of a dataclass"):
         prompt(section).bind({"word": "x"})
 
 
-def test_several_params_that_nobody_claims_are_refused() -> None:
+def test_ambiguous_unclaimed_params_are_rejected() -> None:
     @dataclass(frozen=True)
     class Other:
         word: str = "x"
@@ -107,7 +107,7 @@ def test_several_params_that_nobody_claims_are_refused() -> None:
         prompt(text("a")).bind(Place(), Other()).render()
 
 
-def test_a_section_that_is_not_enabled_takes_no_number_and_no_tool() -> None:
+def test_disabled_section_has_no_number_and_no_tool() -> None:
     made = prompt(
         text("a", enabled=lambda place: place.big, tools=[a_tool("one")], children=[text("x")]),
         text("b", tools=[a_tool("two")]),
@@ -117,16 +117,16 @@ def test_a_section_that_is_not_enabled_takes_no_number_and_no_tool() -> None:
     assert tools_of(made.bind(Place(big=True)).render()) == ["one", "two"]
 
 
-def test_a_predicate_that_fails_is_told_with_its_section() -> None:
+def test_failing_predicate_is_reported_with_its_section() -> None:
     made = prompt(text("a", enabled=lambda place: place.nowhere)).bind(Place())
-    with pytest.raises(PromptValidationError, match="section a could not decide"):
+    with pytest.raises(PromptValidationError, match="selector of the section a failed"):
         made.render()
 
 
 @pytest.mark.parametrize(
     "selector", [SUMMARY, lambda: SUMMARY, lambda place: SUMMARY if place.big else FULL]
 )
-def test_a_summary_stands_for_a_section_and_all_in_it(selector: Any) -> None:
+def test_summary_replaces_a_section_and_its_children(selector: Any) -> None:
     section = text(
         "a",
         "The whole.",
@@ -147,7 +147,7 @@ def test_a_summary_stands_for_a_section_and_all_in_it(selector: Any) -> None:
     assert tools_of(opened) == ["one", "two"]
 
 
-def test_an_explicit_override_beats_the_session_and_that_the_selector() -> None:
+def test_explicit_visibility_overrides_session_and_selector() -> None:
     made = prompt(text("a", summary="Short.", visibility=SUMMARY))
     session = Session()
     session.set_visibility("test", "one", {"a": FULL})
@@ -157,22 +157,22 @@ def test_an_explicit_override_beats_the_session_and_that_the_selector() -> None:
     assert "Short." in made.render(session=session, visibility={"a": SUMMARY}).text
 
 
-def test_an_override_of_a_section_that_is_not_there_is_refused() -> None:
+def test_override_of_an_unknown_section_is_rejected() -> None:
     with pytest.raises(PromptValidationError, match=r"no section a\.y"):
         prompt(text("a", children=[text("x")])).render(visibility={"a.y": FULL})
 
 
-def test_another_text_takes_a_sections_place_if_it_accepts_one() -> None:
+def test_override_text_replaces_a_body_if_the_section_accepts_it() -> None:
     template = PromptTemplate[None](
         ns="n", key="k", sections=[text("a"), text("b", accepts_overrides=False)]
     )
     made = Prompt(template, overrides={"a": "Other, $city."}).bind(Place())
     assert made.render().text.startswith("## 1. A (a)\n\nOther, Oslo.")
-    with pytest.raises(PromptValidationError, match="b accepts no other text"):
+    with pytest.raises(PromptValidationError, match="b does not accept overrides"):
         Prompt(template, overrides={"b": "Other."}).render()
 
 
-def test_a_summary_that_is_missing_is_found_at_once_or_when_it_is_chosen() -> None:
+def test_missing_summary_is_reported_at_construction_or_when_chosen() -> None:
     with pytest.raises(PromptValidationError, match="has no summary"):
         text("a", visibility=SUMMARY)
     with pytest.raises(PromptValidationError, match="has no summary"):
@@ -180,12 +180,12 @@ def test_a_summary_that_is_missing_is_found_at_once_or_when_it_is_chosen() -> No
 
 
 @pytest.mark.parametrize("key", ["", "a.b", "A", "a b", "-a", "x" * 65, "é"])
-def test_a_key_that_could_not_be_addressed_is_refused(key: str) -> None:
-    with pytest.raises(PromptValidationError, match="can not be the key"):
+def test_invalid_section_key_is_rejected(key: str) -> None:
+    with pytest.raises(PromptValidationError, match="is not a valid section key"):
         MarkdownSection(title="A", key=key, template="x")
 
 
-def test_one_key_or_one_tool_twice_is_refused() -> None:
+def test_duplicate_keys_and_tools_are_rejected() -> None:
     with pytest.raises(PromptValidationError, match=r"two sections a\.x"):
         prompt(text("a", children=[text("x"), text("x")]))
     with pytest.raises(PromptValidationError, match="the tool one belongs to a and to b"):
@@ -194,7 +194,7 @@ def test_one_key_or_one_tool_twice_is_refused() -> None:
         prompt(text("a", tools=[a_tool("open_sections")]))
 
 
-def test_plain_headings_are_those_of_skill_packs() -> None:
+def test_plain_style_renders_skill_pack_headings() -> None:
     skill = Skill(
         name="mail", description="Sends mail.", title="Mail (v1.2.0)", key="mail", template="How."
     )
@@ -212,13 +212,13 @@ def test_plain_headings_are_those_of_skill_packs() -> None:
 
 
 class PackStyle(Style):
-    """As a butler's system prompt tells of packs."""
+    """Style of packs in a butler's system prompt."""
 
     def suffix(self, section: Section[Any], path: str, tools: Sequence[str]) -> str:
         return f'`skill_open` with "{section.key}" says how.'
 
 
-def test_packs_can_be_told_in_a_way_of_their_own() -> None:
+def test_style_subclass_changes_headings_and_suffix() -> None:
     packs = [
         VerbatimSkill(
             name=name,
@@ -242,13 +242,13 @@ def test_packs_can_be_told_in_a_way_of_their_own() -> None:
     assert opened.count("Costs $$5 <b>$HOME</b>.") == 2
 
 
-def test_one_skill_in_two_sections_is_refused() -> None:
+def test_skill_in_two_sections_is_rejected() -> None:
     skill = Skill(name="mail", description="x", title="Mail", key="mail", template="How.")
-    with pytest.raises(PromptValidationError, match="two skills of the name mail"):
+    with pytest.raises(PromptValidationError, match="two skills named mail"):
         prompt(SkillsSection(key="a", skills=[skill]), SkillsSection(key="b", skills=[skill]))
 
 
-def test_a_prompt_of_a_dataclass_asks_for_it() -> None:
+def test_output_type_adds_a_response_format() -> None:
     made = Prompt(PromptTemplate[Place](ns="n", key="k", sections=[text("a")])).render()
     assert made.output_type is Place
     assert "## 2. Response Format (response-format)" in made.text

@@ -1,4 +1,4 @@
-"""Skills in code, references to folders, and the section that holds both."""
+"""Skill, SkillRef and SkillsSection."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def front(text: str) -> Any:
 
 @pytest.mark.scenario("S004-01")
 @pytest.mark.parametrize("name", ["", "-a", "A", "a_b", "a b", "a.b", "é", "x" * 65, "a\n"])
-def test_a_name_that_does_not_fit_fails_at_construction(name: str) -> None:
-    with pytest.raises(PromptValidationError, match="can not be the name of a skill"):
+def test_invalid_skill_name_fails_at_construction(name: str) -> None:
+    with pytest.raises(PromptValidationError, match="is not a valid skill name"):
         a_skill(name, key="k", title="T")
 
 
 @pytest.mark.scenario("S004-01")
 @pytest.mark.parametrize("name", ["a", "0", "a-b-c", "a--b", "a-", "x" * 64])
-def test_a_name_that_fits_is_taken_and_can_be_installed(name: str, tmp_path: Path) -> None:
+def test_valid_skill_name_is_accepted_and_installable(name: str, tmp_path: Path) -> None:
     section = SkillsSection(skills=[a_skill(name, key="k")])
     assert section.install_skills(skills_dir=tmp_path, params_lookup={}) == (tmp_path / name,)
 
@@ -91,14 +91,14 @@ def test_a_name_that_fits_is_taken_and_can_be_installed(name: str, tmp_path: Pat
 @pytest.mark.parametrize(
     "description", ["", " ", "x" * 1025, "a <b>tag</b>", "<br/>", "</x>", "<!DOCTYPE html>"]
 )
-def test_a_description_that_does_not_fit_fails_at_construction(description: str) -> None:
+def test_invalid_description_fails_at_construction(description: str) -> None:
     with pytest.raises(PromptValidationError, match="the description of the skill code-review"):
         a_skill(description=description)
 
 
 @pytest.mark.scenario("S004-02")
 @pytest.mark.parametrize("description", ["x", "x" * 1024, "a < b and c > d", "-> next"])
-def test_a_description_that_fits_is_taken(description: str) -> None:
+def test_valid_description_is_accepted(description: str) -> None:
     assert a_skill(description=description).description == description
 
 
@@ -110,7 +110,7 @@ def test_title_and_template_must_not_be_empty() -> None:
 
 
 @pytest.mark.scenario("S004-03", "S004-06")
-def test_a_template_is_filled_in_the_manner_of_string_template() -> None:
+def test_skill_template_uses_string_template() -> None:
     skill = Skill[Language](
         name="a", description="d", title="T", key="a", template="  ${language} is $$5 $unknown\n"
     )
@@ -119,7 +119,7 @@ def test_a_template_is_filled_in_the_manner_of_string_template() -> None:
 
 
 @pytest.mark.scenario("S004-04")
-def test_a_skill_is_summarised_by_default_and_has_a_summary_by_itself() -> None:
+def test_skill_is_summarized_by_default_with_a_generated_summary() -> None:
     skill = a_skill(description="Costs $5.")
     assert skill.visibility is SectionVisibility.SUMMARY
     assert skill.summary == "[Skill: code-review] Costs $5."
@@ -129,7 +129,7 @@ def test_a_skill_is_summarised_by_default_and_has_a_summary_by_itself() -> None:
 
 
 @pytest.mark.scenario("S004-05")
-def test_a_skill_has_tools_when_it_or_a_section_in_it_was_given_some() -> None:
+def test_has_tools_includes_inner_sections() -> None:
     inner = MarkdownSection(title="A", key="a", template="x", tools=[LINT])
     assert not a_skill().has_tools
     assert a_skill(tools=[LINT]).has_tools
@@ -141,14 +141,14 @@ def test_a_skill_has_tools_when_it_or_a_section_in_it_was_given_some() -> None:
     "description",
     ["Plain.", "key: value # no comment", "'\"{[", "Größe\nzweite Zeile", "- a", "1.0"],
 )
-def test_a_skill_md_says_the_name_and_description_again(description: str) -> None:
+def test_skill_md_contains_name_and_description(description: str) -> None:
     skill = a_skill(description=description, template="# Steps\n\n---\n1. $x\n")
     text = skill.to_skill_md(SkillParams())
     assert front(text) == {"name": "code-review", "description": description}
     assert text.endswith("\n---\n\n# Steps\n\n---\n1. $x\n")
 
 
-def test_sections_in_a_skill_are_headings_in_its_file() -> None:
+def test_inner_sections_are_headings_in_skill_md() -> None:
     inner = MarkdownSection(title="More", key="a", template="In $language.")
     skill = a_skill(children=[inner])
     assert skill.to_skill_md(Language("Rust")).endswith(
@@ -160,7 +160,7 @@ def test_sections_in_a_skill_are_headings_in_its_file() -> None:
 
 
 @pytest.mark.scenario("S004-07")
-def test_a_ref_is_found_by_its_path_its_base_or_the_working_folder(
+def test_ref_resolves_by_path_base_or_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = a_folder(tmp_path / "skills", "style")
@@ -218,7 +218,7 @@ WRONG_FRONTS = [
         ),
     ],
 )
-def test_a_ref_to_no_skill_fails_at_construction(tmp_path: Path, make: Any, reason: str) -> None:
+def test_invalid_ref_fails_at_construction(tmp_path: Path, make: Any, reason: str) -> None:
     path = make(tmp_path)
     with pytest.raises(SkillRefError) as error:
         SkillRef(path)
@@ -227,7 +227,7 @@ def test_a_ref_to_no_skill_fails_at_construction(tmp_path: Path, make: Any, reas
 
 
 @pytest.mark.scenario("S004-10")
-def test_a_ref_that_is_not_enabled_is_not_looked_at_until_it_is(tmp_path: Path) -> None:
+def test_disabled_ref_is_not_read_until_enabled(tmp_path: Path) -> None:
     switch = []
     ref = SkillRef(tmp_path / "nowhere", enabled=lambda: bool(switch))
     section = SkillsSection(skill_refs=[ref])
@@ -257,7 +257,7 @@ def test_errors_survive_a_context_manager_and_a_note(tmp_path: Path) -> None:
 
 
 @pytest.mark.scenario("S004-11")
-def test_the_sources_of_a_section_are_told_apart(tmp_path: Path) -> None:
+def test_skills_section_separates_inline_and_referenced_skills(tmp_path: Path) -> None:
     native, tooled = a_skill("native"), a_skill("tooled", tools=[LINT])
     among, beside = a_ref(tmp_path, "among"), a_ref(tmp_path, "beside")
     section = SkillsSection(skills=[native, among, tooled], skill_refs=[beside])
@@ -270,33 +270,33 @@ def test_the_sources_of_a_section_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.scenario("S004-12")
-def test_one_name_twice_is_refused(tmp_path: Path) -> None:
+def test_duplicate_skill_names_are_rejected(tmp_path: Path) -> None:
     one, ref = a_skill("same"), a_ref(tmp_path, "same")
     for duplicates in (
         [one, a_skill("same", key="other")],
         [one, ref],
         [ref, a_ref(tmp_path, "same")],
     ):
-        with pytest.raises(PromptValidationError, match="two skills of the name same"):
+        with pytest.raises(PromptValidationError, match="two skills with the name same"):
             SkillsSection(skills=duplicates)
-    with pytest.raises(PromptValidationError, match="two skills of the name same"):
+    with pytest.raises(PromptValidationError, match="two skills with the name same"):
         SkillsSection(skills=[one], skill_refs=[ref])
-    with pytest.raises(PromptValidationError, match="two skills of the key same"):
+    with pytest.raises(PromptValidationError, match="two skills with the key same"):
         SkillsSection(skills=[one, a_skill("other", key="same")])
 
 
 @pytest.mark.scenario("S004-12")
-def test_a_name_that_is_twice_only_once_a_ref_is_enabled_is_refused_then(tmp_path: Path) -> None:
+def test_duplicate_name_is_rejected_once_its_ref_is_enabled(tmp_path: Path) -> None:
     switch = []
     ref = a_ref(tmp_path, "same", enabled=lambda: bool(switch))
     section = SkillsSection(skills=[a_skill("same"), ref])
     switch.append(1)
-    with pytest.raises(PromptValidationError, match="two skills of the name same"):
+    with pytest.raises(PromptValidationError, match="two skills with the name same"):
         section.install_skills(skills_dir=tmp_path / "skills", params_lookup={})
 
 
 @pytest.mark.scenario("S004-13")
-def test_the_skills_that_are_wanted_are_named_and_none_means_all(tmp_path: Path) -> None:
+def test_enabled_skills_selects_by_name_and_none_means_all(tmp_path: Path) -> None:
     section = SkillsSection(
         skills=[a_skill("one"), a_skill("two", tools=[LINT]), a_ref(tmp_path, "three")]
     )
@@ -338,7 +338,7 @@ def test_native_skills_are_written_and_refs_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.scenario("S004-16")
-def test_a_ref_is_copied_whole(tmp_path: Path) -> None:
+def test_ref_is_copied_completely(tmp_path: Path) -> None:
     folder = a_folder(tmp_path / "source", "ref-skill")
     write_files(folder, {"scripts/run.sh": "echo\n", "data/deep/a.json": "{}"})
     (folder / "scripts/run.sh").chmod(0o755)
@@ -359,7 +359,7 @@ def test_a_ref_is_copied_whole(tmp_path: Path) -> None:
 
 @pytest.mark.scenario("S004-20")
 @pytest.mark.parametrize("source", ["inline", "ref"])
-def test_a_place_that_can_not_be_written_is_told(tmp_path: Path, source: str) -> None:
+def test_unwritable_skills_folder_is_reported(tmp_path: Path, source: str) -> None:
     blocked = write_files(tmp_path, {"home": "a file"}) / "home" / "skills"
     one = a_skill("one") if source == "inline" else a_ref(tmp_path / "source", "one")
     with pytest.raises(SkillInstallationError) as error:
@@ -371,9 +371,7 @@ def test_a_place_that_can_not_be_written_is_told(tmp_path: Path, source: str) ->
 
 
 @pytest.mark.scenario("S004-20")
-def test_a_full_disk_leaves_no_half_of_a_skill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_leaves_no_partial_skill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -386,7 +384,7 @@ def test_a_full_disk_leaves_no_half_of_a_skill(
     assert list(place.iterdir()) == []
 
 
-def test_a_name_that_is_taken_in_the_home_is_left_alone(tmp_path: Path) -> None:
+def test_existing_skill_in_the_home_is_not_overwritten(tmp_path: Path) -> None:
     write_files(tmp_path / "skills/one", {"SKILL.md": "mine"})
     with pytest.raises(SkillInstallationError, match="there is one of this name"):
         SkillsSection(skills=[a_skill("one")]).install_skills(
@@ -399,7 +397,7 @@ def test_a_name_that_is_taken_in_the_home_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.scenario("S004-21", "S004-22")
-def test_a_summary_ends_with_how_to_open_it() -> None:
+def test_summary_ends_with_the_opening_hint() -> None:
     run = Tool[Paths, None](name="run_tests", description="Runs.", handler=lint)
     section = SkillsSection(skills=[a_skill(tools=[LINT, run])])
     rendered = Prompt(PromptTemplate[None](ns="n", key="k", sections=[section])).render()
@@ -412,7 +410,7 @@ def test_a_summary_ends_with_how_to_open_it() -> None:
     assert [tool.name for tool in rendered.tools] == ["open_sections"]
 
 
-def test_a_ref_in_the_prompt_is_never_a_template(tmp_path: Path) -> None:
+def test_ref_text_is_never_a_template(tmp_path: Path) -> None:
     section = SkillsSection(skill_refs=[a_ref(tmp_path, "one")])
     made = Prompt(PromptTemplate[None](ns="n", key="k", sections=[section])).bind(Language())
     opened = made.render(visibility={"skills.one": SectionVisibility.FULL})
@@ -423,7 +421,7 @@ def test_a_ref_in_the_prompt_is_never_a_template(tmp_path: Path) -> None:
 
 
 def both(tmp_path: Path, skill: Skill[Any], **overrides: str) -> tuple[str, str]:
-    """A skill's text in the prompt, and in its file."""
+    """Return a skill's text in the prompt and in its file."""
     section = SkillsSection(skills=[skill])
     template = PromptTemplate[None](ns="t", key="t", sections=[section])
     prompt = Prompt(template, overrides=overrides).bind(Language("rust"))
@@ -437,7 +435,7 @@ def both(tmp_path: Path, skill: Skill[Any], **overrides: str) -> tuple[str, str]
 
 
 @pytest.mark.parametrize("default", [None, Language("python")], ids=["bound", "with a default"])
-def test_a_section_in_a_skill_is_filled_alike_in_the_prompt_and_in_the_file(
+def test_inner_section_is_filled_equally_in_prompt_and_file(
     tmp_path: Path, default: Language | None
 ) -> None:
     child = MarkdownSection[Language](
@@ -447,7 +445,7 @@ def test_a_section_in_a_skill_is_filled_alike_in_the_prompt_and_in_the_file(
         assert "In rust." in text
 
 
-def test_a_section_in_a_skill_is_left_out_alike(tmp_path: Path) -> None:
+def test_disabled_inner_section_is_omitted_in_prompt_and_file(tmp_path: Path) -> None:
     child = MarkdownSection[Language](
         title="More",
         key="more",
@@ -458,7 +456,7 @@ def test_a_section_in_a_skill_is_left_out_alike(tmp_path: Path) -> None:
         assert "In rust." not in text
 
 
-def test_another_text_for_a_section_in_a_skill_is_in_both(tmp_path: Path) -> None:
+def test_override_of_an_inner_section_is_in_prompt_and_file(tmp_path: Path) -> None:
     child = MarkdownSection(title="More", key="more", template="first")
     override = {"skills.code-review.more": "second"}
     for text in both(tmp_path, a_skill(children=[child]), **override):
@@ -467,17 +465,17 @@ def test_another_text_for_a_section_in_a_skill_is_in_both(tmp_path: Path) -> Non
 
 
 class Guide(MarkdownSection[Language]):
-    """Its params are named by the class that it inherits from."""
+    """Skill whose params type comes from its base class."""
 
 
-def test_params_are_known_by_inheritance_too() -> None:
+def test_params_type_is_inherited() -> None:
     guide = Guide(title="Guide", key="guide", template="In $language.")
     template = PromptTemplate[None](ns="t", key="t", sections=[guide])
     assert "In rust." in Prompt(template).bind(Language("rust")).render().text
 
 
 @pytest.mark.parametrize("title", ["Ops 👩‍💻", "Ops\u00a0Tools", "Ops\tTools\n", "\x1b[2J"])
-def test_a_title_of_somebody_elses_is_made_to_fit(title: str) -> None:
+def test_title_from_a_file_is_reduced_to_one_line(title: str) -> None:
     made = VerbatimSkill(
         name="ops",
         description="PID is $$",

@@ -1,4 +1,4 @@
-"""Tools: what they may be called, what they take, what they answer; and the bus that tells of them."""
+"""Tools: names, params, results; and the event bus."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def a_context() -> ToolContext:
 
 
 @pytest.mark.parametrize("name", ["", "A", "a.b", "a b", "x" * 65, "é"])
-def test_a_name_that_no_api_takes_is_refused(name: str) -> None:
-    with pytest.raises(PromptValidationError, match="name of a tool"):
+def test_invalid_tool_name_is_rejected(name: str) -> None:
+    with pytest.raises(PromptValidationError, match="not a valid tool name"):
         Tool[Given, str](name=name, description="x", handler=say)
 
 
 @pytest.mark.parametrize("description", ["", "x" * 201, "é"])
-def test_a_description_is_short_and_plain(description: str) -> None:
+def test_tool_description_must_be_short_ascii(description: str) -> None:
     with pytest.raises(PromptValidationError, match="1 to 200 ASCII"):
         Tool[Given, str](name="a", description=description, handler=say)
 
 
-def test_its_params_are_those_that_are_written_or_those_of_its_handler() -> None:
+def test_params_type_is_declared_or_taken_from_the_handler() -> None:
     written = Tool[Given, str](name="a", description="x", handler=say)
     found: Tool[Any, Any] = Tool(name="a", description="x", handler=say)
     nothing: Tool[Any, Any] = Tool(name="a", description="x", handler=say_later)
@@ -70,7 +70,7 @@ def test_its_params_are_those_that_are_written_or_those_of_its_handler() -> None
         _ = Tool[int, str](name="a", description="x", handler=say).params_type
 
 
-async def test_arguments_become_params_or_are_refused_with_what_is_wrong() -> None:
+async def test_arguments_become_params_or_are_rejected_with_reasons() -> None:
     tool = Tool[Given, str](name="a", description="x", handler=say)
     result = await tool.call({"word": "ab", "times": 2}, a_context())
     assert result.text() == "said\nabab"
@@ -90,12 +90,12 @@ async def test_arguments_become_params_or_are_refused_with_what_is_wrong() -> No
         (ToolResult.error("no"), "no"),
     ],
 )
-def test_what_the_model_is_told_of_a_result(result: ToolResult[Any], text: str) -> None:
+def test_result_text_for_the_model(result: ToolResult[Any], text: str) -> None:
     assert result.text() == text
     assert result.success == (text != "no")
 
 
-def test_a_listener_that_fails_stops_nobody() -> None:
+def test_failing_listener_does_not_stop_others() -> None:
     bus, heard = InProcessEventBus(), []
 
     def fail(event: Plain) -> None:

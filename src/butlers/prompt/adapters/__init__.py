@@ -1,4 +1,4 @@
-"""A prompt evaluated on a CLI, with Python tools bridged to it by MCP."""
+"""Evaluate a prompt on a CLI, with Python tools served to it over MCP."""
 
 from butlers.prompt.adapters.adapter import (
     ClaudeAgentSDKAdapter,
@@ -16,7 +16,6 @@ from butlers.prompt.adapters.config import (
 )
 
 __all__ = [
-    "PromptBudget",
     "ClaudeAgentSDKAdapter",
     "ClaudeAgentSDKClientConfig",
     "ClientConfig",
@@ -25,5 +24,6 @@ __all__ = [
     "GeminiPromptAdapter",
     "IsolationConfig",
     "PromptAdapter",
+    "PromptBudget",
     "PromptResponse",
 ]

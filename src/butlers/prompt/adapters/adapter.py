@@ -39,7 +39,7 @@ OutputT = TypeVar("OutputT")
 
 
 class PromptAdapter:
-    """What differs from one CLI to the next: the runtime, and whether it loads skills from its home."""
+    """Base adapter. Subclasses name the runtime and whether the CLI loads skills from its home."""
 
     runtime: ClassVar[type[CliRuntime]]
     runtime_name: ClassVar[str]
@@ -60,7 +60,7 @@ class PromptAdapter:
         deadline: datetime | None = None,
         budget: PromptBudget | None = None,
     ) -> PromptResponse[OutputT]:
-        """For code that is not asynchronous; inside a running loop await ``evaluate_async``."""
+        """Evaluate synchronously. Inside a running event loop, await ``evaluate_async`` instead."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -68,7 +68,7 @@ class PromptAdapter:
                 self.evaluate_async(prompt, session=session, deadline=deadline, budget=budget)
             )
         raise PromptEvaluationError(
-            "evaluate() can not wait inside a running event loop",
+            "evaluate() cannot run inside an event loop",
             hint="await evaluate_async() instead",
         )
 
@@ -82,7 +82,7 @@ class PromptAdapter:
     ) -> PromptResponse[OutputT]:
         limits = self._limits(session, deadline)
         allowed = budget or PromptBudget()
-        self.budget_args(allowed)  # refuses what this CLI can not be held to
+        self.budget_args(allowed)  # rejects limits that this CLI does not support
         executable = self._executable()
         with ExitStack() as stack:
             home = stack.enter_context(open_home(self.skills_folder, self.config.cwd))
@@ -92,8 +92,8 @@ class PromptAdapter:
             evaluation = Evaluation(prompt, session, installs, self, deadline)
             if not evaluation.rendered.text:
                 raise PromptEvaluationError(
-                    f"nothing of {prompt.template.name} is shown: there is nothing to ask",
-                    hint="give it a section that says what is to be done",
+                    f"the prompt {prompt.template.name} is empty",
+                    hint="add or enable a section that states the task",
                 )
             run = PromptRun(
                 self.config,
@@ -120,12 +120,12 @@ class PromptAdapter:
         return response
 
     def budget_args(self, budget: PromptBudget) -> tuple[str, ...]:
-        """The CLI's own arguments for it."""
+        """Return the CLI arguments that enforce the budget; raise if the CLI has none."""
         if budget.max_cost_usd is None and budget.max_turns is None:
             return ()
         raise PromptEvaluationError(
-            f"{self.runtime_name} can not be held to a cost or a number of turns",
-            hint="give it max_total_tokens and a deadline",
+            f"{self.runtime_name} cannot limit cost or turns",
+            hint="use max_total_tokens and a deadline",
         )
 
     def _installs(self, prompt: Prompt[Any]) -> bool:
@@ -142,7 +142,7 @@ class PromptAdapter:
             return limits
         left_s = (deadline - session.now()).total_seconds()
         if left_s <= 0:
-            raise DeadlineExceeded("the deadline was over before it began")
+            raise DeadlineExceeded("the deadline passed before the evaluation started")
         return replace(limits, total_s=min(limits.total_s, left_s))
 
     def _executable(self) -> Path:
@@ -156,7 +156,7 @@ class PromptAdapter:
         return found.executable
 
     def environment(self) -> Mapping[str, str]:
-        """PATH, and what the CLI needs to reach its model; of this process nothing else."""
+        """Return the CLI's environment: PATH and its model's credentials and settings only."""
         needs = NEEDS[self.runtime_name]
         wanted = ("PATH", *needs.credentials, *needs.settings)
         env = {name: self._environ[name] for name in wanted if name in self._environ}
@@ -169,7 +169,7 @@ class PromptAdapter:
 
 
 class ClaudeAgentSDKAdapter(PromptAdapter):
-    """On Claude Code, by our own process runner: the SDK hands its child the whole environment."""
+    """Claude Code, run by our process runner: the SDK passes the whole environment to its child."""
 
     runtime = ClaudeCodeAdapter
     runtime_name = ClaudeCodeAdapter.name
@@ -194,14 +194,14 @@ class ClaudeAgentSDKAdapter(PromptAdapter):
 
 
 class CodexPromptAdapter(PromptAdapter):
-    """Sealed, it has no hands to read files with: its skills are sections of the prompt."""
+    """Codex. A sealed Codex cannot read files, so its skills are sections of the prompt."""
 
     runtime = CodexAdapter
     runtime_name = CodexAdapter.name
 
 
 class GeminiPromptAdapter(PromptAdapter):
-    """It finds its skills in a folder that several CLIs share."""
+    """Gemini. It loads skills from the folder that several CLIs share."""
 
     runtime = GeminiAdapter
     runtime_name = GeminiAdapter.name

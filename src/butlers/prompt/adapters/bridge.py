@@ -1,8 +1,8 @@
-"""The bridge: Python tools of this process behind an MCP port that one session can reach.
+"""Bridge: serve Python tools of this process to one session over MCP.
 
-What is hidden is neither listed nor callable. When something is opened, the client is told that its list
-has changed, and the answer is held back until it has listed again: otherwise its next request to the model
-would still carry the old list.
+Hidden tools are neither listed nor callable. When a section is opened, the client is notified that its
+tool list changed, and the answer waits until the client lists again: otherwise its next request to the
+model would still carry the old list.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from butlers.runtimes.base import McpServer
 
 NAME = "tools"
 PATH = "/mcp"
-RELIST_S = 3.0  # a client that lists again does so within milliseconds, on a busy machine within one second
-# What it then needs to take the new list over: nothing tells when it has. A slow machine is slow in both.
+RELIST_S = 3.0  # clients list again within milliseconds, on a busy machine within one second
+# Time to adopt the new list, which clients do not announce; proportional to the time to list.
 SETTLE_S, SETTLE_TIMES, SETTLE_MOST_S = 0.2, 4, 2.0
-LISTS_BY_ITSELF = "codex"  # just before it asks the model again, so it is not waited for
+LISTS_BY_ITSELF = "codex"  # before each request to the model; not awaited
 
 OnRestart = Callable[[], None]
 
 
 class Bridge(Middleware):
-    """``on_restart`` is told that the client has not listed again: only a new run will see the tools."""
+    """Middleware of the bridge. ``on_restart`` is called if only a new run will see new tools."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class Bridge(Middleware):
             always_restart,
         )
         self._relist_s = relist_s
-        self.reached = False  # by the client
+        self.reached = False  # True once the client has listed tools
         self._restarting = False
-        self._list_expected = False  # a list of the client, which was not waited for
+        self._list_expected = False  # the client will list by itself
         self._token = secrets.token_urlsafe(32)
         self._listed = asyncio.Event()
         self._bus = InMemorySubscriptionBus()
@@ -70,7 +70,7 @@ class Bridge(Middleware):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[McpServer]:
-        """On a free port of loopback, for whoever has the token."""
+        """Serve on a free loopback port; the token is required."""
         app = self._mcp.http_app(transport="http", path=PATH, host_origin_protection=True)
         with contextlib.closing(socket.socket()) as listener:
             listener.bind(("127.0.0.1", 0))
@@ -97,14 +97,14 @@ class Bridge(Middleware):
         for tool in tools:
             mcp.add_tool(tool)
         schemas = {tool.name: tool.parameters for tool in tools}
-        # Else the protocol library lists all tools before each call, which would look like the client's own.
+        # Otherwise the protocol library lists all tools before each call, as if the client did.
         mcp._mcp_server.get_tool_input_schema = schemas.get
         mcp._mcp_server.add_request_handler(
             "subscriptions/listen", mt.SubscriptionsListenRequestParams, self._listen
         )
         return mcp
 
-    # -- what the client sees ------------------------------------------------------------------
+    # -- requests of the client
 
     async def on_list_tools(
         self,
@@ -122,9 +122,9 @@ class Bridge(Middleware):
 
     async def _call(self, tool: PromptTool[Any, Any], arguments: dict[str, Any]) -> str:
         if self.list_pending and not self._restarting:
-            self._request_restart()  # it has asked the model again, and not us before
+            self._request_restart()  # it asked the model without listing
         if self._restarting:
-            raise ToolError("this run is over; another one begins")
+            raise ToolError("this run has ended; a new run follows")
         answer = await self._evaluation.call(tool, arguments)
         if not answer.ok:
             raise ToolError(answer.text)
@@ -159,11 +159,11 @@ class Bridge(Middleware):
 
     @property
     def list_pending(self) -> bool:
-        """Whether tools have appeared that the client, who lists by itself, never listed."""
+        """True if new tools appeared that a self-listing client has not listed."""
         return self._list_expected and not self._listed.is_set()
 
     def _request_restart(self) -> None:
-        """From here on nothing more is called in this run: the next one would not know of it."""
+        """Reject further calls in this run: the next run would not know of them."""
         self._restarting = True
         self._on_restart()
 
@@ -206,4 +206,4 @@ class _BridgeServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # signals belong to whoever evaluates
+        yield  # the evaluating process handles signals

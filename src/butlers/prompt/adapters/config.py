@@ -22,18 +22,18 @@ from butlers.process.runner import TimeLimits
 
 
 class Disclosure(StrEnum):
-    """How the tools of a section that was opened reach the model."""
+    """How tools of an opened section reach the model."""
 
-    WITHIN = "within"  # in the same run; where the CLI does not list its tools again, in a new one
+    WITHIN = "within"  # in the same run, or in a new one if the CLI does not list again
     RESTART = "restart"  # always in a new run
 
 
 @dataclass(slots=True, frozen=True)
 class IsolationConfig:
-    """The session's home holds nothing but what is put there; skills are installed into it."""
+    """Private home for the session, with skills installed into it."""
 
     install_skills: bool = True
-    api_key: str | None = field(default=None, repr=False)  # None: the one of this process
+    api_key: str | None = field(default=None, repr=False)  # None: from this process's environment
     env: Mapping[str, str] = field(
         default_factory=dict, repr=False
     )  # more variables for the session
@@ -41,7 +41,7 @@ class IsolationConfig:
 
 @dataclass(slots=True, frozen=True)
 class ClientConfig:
-    """Without ``isolation`` nothing is installed: all skills are sections of the prompt."""
+    """Client options. Without ``isolation``, all skills are sections of the prompt."""
 
     isolation: IsolationConfig | None = None
     model: str | None = None
@@ -58,7 +58,7 @@ class ClaudeAgentSDKClientConfig(ClientConfig):
 
 @dataclass(slots=True, frozen=True)
 class PromptBudget:
-    """What one evaluation may use. Tokens are counted when a run has ended."""
+    """Limits of one evaluation. Tokens are counted after each run."""
 
     max_cost_usd: Decimal | None = None
     max_turns: int | None = None
@@ -70,23 +70,23 @@ OutputT = TypeVar("OutputT")
 
 @dataclass(frozen=True)
 class PromptResponse(Generic[OutputT]):
-    """``output`` is the answer as the dataclass that the template asks for."""
+    """Result of an evaluation. ``output`` is the answer as the template's output type."""
 
     prompt_name: str
     text: str
     output: OutputT | None = None
     usage: Usage = field(default_factory=Usage)
     tool_calls: tuple[ToolCall, ...] = ()
-    denials: tuple[str, ...] = ()  # what it tried and was refused
-    runs: int = 1  # of the CLI
+    denials: tuple[str, ...] = ()  # denied tool calls
+    runs: int = 1  # number of CLI runs
 
 
 def failure(result: SessionResult) -> ButlersError:
-    """Why there is no answer, as the error that says what may be done about it."""
-    why = result.error or "it did not say why"
+    """Return the error for a failed session."""
+    why = result.error or "no reason given"
     match result.outcome:
         case Outcome.OVER_BUDGET:
-            return OverBudget(why, hint="allow it more, or ask for less")
+            return OverBudget(why, hint="raise the budget or reduce the task")
         case Outcome.RATE_LIMITED:
             limited = RateLimited(why)
             limited.after_s = result.retry_after_s
@@ -94,7 +94,7 @@ def failure(result: SessionResult) -> ButlersError:
         case Outcome.TIMED_OUT:
             return DeadlineExceeded(why)
         case Outcome.NO_CREDENTIAL:
-            return SessionFailed(why, hint="set the key of its model in the environment")
+            return SessionFailed(why, hint="set the model's API key in the environment")
     return PromptEvaluationError(why)
 
 
@@ -115,7 +115,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _cost(runs: list[Usage]) -> Decimal | None:
-    """Unknown as soon as one of them is."""
+    """Return the total cost, or None if one is unknown."""
     costs = [one.cost_usd for one in runs]
     known = [one for one in costs if one is not None]
     return sum(known, Decimal(0)) if known and len(known) == len(costs) else None
@@ -131,7 +131,7 @@ class Spending:
         return self._results
 
     def add(self, result: SessionResult) -> None:
-        """OverBudget once more tokens were used than allowed."""
+        """Add a run's usage; raise OverBudget if it exceeds the token limit."""
         self._results.append(result)
         used, allowed = (
             total_usage(one.usage for one in self._results),
@@ -140,24 +140,24 @@ class Spending:
         tokens = (used.input_tokens or 0) + (used.output_tokens or 0)
         if allowed is not None and tokens > allowed:
             raise OverBudget(
-                f"{tokens} tokens were used, and {allowed} were allowed",
-                hint="allow it more, or ask for less",
+                f"{tokens} tokens used, {allowed} allowed",
+                hint="raise the budget or reduce the task",
             )
 
     def require_known(self) -> None:
-        """A run that was cut off may not have said what it used: then nobody can say what is left."""
+        """Raise OverBudget if the last run, cut off, did not report its usage."""
         used = self._results[-1].usage
         unknown = (self.budget.max_cost_usd is not None and used.cost_usd is None) or (
             self.budget.max_total_tokens is not None and used.input_tokens is None
         )
         if unknown:
             raise OverBudget(
-                "it has to begin anew, and what was used so far is not known",
-                hint="leave disclosure as it is, or give it a number of turns and a deadline",
+                "a new run is needed, but the usage so far is unknown",
+                hint="use Disclosure.WITHIN, or limit turns and set a deadline",
             )
 
     def left(self) -> PromptBudget:
-        """A turn that was cut off counts with each of its calls, which are no fewer than its turns."""
+        """Return the remaining budget. Tool calls count as turns: they are at least as many."""
         cost, turns = self.budget.max_cost_usd, self.budget.max_turns
         spent = sum((one.usage.cost_usd or Decimal(0) for one in self._results), Decimal(0))
         called = sum(len(one.tool_calls) for one in self._results)

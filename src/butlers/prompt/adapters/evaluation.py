@@ -1,4 +1,4 @@
-"""The evaluation of one evaluation: what the model may call now, what it called, and what it has opened."""
+"""State of one evaluation: offered tools, calls made, opened sections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What a call is answered, and whether it brought tools that were not there before."""
+    """Answer to a tool call; ``brings_tools`` if new tools became available."""
 
     text: str
     ok: bool = True
@@ -39,7 +39,7 @@ class Evaluation:
     installed: bool
     adapter: Any = None
     deadline: datetime | None = None
-    done: list[str] = field(default_factory=list)  # the calls so far, for a run that begins anew
+    done: list[str] = field(default_factory=list)  # calls so far, told to a new run
     rendered: RenderedPrompt = field(init=False)
     _calling: set[asyncio.Future[ToolAnswer]] = field(default_factory=set)
 
@@ -47,7 +47,7 @@ class Evaluation:
         self.rendered = self._render()
 
     def all_tools(self) -> tuple[Tool[Any, Any], ...]:
-        """All that could ever be called, open or not."""
+        """Return all tools of the prompt, open or not."""
         sections = self.prompt.template.all_sections()
         return (*(tool for section in sections for tool in section.tools), OPEN_SECTIONS_TOOL)
 
@@ -55,17 +55,17 @@ class Evaluation:
         return frozenset(tool.name for tool in self.rendered.tools)
 
     async def call(self, tool: Tool[Any, Any], arguments: Mapping[str, Any]) -> ToolAnswer:
-        """Never raises for what a tool does."""
+        """Call a tool. A failure of the tool is an answer, not an exception."""
         if tool.name not in self.offered():
             return ToolAnswer(f"Unknown tool: {tool.name!r}", ok=False)
-        # To the end, also when whoever asked is gone: a thread goes on, and the next run must know of it.
+        # Shielded: a thread continues after its client disconnects, and the next run must know the result.
         calling = asyncio.ensure_future(self._call(tool, arguments))
         self._calling.add(calling)
         calling.add_done_callback(self._calling.discard)
         return await asyncio.shield(calling)
 
     async def wait_for_calls(self, patience_s: float) -> bool:
-        """Whether all calls have ended in that time, those that were only begun meanwhile included."""
+        """Wait for running calls, including ones started meanwhile; return False on timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 while self._calling:
@@ -73,7 +73,7 @@ class Evaluation:
         return not self._calling
 
     def cancel_calls(self) -> None:
-        """Nobody waits for what is still being called: it is cancelled, and a thread goes on unheard."""
+        """Cancel running calls. A thread continues, but its result is dropped."""
         for calling in self._calling:
             calling.cancel()
 
@@ -93,7 +93,7 @@ class Evaluation:
         )
         if tool is not OPEN_SECTIONS_TOOL:
             told = json.dumps(dict(arguments), ensure_ascii=False, default=str)
-            text = json.dumps(answer.text, ensure_ascii=False)  # on one line, and no heading
+            text = json.dumps(answer.text, ensure_ascii=False)  # keep it on one line
             self.done.append(f"{tool.name}({told}) -> {text}")
         return answer
 
@@ -106,8 +106,8 @@ class Evaluation:
         except ButlersError as error:
             hint = f" (hint: {error.hint})" if error.hint else ""
             return ToolAnswer(f"{error.message}{hint}", ok=False)
-        except Exception as error:  # a handler is somebody else's code
-            log.exception("a tool failed", tool=tool.name)
+        except Exception as error:  # handlers are user code
+            log.exception("tool failed", tool=tool.name)
             return ToolAnswer(f"{tool.name} failed: {error}", ok=False)
         return answer
 
@@ -118,15 +118,15 @@ class Evaluation:
         handle = partial(tool.handler, params, context=context)
         if inspect.iscoroutinefunction(tool.handler):
             found = handle()
-        else:  # it may take its time, and the model's server must not wait for it
+        else:  # a slow handler must not block the MCP server
             found = await in_thread(handle)
         result = await found if inspect.isawaitable(found) else found
         if not isinstance(result, PromptToolResult):
-            raise TypeError(f"its handler gave a {type(result).__name__}, and no ToolResult")
+            raise TypeError(f"its handler returned {type(result).__name__}, not ToolResult")
         return ToolAnswer(result.text(), result.success)
 
     def _open(self, asked: VisibilityExpansionRequired) -> ToolAnswer:
-        """Remember it, render again, and show what was opened as it is now."""
+        """Open the sections, render again, and return their full text."""
         before = self.offered()
         expand(self.prompt, self.session, self.rendered, asked)
         self.rendered = self._render()
@@ -134,7 +134,7 @@ class Evaluation:
         new = [tool.name for tool in self.rendered.tools if tool.name not in before]
         parts = [one.whole for one in opened]
         if new:
-            parts.append(f"[Tools that can be called now: {', '.join(new)}]")
+            parts.append(f"[Tools now available: {', '.join(new)}]")
         return ToolAnswer("\n\n".join(parts), brings_tools=bool(new))
 
     def _render(self) -> RenderedPrompt:

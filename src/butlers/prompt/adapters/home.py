@@ -1,4 +1,4 @@
-"""The home of one evaluation: private, holding the skills that were installed, gone afterwards."""
+"""Private home folder of one evaluation, with installed skills; deleted afterwards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INTERPRETERS = {".sh": "bash", ".py": "python3"}
 
 @dataclass(slots=True)
 class Home:
-    """``skills`` are those that lie in it; ``folders`` of them brought files of their own."""
+    """Home folder. ``skills``: all installed names; ``folders``: those copied from a reference."""
 
     workspace: Workspace
     skills_dir: Path
@@ -37,7 +37,7 @@ class Home:
     folders: list[Path] = field(default_factory=list)
 
     def install(self, prompt: Prompt[Any], session: Session) -> None:
-        """All of the skills that a home can hold; a failure is a SkillInstallationError."""
+        """Install the prompt's native skills; raise SkillInstallationError on failure."""
         inline: list[str] = []
         referenced: list[str] = []
         for path, section in prompt.skills_sections():
@@ -66,17 +66,19 @@ class Home:
             )
 
     def _disarm(self, folder: Path) -> None:
-        """A CLI runs what a skill brings besides its text, whatever the session may (seen on Claude Code
-        2.1.325). What shows that it wants to is refused; and as YAML has more ways to say `hooks` than can
-        be listed, the CLI gets a SKILL.md with a name and a description alone."""
+        """Remove everything that a CLI would execute; raise SkillInstallationError for hooks and settings.
+
+        Claude Code 2.1.325 runs a skill's hooks regardless of the session's permissions. YAML can spell
+        `hooks` in many ways, so the CLI gets a SKILL.md with only name and description.
+        """
         reading = read_skill_md(folder)
         if reading is None or reading.skill is None or HOOKS in reading.skill.extra:
-            raise self._refusal(folder, "brings hooks", "take the hooks out of its SKILL.md")
+            raise self._refusal(folder, "contains hooks", "remove the hooks from its SKILL.md")
         for path in sorted(folder.rglob(".*")):
             if path.name.casefold() in SETTINGS:
-                brought = f"brings {path.relative_to(folder)}, a CLI's own settings"
-                raise self._refusal(folder, brought, "take it out")
-        for path in folder.glob(".*/"):  # what the next CLI may take for settings
+                found = f"contains {path.relative_to(folder)}, settings of a CLI"
+                raise self._refusal(folder, found, "remove it")
+        for path in folder.glob(".*/"):  # a CLI may read settings from it
             packs.remove(path)
         file = folder / "SKILL.md"
         try:
@@ -85,9 +87,9 @@ class Home:
         except OSError as error:
             raise self._error(folder, f"could not be written: {error}") from error
 
-    def _refusal(self, folder: Path, why: str, mend: str) -> SkillInstallationError:
-        hint = f"{mend}, or keep it in the prompt: install_skills=False"
-        return self._error(folder, f"{why}, which its CLI would run unasked", hint)
+    def _refusal(self, folder: Path, why: str, fix: str) -> SkillInstallationError:
+        hint = f"{fix}, or keep the skill in the prompt: install_skills=False"
+        return self._error(folder, f"{why}, which the CLI would run without permission", hint)
 
     def _error(self, folder: Path, why: str, hint: str | None = None) -> SkillInstallationError:
         return SkillInstallationError(
@@ -99,7 +101,7 @@ class Home:
         )
 
     def grants(self) -> Grants:
-        """The folder that was named, and the skills' own files, to read; their scripts, to run."""
+        """Return access to read ``cwd`` and the skills' files, and to run the skills' scripts."""
         if not self.folders and self.own_cwd is None:
             return Grants()
         readable = (*((self.own_cwd,) if self.own_cwd else ()), *self.folders)

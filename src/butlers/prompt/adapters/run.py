@@ -1,4 +1,4 @@
-"""The runs of a CLI that one evaluation takes; more than one only when a run has to begin anew."""
+"""CLI runs of one evaluation. New tools may require a new run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from butlers.prompt.template import parse_output
 from butlers.runtimes.base import Grants, McpServer, Terms
 from butlers.runtimes.cli import CliRuntime
 
-SHORTEST_S = 0.1  # also at the end, so that what has just ended is heard
+MIN_WAIT_S = 0.1  # also at the deadline, so that a run that just ended is noticed
 SYSTEM = "Do what the prompt asks for. Its sections are numbered; some may be summaries that can be opened."
 
 
 @dataclass(slots=True)
 class PromptRun:
-    """``budget_args``: the CLI's own arguments for what is left of the budget."""
+    """Runner of an evaluation. ``budget_args`` returns CLI arguments for the remaining budget."""
 
     config: ClientConfig
     cli: CliRuntime
@@ -48,7 +48,7 @@ class PromptRun:
         loop = asyncio.get_running_loop()
         ends = loop.time() + self.limits.total_s
         try:
-            return await self._until(lambda: max(ends - loop.time(), SHORTEST_S))
+            return await self._until(lambda: max(ends - loop.time(), MIN_WAIT_S))
         finally:
             self.evaluation.cancel_calls()
 
@@ -62,19 +62,22 @@ class PromptRun:
             settled = await self.evaluation.wait_for_calls(left_s())
             self.spending.add(result)
             if not settled:
-                raise DeadlineExceeded("a tool that was called did not end in time")
+                raise DeadlineExceeded("a tool call did not end in time")
             anew = restart.is_set() or bridge.list_pending
-            well = result.ok or (result.text and result.outcome in self._forgiven(bridge))
+            well = result.ok or (result.text and result.outcome in self._accepted_outcomes(bridge))
             if well and not bridge.list_pending:
                 return self._response(result)
             if not anew:
                 raise failure(result)
-            # Each time at least one section more is open, so this ends.
+            # Terminates: each new run has at least one more open section.
             self.spending.require_known()
 
-    def _forgiven(self, bridge: Bridge) -> tuple[Outcome, ...]:
-        """What is no failure of a prompt: it was told what it was refused, and answered all the same. And a
-        server that has no tools to offer is taken for one that was not reached."""
+    def _accepted_outcomes(self, bridge: Bridge) -> tuple[Outcome, ...]:
+        """Return outcomes that count as success if there is an answer.
+
+        DENIED: the model was told of the denial and still answered. MCP_UNAVAILABLE: CLIs report it for
+        a server without tools.
+        """
         empty = bridge.reached and not self.evaluation.offered()
         return (Outcome.DENIED, *((Outcome.MCP_UNAVAILABLE,) if empty else ()))
 
@@ -89,7 +92,7 @@ class PromptRun:
             self.budget_args(self.spending.left()),
             skills=bool(self.home.skills),
         )
-        self._tell_rendered()
+        self._publish_rendered()
         task = asyncio.create_task(
             self.cli.invoke(self._text(), SYSTEM, {NAME: server}, self.env, terms)
         )
@@ -109,18 +112,18 @@ class PromptRun:
         if self.cli.holds(grants.access):
             return grants
         raise PromptEvaluationError(
-            f"{self.cli.name} can not be held to a folder that it may only read",
-            hint="leave cwd out",
+            f"{self.cli.name} does not support a read-only folder",
+            hint="remove cwd",
         )
 
     def _text(self) -> str:
-        """What was done in a run before is told, so that it is not done again."""
+        """Return the prompt, with the calls of earlier runs so that they are not repeated."""
         if not self.evaluation.done:
             return self.evaluation.rendered.text
         done = "\n".join(f"- {line}" for line in self.evaluation.done)
         return f"{self.evaluation.rendered.text}\n\n## Already done\n\n{done}"
 
-    def _tell_rendered(self) -> None:
+    def _publish_rendered(self) -> None:
         session, template = self.evaluation.session, self.evaluation.prompt.template
         rendered = self.evaluation.rendered
         session.bus.publish(

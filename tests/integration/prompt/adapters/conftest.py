@@ -1,4 +1,4 @@
-"""Prompts evaluated on the real CLIs, against a fake model, without a network."""
+"""Fixtures: prompts evaluated on the real CLIs against a fake model, without a network."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def model(offline: None) -> AsyncIterator[FakeModel]:
 
 @pytest.fixture
 def adapt(model: FakeModel, tmp_path: Path) -> Adapt:
-    """An adapter in an environment that holds a secret which no session may see."""
+    """Return an adapter whose environment holds a secret that no session may see."""
 
     def made(name: str = "claude-code", **config: Any) -> PromptAdapter:
         cli, kind = ADAPTERS[name]

@@ -1,4 +1,4 @@
-"""A stranger's skill in a session's home: its text is read, and nothing that it brings is run.
+"""Untrusted skills in a session's home: their text is read, their hooks and settings are not run.
 
 Unless the adapter took them away, the real Claude Code 2.1.325 would run the hooks of most of these.
 """
@@ -79,7 +79,7 @@ async def refuse(adapt: Adapt, model: FakeModel, folder: Path, mark: Path) -> Bu
 
 
 @pytest.mark.parametrize("front", REFUSED.values(), ids=REFUSED)
-async def test_hooks_in_any_writing_are_refused(
+async def test_hooks_in_any_yaml_spelling_are_rejected(
     adapt: Adapt, model: FakeModel, tmp_path: Path, front: str
 ) -> None:
     mark = tmp_path / "mark"
@@ -88,18 +88,18 @@ async def test_hooks_in_any_writing_are_refused(
 
 
 @pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
-async def test_hooks_in_any_file_are_refused(
+async def test_hooks_in_any_file_are_rejected(
     adapt: Adapt, model: FakeModel, tmp_path: Path, wrap: Callable[[str], str]
 ) -> None:
     mark = tmp_path / "mark"
     text = wrap(f"---\n{HEAD}hooks: {hooks(mark)}\n---\n")
     folder = write_files(tmp_path / "security", {"SKILL.md": f"{text}CELADON\n"})
     error = await refuse(adapt, model, folder, mark)
-    assert "brings hooks" in str(error)
+    assert "contains hooks" in str(error)
 
 
 @pytest.mark.parametrize("front", HARMLESS.values(), ids=HARMLESS)
-async def test_what_no_reader_of_ours_takes_for_hooks_reaches_no_cli(
+async def test_hooks_that_our_reader_misses_do_not_reach_the_cli(
     adapt: Adapt, model: FakeModel, tmp_path: Path, front: str
 ) -> None:
     mark = tmp_path / "mark"
@@ -123,18 +123,18 @@ async def test_what_no_reader_of_ours_takes_for_hooks_reaches_no_cli(
 
 
 @pytest.mark.parametrize("files", BROUGHT.values(), ids=BROUGHT)
-async def test_what_a_cli_takes_for_its_own_settings_is_refused(
+async def test_cli_settings_in_a_skill_are_rejected(
     adapt: Adapt, model: FakeModel, tmp_path: Path, files: dict[str, str]
 ) -> None:
     mark = tmp_path / "mark"
     folder = write_skill_md(tmp_path / "security", HEAD)
     write_files(folder, {path: text.replace("%s", hooks(mark)) for path, text in files.items()})
     error = await refuse(adapt, model, folder, mark)
-    assert "a CLI's own settings" in str(error)
+    assert "settings of a CLI" in str(error)
     assert "install_skills=False" in str(error.hint)
 
 
-async def test_what_is_no_setting_comes_along_but_for_hidden_folders(
+async def test_other_files_are_installed_except_hidden_folders(
     adapt: Adapt, model: FakeModel, tmp_path: Path
 ) -> None:
     folder = write_skill_md(tmp_path / "security", HEAD, "CELADON\n")

@@ -1,4 +1,4 @@
-"""A tool that is hidden is not offered and not callable; once its skill is open, it is both."""
+"""Hidden tools are neither offered nor callable until their skill is opened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcp_types import Implementation
 
 from butlers.domain.errors import OverBudget
 from butlers.prompt import MarkdownSection, SkillExpanded, Tool
-from butlers.prompt.adapters import PromptBudget, Disclosure
+from butlers.prompt.adapters import Disclosure, PromptBudget
 from butlers.prompt.adapters.bridge import Bridge
 from butlers.prompt.adapters.evaluation import Evaluation
 from butlers.prompt.prompt import OPEN_SECTIONS_TOOL
@@ -26,7 +26,7 @@ OPEN = Use("open_sections", section_keys=["skills.linting"], reason="to lint")
 
 @pytest.mark.scenario("S004-21", "S004-22", "S004-23", "S004-24", "S004-26")
 @pytest.mark.parametrize("name", ADAPTERS)
-async def test_an_opened_skill_brings_its_tool_within_the_run(
+async def test_opened_skill_offers_its_tool_in_the_same_run(
     adapt: Adapt, model: FakeModel, name: str
 ) -> None:
     linter, heard = Linter(), Heard().on(SkillExpanded)
@@ -47,7 +47,7 @@ async def test_an_opened_skill_brings_its_tool_within_the_run(
 
 @pytest.mark.scenario("S004-24")
 @pytest.mark.parametrize("name", ["claude-code", "gemini"])
-async def test_a_hidden_tool_can_not_be_called(adapt: Adapt, model: FakeModel, name: str) -> None:
+async def test_hidden_tool_cannot_be_called(adapt: Adapt, model: FakeModel, name: str) -> None:
     linter = Linter()
     server = "mcp__tools__" if name == "claude-code" else "mcp_tools_"
     hidden = Call(f"{server}lint_code", {"paths": ["a.py"]}, anyway=True)
@@ -57,7 +57,7 @@ async def test_a_hidden_tool_can_not_be_called(adapt: Adapt, model: FakeModel, n
     assert len(model.turns) == 2
 
 
-async def test_a_hidden_tool_can_not_be_called_by_any_client_of_the_port() -> None:
+async def test_hidden_tool_cannot_be_called_by_any_client_of_the_port() -> None:
     linter = Linter()
     evaluation = Evaluation(a_prompt(linter.skill), Heard().session, installed=False)
     async with Bridge(evaluation, lambda: None).open() as server:
@@ -82,10 +82,10 @@ async def test_a_hidden_tool_can_not_be_called_by_any_client_of_the_port() -> No
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-async def test_a_run_that_begins_anew_has_the_tools_from_the_start(
+async def test_new_run_has_the_opened_tools_from_the_start(
     adapt: Adapt, model: FakeModel, name: str
 ) -> None:
-    """Across runs: what was opened is remembered, and what was done is told."""
+    """A new run knows the opened sections and the calls already made."""
     linter, other = Linter(), Linter()
     lint = Tool[LintParams, None](name="count", description="Counts.", handler=other.handler)
     section = MarkdownSection(title="A", key="a", template="x", tools=[lint])
@@ -105,7 +105,7 @@ async def test_a_run_that_begins_anew_has_the_tools_from_the_start(
     assert (linter.calls, other.calls) == ([("a.py",)], [("b.py",)])
 
 
-async def test_a_client_that_does_not_list_again_is_begun_anew() -> None:
+async def test_client_that_does_not_list_again_is_restarted() -> None:
     restart: list[bool] = []
     evaluation = Evaluation(a_prompt(Linter().skill), Heard().session, installed=False)
     bridge = Bridge(evaluation, lambda: restart.append(True), relist_s=0.05)
@@ -114,7 +114,7 @@ async def test_a_client_that_does_not_list_again_is_begun_anew() -> None:
     assert restart == [True]
 
 
-async def test_one_who_lists_by_itself_and_does_not_is_begun_anew_too() -> None:
+async def test_self_listing_client_that_does_not_list_is_restarted() -> None:
     restart: list[bool] = []
     linter = Linter()
     evaluation = Evaluation(a_prompt(linter.skill), Heard().session, installed=False)
@@ -127,14 +127,16 @@ async def test_one_who_lists_by_itself_and_does_not_is_begun_anew_too() -> None:
         await client.call_tool_mcp("open_sections", {"section_keys": ["skills.linting"]})
         bridge._listed.clear()  # this client lists to check the answer; the one that it plays did not
         assert bridge.list_pending
-        with pytest.raises(ToolError, match="another one begins"):
+        with pytest.raises(ToolError, match="a new run follows"):
             await client.call_tool("lint_code", {"paths": ["a"]})
     assert restart == [True]
     assert linter.calls == []
 
 
-@pytest.mark.parametrize("budget", [PromptBudget(max_cost_usd=Decimal(1)), PromptBudget(max_turns=5)], ids=str)
-async def test_a_budget_holds_over_all_runs_of_an_evaluation(
+@pytest.mark.parametrize(
+    "budget", [PromptBudget(max_cost_usd=Decimal(1)), PromptBudget(max_turns=5)], ids=str
+)
+async def test_budget_covers_all_runs_of_an_evaluation(
     adapt: Adapt, model: FakeModel, budget: PromptBudget
 ) -> None:
     linter, heard = Linter(), Heard()
@@ -147,13 +149,13 @@ async def test_a_budget_holds_over_all_runs_of_an_evaluation(
     )
     if budget.max_cost_usd is None:
         assert (await evaluating).text == "all linted"
-    else:  # a run that was cut off has not said what it cost
-        with pytest.raises(OverBudget, match="not known"):
+    else:  # a run that was cut off does not report its cost
+        with pytest.raises(OverBudget, match="is unknown"):
             await evaluating
 
 
 @pytest.mark.scenario("S004-23")
-async def test_what_a_session_opened_is_open_in_its_next_evaluation(
+async def test_opened_sections_stay_open_in_the_next_evaluation(
     adapt: Adapt, model: FakeModel
 ) -> None:
     linter, heard = Linter(), Heard()
@@ -174,13 +176,13 @@ async def test_what_a_session_opened_is_open_in_its_next_evaluation(
     [
         (
             ["skills.nothing"],
-            "there is no such section: skills.nothing (hint: to be opened: skills.linting)",
+            "unknown section: skills.nothing (hint: closed sections: skills.linting)",
         ),
-        ([], "there is no such section: none was named"),
-        (["task"], "all of these are open already"),
+        ([], "unknown section: no key given"),
+        (["task"], "these sections are already open"),
     ],
 )
-async def test_a_key_that_opens_nothing_is_told_to_the_model(keys: list[str], said: str) -> None:
+async def test_invalid_section_key_is_reported_to_the_model(keys: list[str], said: str) -> None:
     evaluation = Evaluation(a_prompt(Linter().skill), Heard().session, installed=False)
     answer = await evaluation.call(OPEN_SECTIONS_TOOL, {"section_keys": keys})
     assert (answer.ok, said in answer.text) == (False, True)

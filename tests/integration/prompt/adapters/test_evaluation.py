@@ -1,4 +1,4 @@
-"""A prompt on the real CLIs: its skills in a home (mostly Claude Code), its bounds, its answer."""
+"""Evaluation on the real CLIs: installed skills (mostly Claude Code), limits, answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from butlers.prompt import (
     ToolInvoked,
     ToolResult,
 )
-from butlers.prompt.adapters import PromptBudget, Disclosure, IsolationConfig
+from butlers.prompt.adapters import Disclosure, IsolationConfig, PromptBudget
 from integration.prompt.adapters.conftest import ADAPTERS, Adapt
 from support.fake_model import Call, FakeModel, Hang, Say, Use
 from support.prompt_parts import Heard, Linter, LintParams, a_prompt, a_skill, offers
@@ -53,14 +53,14 @@ def a_folder(root: Path, name: str, body: str = "Look for CELADON.\n") -> Path:
 
 
 def in_home() -> set[bool]:
-    """Whether there is a folder for skills in the homes of the sessions that live below us."""
+    """Return True if a child process's home has a skills folder."""
     environs = (child.environ() for child in psutil.Process().children(recursive=True))
     homes = {environ.get("HOME", "") for environ in environs}
     return {Path(home, ".claude/skills").exists() for home in homes if "/bp-" in home}
 
 
 @pytest.mark.scenario("S004-15", "S004-17", "S004-25", "S004-27")
-async def test_native_skills_reach_the_model_by_the_clis_own_skills(
+async def test_native_skills_are_loaded_by_the_cli(
     adapt: Adapt, model: FakeModel, tmp_path: Path
 ) -> None:
     ref = SkillRef(a_folder(tmp_path, "security"))
@@ -88,7 +88,7 @@ async def test_native_skills_reach_the_model_by_the_clis_own_skills(
 
 
 @pytest.mark.scenario("S004-15", "S004-16")
-async def test_what_is_in_the_home_while_the_session_lives(
+async def test_home_contains_the_installed_skills_during_the_session(
     adapt: Adapt, model: FakeModel, tmp_path: Path
 ) -> None:
     folder = write_files(a_folder(tmp_path, "security"), {"scripts/scan.sh": "echo scanned $1\n"})
@@ -108,7 +108,7 @@ async def test_what_is_in_the_home_while_the_session_lives(
     assert seen["security/scripts/scan.sh"] == 0o755
 
 
-async def test_a_skills_script_can_be_run_and_nothing_else(
+async def test_session_can_run_only_the_skills_scripts(
     adapt: Adapt, model: FakeModel, tmp_path: Path
 ) -> None:
     script = "#!/bin/sh\necho scanned it\n"
@@ -134,7 +134,7 @@ async def test_a_skills_script_can_be_run_and_nothing_else(
     assert "Only these files may be written" in written
 
 
-async def test_a_skill_that_names_tools_for_itself_is_read_and_given_none(
+async def test_allowed_tools_of_a_skill_grant_nothing(
     adapt: Adapt, model: FakeModel, tmp_path: Path
 ) -> None:
     marks = tmp_path / "as-it-is-read", tmp_path / "after"
@@ -151,7 +151,7 @@ async def test_a_skill_that_names_tools_for_itself_is_read_and_given_none(
     assert [mark.exists() for mark in marks] == [False, False]
 
 
-async def test_a_skill_that_brings_hooks_is_not_installed(
+async def test_skill_with_hooks_is_not_installed(
     adapt: Adapt, model: FakeModel, tmp_path: Path
 ) -> None:
     front = """name: security
@@ -163,7 +163,7 @@ hooks:
         - {type: command, command: "touch mark"}
 """
     ref = SkillRef(write_skill_md(tmp_path / "security", front))
-    with pytest.raises(SkillInstallationError, match="brings hooks") as error:
+    with pytest.raises(SkillInstallationError, match="contains hooks") as error:
         await adapt().evaluate_async(a_prompt(ref), session=Heard().session)
     assert (error.value.skill_name, error.value.source) == ("security", "ref")
     assert model.requests == []
@@ -214,7 +214,7 @@ async def test_without_installation_every_skill_stays_in_the_prompt(
 
 
 @pytest.mark.scenario("S004-20")
-async def test_a_home_that_can_not_be_filled_asks_no_model(
+async def test_failed_installation_does_not_call_the_model(
     adapt: Adapt, model: FakeModel, tmp_path: Path
 ) -> None:
     folder = a_folder(tmp_path, "security")
@@ -227,7 +227,7 @@ async def test_a_home_that_can_not_be_filled_asks_no_model(
     assert model.turns == []
 
 
-async def test_a_session_has_nothing_of_the_host(adapt: Adapt, model: FakeModel) -> None:
+async def test_session_sees_nothing_of_the_host(adapt: Adapt, model: FakeModel) -> None:
     seen: list[dict[str, str]] = []
 
     def look(params: LintParams, *, context: ToolContext) -> ToolResult[None]:
@@ -268,17 +268,17 @@ async def test_a_typed_answer_becomes_its_dataclass(
 
 @EVERY_CLI
 @pytest.mark.parametrize("said", ["no", "```json\n{}\n```", "[1]"])
-async def test_an_answer_of_another_form_is_told(
+async def test_answer_that_does_not_fit_raises_output_parse_error(
     adapt: Adapt, model: FakeModel, cli: str, said: str
 ) -> None:
     model.script = [Say(said)]
-    with pytest.raises(OutputParseError, match="is no Verdict") as error:
+    with pytest.raises(OutputParseError, match="is not a Verdict") as error:
         await adapt(cli).evaluate_async(a_question(), session=Heard().session)
     assert error.value.text == said
 
 
 @EVERY_CLI
-async def test_what_was_used_is_counted(adapt: Adapt, model: FakeModel, cli: str) -> None:
+async def test_usage_is_counted(adapt: Adapt, model: FakeModel, cli: str) -> None:
     response = await adapt(cli).evaluate_async(a_prompt(), session=Heard().session)
     assert response.usage.input_tokens
     assert response.usage.output_tokens
@@ -288,9 +288,13 @@ async def test_what_was_used_is_counted(adapt: Adapt, model: FakeModel, cli: str
 
 @pytest.mark.parametrize(
     "budget",
-    [PromptBudget(max_cost_usd=Decimal("0.0001")), PromptBudget(max_turns=1), PromptBudget(max_total_tokens=9)],
+    [
+        PromptBudget(max_cost_usd=Decimal("0.0001")),
+        PromptBudget(max_turns=1),
+        PromptBudget(max_total_tokens=9),
+    ],
 )
-async def test_a_budget_is_held(adapt: Adapt, model: FakeModel, budget: PromptBudget) -> None:
+async def test_budget_is_enforced(adapt: Adapt, model: FakeModel, budget: PromptBudget) -> None:
     linter = Linter()
     section = MarkdownSection(title="A", key="a", template="x", tools=[linter.tool])
     model.script = [*[Use("lint_code", paths=[])] * 3, Say("ok")]
@@ -301,22 +305,20 @@ async def test_a_budget_is_held(adapt: Adapt, model: FakeModel, budget: PromptBu
 
 
 @OTHERS
-async def test_another_cli_is_held_to_its_tokens_after_a_run(
+async def test_token_limit_is_checked_after_each_run(
     adapt: Adapt, model: FakeModel, cli: str
 ) -> None:
-    with pytest.raises(OverBudget, match="tokens were used, and 9 were allowed"):
+    with pytest.raises(OverBudget, match="tokens used, 9 allowed"):
         await adapt(cli).evaluate_async(
             a_prompt(), session=Heard().session, budget=PromptBudget(max_total_tokens=9)
         )
 
 
 @OTHERS
-async def test_another_cli_does_not_begin_anew_when_nobody_knows_what_it_used(
-    adapt: Adapt, model: FakeModel, cli: str
-) -> None:
+async def test_no_new_run_after_unknown_usage(adapt: Adapt, model: FakeModel, cli: str) -> None:
     heard = Heard().on(PromptRendered)
     model.script = [Use("open_sections", section_keys=["skills.linting"]), Say("ok")]
-    with pytest.raises(OverBudget, match="what was used so far is not known"):
+    with pytest.raises(OverBudget, match="the usage so far is unknown"):
         await adapt(cli, disclosure=Disclosure.RESTART).evaluate_async(
             a_prompt(Linter().skill),
             session=heard.session,
@@ -326,11 +328,13 @@ async def test_another_cli_does_not_begin_anew_when_nobody_knows_what_it_used(
 
 
 @OTHERS
-@pytest.mark.parametrize("budget", [PromptBudget(max_turns=1), PromptBudget(max_cost_usd=Decimal(1))])
-async def test_another_cli_refuses_a_budget_that_it_can_not_hold(
+@pytest.mark.parametrize(
+    "budget", [PromptBudget(max_turns=1), PromptBudget(max_cost_usd=Decimal(1))]
+)
+async def test_unsupported_budget_is_rejected(
     adapt: Adapt, model: FakeModel, cli: str, budget: PromptBudget
 ) -> None:
-    with pytest.raises(PromptEvaluationError, match="can not be held") as error:
+    with pytest.raises(PromptEvaluationError, match="cannot limit cost or turns") as error:
         await adapt(cli).evaluate_async(a_prompt(), session=Heard().session, budget=budget)
     assert error.value.hint
     assert model.requests == []
@@ -352,7 +356,7 @@ async def test_a_deadline_ends_the_session_and_all_it_started(
 
 
 @pytest.mark.parametrize("handler", ["a coroutine", "a function"])
-async def test_a_tool_that_never_ends_is_given_up_at_the_deadline(
+async def test_endless_tool_call_is_cancelled_at_the_deadline(
     adapt: Adapt, model: FakeModel, handler: str
 ) -> None:
     begun, cancelled, stays = asyncio.Event(), asyncio.Event(), threading.Event()
@@ -387,7 +391,7 @@ async def test_a_tool_that_never_ends_is_given_up_at_the_deadline(
         stays.set()
 
 
-async def test_a_handler_that_gives_no_result_is_a_tool_that_failed(
+async def test_handler_without_a_tool_result_is_a_failed_call(
     adapt: Adapt, model: FakeModel
 ) -> None:
     def forget(params: LintParams, *, context: ToolContext) -> ToolResult[None]:
@@ -403,7 +407,7 @@ async def test_a_handler_that_gives_no_result_is_a_tool_that_failed(
     assert [event.success for event in heard.events] == [False]
 
 
-async def test_a_deadline_that_is_over_starts_nothing(adapt: Adapt, model: FakeModel) -> None:
+async def test_passed_deadline_starts_nothing(adapt: Adapt, model: FakeModel) -> None:
     session = Heard().session
     with pytest.raises(DeadlineExceeded):
         await adapt().evaluate_async(a_prompt(), session=session, deadline=session.now())
@@ -411,7 +415,7 @@ async def test_a_deadline_that_is_over_starts_nothing(adapt: Adapt, model: FakeM
 
 
 @EVERY_CLI
-async def test_a_tool_that_fails_is_told_to_the_model(
+async def test_tool_failure_is_reported_to_the_model(
     adapt: Adapt, model: FakeModel, cli: str
 ) -> None:
     def fail(params: LintParams, *, context: ToolContext) -> ToolResult[None]:
@@ -437,7 +441,7 @@ async def test_a_tool_that_fails_is_told_to_the_model(
     assert [event.success for event in heard.events] == [False] * arrived
 
 
-async def test_evaluate_is_for_code_without_a_loop(adapt: Adapt, model: FakeModel) -> None:
+async def test_evaluate_rejects_a_running_event_loop(adapt: Adapt, model: FakeModel) -> None:
     adapter, session = adapt(), Heard().session
     with pytest.raises(PromptEvaluationError) as error:
         adapter.evaluate(a_prompt(), session=session)
@@ -446,7 +450,7 @@ async def test_evaluate_is_for_code_without_a_loop(adapt: Adapt, model: FakeMode
     assert response.text == "Done."
 
 
-async def test_a_cli_that_is_not_there_is_told(adapt: Adapt, tmp_path: Path) -> None:
+async def test_missing_cli_is_reported(adapt: Adapt, tmp_path: Path) -> None:
     adapter: Any = adapt()
     adapter._environ = {"PATH": str(tmp_path)}
     with pytest.raises(PromptEvaluationError, match="not installed") as error:
@@ -455,9 +459,7 @@ async def test_a_cli_that_is_not_there_is_told(adapt: Adapt, tmp_path: Path) -> 
 
 
 @pytest.mark.scenario("S004-17", "S004-29")
-async def test_native_and_prompt_skills_stand_in_one_section(
-    adapt: Adapt, model: FakeModel
-) -> None:
+async def test_native_and_prompt_skills_share_a_section(adapt: Adapt, model: FakeModel) -> None:
     linter = Linter()
     section = SkillsSection(skills=[a_skill("architecture"), linter.skill])
     assert [one.name for one in section.native_skills] == ["architecture"]
@@ -470,15 +472,15 @@ async def test_native_and_prompt_skills_stand_in_one_section(
     assert "[Skill: linting]" in turn.user
 
 
-async def test_a_prompt_that_says_nothing_asks_nobody(adapt: Adapt, model: FakeModel) -> None:
+async def test_empty_prompt_does_not_call_the_model(adapt: Adapt, model: FakeModel) -> None:
     section = SkillsSection(skills=[NATIVE])
     prompt = Prompt(PromptTemplate[None](ns="n", key="k", sections=[section]))
-    with pytest.raises(PromptEvaluationError, match="there is nothing to ask"):
+    with pytest.raises(PromptEvaluationError, match="is empty"):
         await adapt().evaluate_async(prompt, session=Heard().session)
     assert model.requests == []
 
 
-async def test_another_text_reaches_an_installed_skill(adapt: Adapt, model: FakeModel) -> None:
+async def test_override_text_reaches_an_installed_skill(adapt: Adapt, model: FakeModel) -> None:
     made = a_prompt(NATIVE)
     prompt = Prompt(made.template, overrides={"skills.code-review": "The word is VERMILION."})
     model.script = [Use("Skill", skill="code-review"), Say("ok")]
@@ -487,9 +489,7 @@ async def test_another_text_reaches_an_installed_skill(adapt: Adapt, model: Fake
     assert "AMARANTH" not in model.turns[-1].text
 
 
-async def test_a_folder_that_was_named_can_be_read(
-    adapt: Adapt, model: FakeModel, tmp_path: Path
-) -> None:
+async def test_cwd_can_be_read(adapt: Adapt, model: FakeModel, tmp_path: Path) -> None:
     work = write_files(tmp_path / "work", {"a.py": "word = 'CINNABAR'\n"})
     model.script = [
         Use("Read", file_path=str(work / "a.py")),
@@ -500,13 +500,11 @@ async def test_a_folder_that_was_named_can_be_read(
     read, written = model.turns[-1].results
     assert "CINNABAR" in read
     assert "Only these files may be written" in written
-    with pytest.raises(PromptEvaluationError, match="can not be held to a folder"):
+    with pytest.raises(PromptEvaluationError, match="does not support a read-only folder"):
         await adapt("codex", cwd=work).evaluate_async(a_prompt(), session=Heard().session)
 
 
-async def test_an_evaluation_that_is_cancelled_leaves_nothing(
-    adapt: Adapt, model: FakeModel
-) -> None:
+async def test_cancelled_evaluation_leaves_nothing(adapt: Adapt, model: FakeModel) -> None:
     model.script = [Hang()]
     heard = Heard().on(SkillsInstalled)
     task = asyncio.create_task(adapt().evaluate_async(a_prompt(NATIVE), session=heard.session))

@@ -1,4 +1,4 @@
-"""The examples of docs/sections.md, as they stand there, and what a model receives from them."""
+"""Examples of docs/sections.md, run as written, and the text that the model receives."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def code(heading: str) -> str:
 
 @pytest.fixture
 def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
-    """What a story has defined, run after the page's prelude, with the folders that it mentions."""
+    """Run a story after the page's prelude and return the names that it defines."""
 
     def execute(text: str, names: dict[str, Any]) -> None:
         exec(compile(text, PAGE, "exec", dont_inherit=True), names)  # noqa: S102
@@ -58,7 +58,7 @@ def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
     return run
 
 
-def test_what_a_prompt_becomes_is_seen_without_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prompt_can_be_rendered_without_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(code("## Six examples"), PAGE, "exec", dont_inherit=True), {})  # noqa: S102
     assert capsys.readouterr().out == "## 1. Task (task)\n\nReview the code.\n"
 
@@ -187,7 +187,7 @@ async def test_story_6_skills_by_what_is_bound(
 async def test_story_6_with_a_tool_of_the_skill_that_is_bound(
     story: Story, adapt: Adapt, model: FakeModel
 ) -> None:
-    """The same section, and a skill with a tool that only one of the languages has."""
+    """The same section, with a skill whose tool only one language has."""
     linter, defined = Linter(), story(6)
     tooled = Skill(
         name="linting",

@@ -1,4 +1,4 @@
-"""What summaries save: the same twelve skills, summarized and whole, as the model receives them."""
+"""Token savings of summaries: twelve skills, summarized and in full."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WHOLE, SUMMARISED = SKILLS[:12], SKILLS[12:]
 
 
 def tokens(turn: Turn) -> int:
-    """Words and marks of the whole request: system prompt, tools and messages."""
+    """Count words and punctuation of a request: system prompt, tools and messages."""
     return len(re.findall(r"\w+|[^\w\s]", turn.text))
 
 
