@@ -1,4 +1,4 @@
-"""Who is calling a tool. It is derived from the bearer token, never from what the caller says."""
+"""The caller of a tool, derived from its bearer token and never from its arguments."""
 
 from __future__ import annotations
 

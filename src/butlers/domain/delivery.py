@@ -1,4 +1,4 @@
-"""What goes out: a request to deliver, its states, and the proof that it was."""
+"""Outgoing messages: the delivery request, its states, and the receipt."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Literal
 from uuid import UUID
 
 from butlers.domain.errors import InvalidMessage
-from butlers.domain.message import Channel, check_storable, check_text
-from butlers.domain.request import joined
-from butlers.domain.strict import STRICT
+from butlers.domain.json_safe import STRICT
+from butlers.domain.message import CONSOLE, check_storable, check_text, joined
 
 OWNERS_CONSOLE = "console:owner"
 LONGEST_EMOJI = 16  # characters; a family with skin tones has eleven
@@ -27,19 +26,19 @@ class Intent(StrEnum):
 
 
 class DeliveryState(StrEnum):
-    ACCEPTED = "accepted"  # written down, its turn comes
+    ACCEPTED = "accepted"  # stored, waiting for its turn
     DEFERRED = "deferred"  # waits until ``not_before``
-    PARKED = "parked"  # waits for the owner's word
-    SENDING = "sending"  # the channel is being asked
-    DELIVERED = "delivered"  # the platform has given it an id
-    UNKNOWN = "unknown"  # it may have gone out or not; never sent again by itself
-    EXPIRED = "expired"  # its time was over before its turn came
-    FAILED = "failed"  # refused, or out of attempts: a dead letter
-    DISCARDED = "discarded"  # the owner did not want it sent
+    PARKED = "parked"  # waits for the owner's approval
+    SENDING = "sending"  # the channel is being called
+    DELIVERED = "delivered"  # the platform has assigned it an id
+    UNKNOWN = "unknown"  # it may or may not have been sent; not retried automatically
+    EXPIRED = "expired"  # too old before its turn came
+    FAILED = "failed"  # refused, or attempts used up
+    DISCARDED = "discarded"  # by the owner
 
     @property
     def is_over(self) -> bool:
-        """Whether it does not go on by itself."""
+        """Return whether the delivery does not continue by itself."""
         return self in _OVER
 
     @property
@@ -65,16 +64,16 @@ class AttemptOutcome(StrEnum):
     FAILED = "failed"
     BUSY = "busy"
     UNCERTAIN = "uncertain"
-    DIED = "died"  # the process ended meanwhile
+    DIED = "died"  # the process ended during the attempt
 
     @property
     def is_trouble(self) -> bool:
-        """Whether it speaks against the channel, and not against the one delivery."""
+        """Return whether the outcome is a failure of the channel, not of the one delivery."""
         return self in (self.UNAVAILABLE, self.FAILED, self.UNCERTAIN)
 
 
 def lane_to(channel: str, target: str) -> str:
-    """What keeps its order on every hop: all that goes to one recipient."""
+    """Return the queue lane of a recipient: its deliveries keep their order on every hop."""
     return joined(channel, target)
 
 
@@ -84,26 +83,26 @@ class DeliveryRequest:
     origin: str
     intent: Intent
     channel: str
-    target: str  # whom on that channel: the endpoint a reply goes back to
+    target: str  # recipient on the channel
     message: str
     request_id: UUID | None = None
     thread: str | None = None
     trace_id: str | None = None  # of the work that caused it
-    ordinal: int = 0  # the how-manieth such message of this request
+    ordinal: int = 0  # number of equal messages of this request before it
     emoji: str | None = None  # of a reaction, which has no text
     source_event: str | None = None  # the platform's id of the message that it answers
-    outside_links: tuple[str, ...] = ()  # links whose host came from somebody else than the owner
+    outside_links: tuple[str, ...] = ()  # links whose host came from untrusted text
     schema_version: Literal["notify.v1"] = "notify.v1"
     __pydantic_config__ = STRICT
 
     @classmethod
     def to_owner(cls, delivery_id: UUID, origin: str, message: str) -> DeliveryRequest:
-        """What the house itself has to say. The same id is one delivery, also after a crash."""
-        return cls(delivery_id, origin, Intent.SEND, Channel.CONSOLE, OWNERS_CONSOLE, message)
+        """Return a notice of the system to the owner. The same id is one delivery, also after a crash."""
+        return cls(delivery_id, origin, Intent.SEND, CONSOLE, OWNERS_CONSOLE, message)
 
     @property
     def idempotency_key(self) -> str:
-        """The same notification of the same request is one delivery, however often it is asked for."""
+        """Key that makes the same notification of the same request one delivery."""
         if self.request_id is None:
             return str(self.delivery_id)
         parts = (
@@ -114,7 +113,7 @@ class DeliveryRequest:
             self.target,
             self.message,
             str(self.ordinal),
-            # Only where there is one: what was queued before there were reactions keeps its key.
+            # Only if there is one, so that requests queued before reactions existed keep their key.
             *((self.emoji,) if self.emoji else ()),
         )
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -125,17 +124,19 @@ class DeliveryRequest:
 
     @property
     def made_at(self) -> datetime | None:
-        """When it was asked for, which may be long before it is accepted: its id knows."""
+        """Time of the request, which may be long before its acceptance. It is encoded in the id."""
         if self.delivery_id.version != _UUID7:
             return None
         return datetime.fromtimestamp((self.delivery_id.int >> 80) / 1000, UTC)
 
     def check(self) -> None:
-        """Refuse what no channel could deliver, before anything is written."""
+        """Raise InvalidMessage for a request that no channel could deliver."""
         if self.intent is Intent.REACT:
             check_emoji(self.emoji)
             if self.message:
-                raise InvalidMessage("a reaction has no text", hint="say it in a reply of its own")
+                raise InvalidMessage(
+                    "a reaction has no text", hint="send the text in a separate reply"
+                )
         else:
             check_text(self.message)
             if self.emoji is not None:

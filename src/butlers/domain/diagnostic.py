@@ -1,4 +1,4 @@
-"""What is wrong with a file a person wrote, said so that they can find and mend it."""
+"""A problem in a file that a person wrote, with its place and a hint."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""One error tree. The type says what the caller may do, the hint what the person may do.
+"""The error tree. The type tells the calling code what to do, the hint tells the person.
 
-A class's docstring is its default message, so each error is described once. ``code`` is the name
-that travels over MCP and HTTP; ``retryable`` tells a machine whether the same call may succeed later.
+A class's docstring is its default message, so each error is described once. ``code`` is the error's name
+over MCP and HTTP; ``retryable`` says whether the same call may succeed later. Attributes beyond message,
+hint, code and retryable are not sent to peers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class ButlersError(Exception):
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
         self.hint = hint or self.default_hint
         super().__init__(self.message)
-        if self.hint:  # for whoever uses a package of ours alone, and sees a traceback
+        if self.hint:  # shown in a traceback
             self.add_note(f"hint: {self.hint}")
 
 
@@ -33,7 +34,7 @@ class ButlersError(Exception):
 
 
 class ConfigError(ButlersError):
-    """The configuration can not be used."""
+    """The configuration cannot be used."""
 
     code = "config_error"
 
@@ -96,13 +97,13 @@ class PortTaken(ButlersError):
 
 
 class AlreadyRunning(ButlersError):
-    """This home already has a running fleet."""
+    """A fleet is already running in this home directory."""
 
     code = "already_running"
 
 
 class ShuttingDown(ButlersError):
-    """The butler is shutting down and takes no new calls."""
+    """The butler is shutting down and accepts no new calls."""
 
     code = "shutting_down"
     retryable = True
@@ -113,7 +114,7 @@ class ShuttingDown(ButlersError):
 
 
 class DatabaseUnavailable(ButlersError):
-    """The database can not be reached."""
+    """The database cannot be reached."""
 
     code = "database_unavailable"
     retryable = True
@@ -127,7 +128,7 @@ class ProvisioningError(ButlersError):
 
 
 class MigrationFailed(ButlersError):
-    """A migration failed; nothing of it was kept."""
+    """A migration failed and was rolled back."""
 
     code = "migration_failed"
 
@@ -136,7 +137,7 @@ class MigrationFailed(ButlersError):
 
 
 class LeaseLost(ButlersError):
-    """Another worker has taken this item over; what this one did late does not count."""
+    """Another worker has taken over this item; the late result was discarded."""
 
     code = "lease_lost"
 
@@ -150,7 +151,7 @@ class QueueFull(ButlersError):
 
 
 class TooManyStrangers(QueueFull):
-    """There is no room for one more message of somebody unknown."""
+    """Too many messages from unknown senders are waiting."""
 
     code = "too_many_strangers"
 
@@ -159,37 +160,37 @@ class TooManyStrangers(QueueFull):
 
 
 class InvalidMessage(ButlersError):
-    """The message can not be taken."""
+    """The message cannot be accepted."""
 
     code = "invalid_message"
 
 
 class MessageTooLarge(InvalidMessage):
-    """The message is larger than a message may be."""
+    """The message is too large."""
 
     code = "message_too_large"
 
 
 class UnknownChannel(InvalidMessage):
-    """There is no such channel."""
+    """The channel does not exist."""
 
     code = "unknown_channel"
 
 
 class InvalidArguments(ButlersError):
-    """The arguments do not fit the tool."""
+    """The arguments do not match the tool's parameters."""
 
     code = "invalid_arguments"
 
 
 class NotFound(ButlersError):
-    """There is no such thing."""
+    """The requested object does not exist."""
 
     code = "not_found"
 
 
 class StateConflict(ButlersError):
-    """Somebody else changed the value meanwhile."""
+    """The value was changed by another caller in the meantime."""
 
     code = "state_conflict"
 
@@ -215,43 +216,45 @@ class PeerUnavailable(ButlersError):
 
 
 class AnswerLost(PeerUnavailable):
-    """A butler was asked and went away before it answered; it may have done it or not."""
+    """A butler was called and stopped before it answered; the call may or may not have taken effect."""
 
     code = "answer_lost"
 
 
 class PeerFailed(ButlersError):
-    """A butler answered with something that is not an answer."""
+    """A butler sent an answer that cannot be read."""
 
     code = "peer_failed"
 
 
 class InternalError(ButlersError):
-    """The butler made a mistake; its log has the details."""
+    """Internal error of the butler; its log has the details."""
 
     code = "internal_error"
 
 
 class SessionFailed(ButlersError):
-    """A session ended without doing its work."""
+    """The session ended without completing its work."""
 
     code = "session_failed"
 
 
 class SessionUnavailable(SessionFailed):
-    """A session could not think now, and may later."""
+    """The session's model is not available at the moment."""
 
     code = "session_unavailable"
     retryable = True
-    default_hint = "its model or its CLI is not to be had right now; it is tried again"
+    default_hint = "the model or its CLI is unavailable; the work is retried"
 
 
 class RateLimited(SessionUnavailable):
-    """The model takes no more for now."""
+    """The model's rate limit is reached."""
 
     code = "rate_limited"
-    default_hint = "its vendor limits how much may be asked; it is tried again, with growing pauses"
-    after_s: float | None = None  # not before, as the model said
+    default_hint = (
+        "the model's vendor limits the rate of requests; the work is retried with growing pauses"
+    )
+    after_s: float | None = None  # shortest pause that the model asked for
 
 
 class OverBudget(ButlersError):
@@ -259,50 +262,50 @@ class OverBudget(ButlersError):
 
     code = "over_budget"
     default_hint = "raise [butler.budget] in butler.toml, or wait until tomorrow"
-    until: datetime | None = None  # when there is a new one
+    until: datetime | None = None  # when the next budget begins
 
 
 class EarlierMessageWaits(ButlersError):
-    """An earlier message of the same conversation has to come first."""
+    """An earlier message of the same conversation has to be handled first."""
 
     code = "earlier_message_waits"
     retryable = True
-    default_hint = "nothing has to be done; it goes on when the earlier one has"
+    default_hint = "no action is needed; it continues after the earlier message"
 
 
 class PreviousPartOpen(ButlersError):
-    """The part of the message before this one is still being dealt with."""
+    """The previous part of the message is still being handled."""
 
     code = "previous_part_open"
     retryable = True
-    default_hint = "nothing has to be done; it goes on when that part has ended"
+    default_hint = "no action is needed; it continues when that part has ended"
 
 
 class PreviousPartFailed(ButlersError):
-    """The part of the message before this one failed, and this one depends on it."""
+    """The previous part of the message, on which this part depends, failed."""
 
     code = "previous_part_failed"
     default_hint = "replay that part, then this one"
 
 
 class Postponed(ButlersError):
-    """The work is kept for later."""
+    """The work is postponed."""
 
     code = "postponed"
     retryable = True
-    default_hint = "nothing has to be done; it goes on by itself"
+    default_hint = "no action is needed; it continues by itself"
 
     def __init__(self, message: str, until: datetime, *, aside: bool = True) -> None:
         super().__init__(message)
         self.until = until
-        self.aside = aside  # nobody behind it in its lane waits for it until then
+        self.aside = aside  # later items of its lane do not wait for it
 
 
 class ChannelError(ButlersError):
-    """The channel did not take the delivery."""
+    """The channel did not accept the delivery."""
 
     code = "channel_error"
-    response: str | None = None  # an excerpt of what the platform said
+    response: str | None = None  # excerpt of the platform's answer
 
     def __init__(
         self, message: str | None = None, *, hint: str | None = None, response: str | None = None
@@ -312,25 +315,25 @@ class ChannelError(ButlersError):
 
 
 class DeliveryRefused(ChannelError):
-    """The channel will never take this delivery."""
+    """The channel refused the delivery for good."""
 
     code = "delivery_refused"
 
 
 class ChannelUnavailable(ChannelError):
-    """The channel can not be reached; nothing was sent."""
+    """The channel cannot be reached; nothing was sent."""
 
     code = "channel_unavailable"
     retryable = True
-    default_hint = "nothing has to be done; it is tried again"
+    default_hint = "no action is needed; the delivery is retried"
 
 
 class ChannelFailed(ChannelError):
-    """The channel was asked and says that it failed; nothing was sent."""
+    """The channel answered with a failure; nothing was sent."""
 
     code = "channel_failed"
     retryable = True
-    default_hint = "nothing has to be done; it is tried again"
+    default_hint = "no action is needed; the delivery is retried"
 
 
 class ChannelBusy(ChannelError):
@@ -338,12 +341,12 @@ class ChannelBusy(ChannelError):
 
     code = "channel_busy"
     retryable = True
-    default_hint = "nothing has to be done; it is tried again"
+    default_hint = "no action is needed; the delivery is retried"
     pause_s: float = 30.0
 
 
 class DeliveryUncertain(ChannelError):
-    """Nobody knows whether the delivery went out."""
+    """It is unknown whether the delivery was sent."""
 
     code = "delivery_uncertain"
 
@@ -352,17 +355,17 @@ class DeliveryUncertain(ChannelError):
 
 
 class SkillError(ButlersError):
-    """Something is wrong with a skill."""
+    """The skill has an error."""
 
     code = "skill_error"
-    default_hint = "`butlers skills check FOLDER` shows what is wrong with a skill"
+    default_hint = "`butlers skills check FOLDER` shows a skill's errors"
 
 
 class InvalidSkill(SkillError):
-    """The skill can not be used as it is."""
+    """The skill is invalid."""
 
     code = "skill_invalid"
-    diagnostics: tuple[Diagnostic, ...] = ()  # they do not travel
+    diagnostics: tuple[Diagnostic, ...] = ()
 
     def __init__(
         self,
@@ -377,40 +380,40 @@ class InvalidSkill(SkillError):
 
 
 class SkillNotFound(SkillError):
-    """There is no such skill."""
+    """The skill does not exist."""
 
     code = "skill_not_found"
 
 
 class SkillTooLarge(SkillError):
-    """The skill has more files or bytes than a skill may have."""
+    """The skill has too many files or bytes."""
 
     code = "skill_too_large"
-    default_hint = "a skill is small: move data and dependencies out of it"
+    default_hint = "move data and dependencies out of the skill"
 
 
 class SkillPathRefused(SkillError):
-    """A path in the skill leads out of it."""
+    """A path in the skill points outside the skill."""
 
     code = "skill_path_refused"
-    default_hint = "a skill holds its own files only: get it from somebody you trust"
+    default_hint = "a skill may contain only its own files; get it from a source that you trust"
 
 
 class SkillTaken(SkillError):
-    """There is a skill of this name."""
+    """A skill of this name already exists."""
 
     code = "skill_taken"
 
 
 class SkillVersionTaken(SkillError):
-    """This version is registered with other content."""
+    """This version is already registered with different content."""
 
     code = "skill_version_taken"
-    default_hint = "a registered version never changes: raise the version and register that"
+    default_hint = "a registered version never changes; raise the version and register again"
 
 
 class SkillOwnerMismatch(SkillError):
-    """The skill belongs to somebody else."""
+    """The skill belongs to another owner."""
 
     code = "skill_owner_mismatch"
 
@@ -422,104 +425,104 @@ class SkillInUse(SkillError):
 
 
 class SkillUsersUnknown(SkillError):
-    """Nobody can tell whether a butler uses the skill."""
+    """It cannot be determined whether a butler uses the skill."""
 
     code = "skill_users_unknown"
-    default_hint = "mend what can not be read, or remove it if that butler is gone"
+    default_hint = "repair the file that cannot be read, or remove it if that butler is gone"
 
 
 class SkillChanged(SkillError):
-    """The files of a skill are not the ones that were registered."""
+    """The skill's files differ from those that were registered."""
 
     code = "skill_changed"
 
 
 class SkillUnresolved(SkillError):
-    """The skills that are asked for can not be had together."""
+    """The requested skills cannot be used together."""
 
     code = "skill_unresolved"
 
 
 class SkillCycle(SkillUnresolved):
-    """Skills depend on each other in a circle."""
+    """The skills depend on each other in a cycle."""
 
     code = "skill_cycle"
-    default_hint = "one of them must stop needing the other"
+    default_hint = "remove one of these dependencies"
 
 
 class SkillConflict(SkillUnresolved):
-    """Two skills need versions of a third that exclude each other."""
+    """Two skills require incompatible versions of a third."""
 
     code = "skill_conflict"
 
 
 class SkillArchiveRefused(SkillError):
-    """The archive is not one that can be unpacked safely."""
+    """The archive cannot be unpacked safely."""
 
     code = "skill_archive_refused"
-    default_hint = "get it again, or unpack it yourself, look, and install the folder"
+    default_hint = "download it again, or unpack and inspect it yourself, and install the folder"
 
 
 class SkillConsentMissing(SkillError):
-    """Nobody has agreed to what the skill may do."""
+    """The skill's permissions have not been approved."""
 
     code = "skill_consent_missing"
 
 
 class SkillRegistryBroken(SkillError):
-    """The registry of skills can not be read."""
+    """The skill registry cannot be read."""
 
     code = "skill_registry_broken"
 
 
 class SkillScriptError(SkillError):
-    """A script of a skill can not be run as it was asked for."""
+    """The skill script cannot be run with these arguments."""
 
     code = "skill_script_error"
-    default_hint = "`butlers skills show ID` lists the scripts of a skill"
+    default_hint = "`butlers skills show ID` lists a skill's scripts"
 
 
 class SkillScriptNotFound(SkillScriptError):
-    """The skill has no such script."""
+    """The skill does not have this script."""
 
     code = "skill_script_not_found"
 
 
 class SkillInterpreterMissing(SkillScriptError):
-    """What the script has to be run with is not installed."""
+    """The script's interpreter is not installed."""
 
     code = "skill_interpreter_missing"
 
 
 class SkillScriptTimeout(SkillScriptError):
-    """The script took too long and was ended."""
+    """The script took too long and was stopped."""
 
     code = "skill_script_timeout"
-    default_hint = "ask it for less at once, or allow it more time"
+    default_hint = "give it less work at a time, or allow it more time"
 
 
 class SkillScriptOutputTooLarge(SkillScriptError):
-    """The script said more than a script may, and was ended."""
+    """The script printed too much output and was stopped."""
 
     code = "skill_script_output_too_large"
-    default_hint = "let it write a file, and answer with its name"
+    default_hint = "let the script write a file and print its name"
 
 
 class SkillFetchFailed(SkillError):
-    """The source of a skill could not be fetched."""
+    """The skill's source could not be fetched."""
 
     code = "skill_fetch_failed"
-    default_hint = "check the address, the commit, and that you may read it"
+    default_hint = "check the address, the commit and your access rights"
 
 
 class SkillInstallationError(SkillError, RuntimeError):
-    """A skill could not be put into a session's home."""
+    """The skill could not be installed in the session's home directory."""
 
     code = "skill_installation_error"
-    default_hint = "check free space, and that the folder may be written"
-    skill_name: str | None = None  # these do not travel
+    default_hint = "check the free disk space and that the folder is writable"
+    skill_name: str | None = None
     skills_dir: Path | None = None
-    source: Literal["inline", "ref"] | None = None  # written by us, or copied from a folder
+    source: Literal["inline", "ref"] | None = None  # written from text, or copied from a folder
     cause: BaseException | None = None
 
     def __init__(
@@ -538,33 +541,33 @@ class SkillInstallationError(SkillError, RuntimeError):
 
 
 class SkillRefError(SkillError, ValueError):
-    """A folder that is referred to is no skill."""
+    """The referenced folder is not a skill."""
 
     code = "skill_ref_error"
-    path: Path | None = None  # these do not travel
+    path: Path | None = None
     reason: str | None = None
     details: str | None = None
 
     def __init__(self, path: Path, reason: str, details: str | None = None) -> None:
         self.path, self.reason, self.details = path, reason, details
         more = f": {details}" if details else ""
-        super().__init__(f"{path} is no skill ({reason}){more}")
+        super().__init__(f"{path} is not a skill ({reason}){more}")
 
 
 # -- prompts ---------------------------------------------------------------------------------------
 
 
 class PromptValidationError(ButlersError, ValueError):
-    """A prompt, or a part of one, is not made as it must be."""
+    """The prompt, or a part of it, is invalid."""
 
     code = "prompt_invalid"
 
 
 class VisibilityExpansionRequired(ButlersError):
-    """The model asks for sections that are summarised; whoever evaluates the prompt opens them."""
+    """The model asks for the full text of summarized sections."""
 
     code = "visibility_expansion_required"
-    requested_overrides: Mapping[str, Any] = {}  # these do not travel
+    requested_overrides: Mapping[str, Any] = {}
     reason: str = ""
     section_keys: tuple[str, ...] = ()
 
@@ -573,27 +576,27 @@ class VisibilityExpansionRequired(ButlersError):
     ) -> None:
         self.requested_overrides = requested_overrides
         self.reason, self.section_keys = reason, section_keys
-        super().__init__(f"to be opened: {', '.join(section_keys)}")
+        super().__init__(f"sections to expand: {', '.join(section_keys)}")
 
 
 class PromptEvaluationError(ButlersError):
-    """A prompt could not be evaluated."""
+    """The prompt could not be evaluated."""
 
     code = "prompt_evaluation_failed"
 
 
 class DeadlineExceeded(PromptEvaluationError):
-    """There was not enough time."""
+    """The time limit was exceeded."""
 
     code = "prompt_deadline_exceeded"
-    default_hint = "give it more time, or ask for less"
+    default_hint = "allow more time, or ask for less"
 
 
 class OutputParseError(PromptEvaluationError):
-    """The answer is not of the form that the prompt asks for."""
+    """The answer does not have the form that the prompt requires."""
 
     code = "prompt_output_invalid"
-    text: str = ""  # what was answered; it does not travel
+    text: str = ""  # the answer
 
 
 def _tree(root: type[ButlersError]) -> dict[str, type[ButlersError]]:
@@ -604,10 +607,10 @@ def _tree(root: type[ButlersError]) -> dict[str, type[ButlersError]]:
 
 
 def error_from_wire(code: str, message: str, hint: str | None, retryable: bool) -> ButlersError:
-    """The typed error a peer raised, rebuilt from what travelled. An unknown code stays a ButlersError."""
+    """Rebuild the typed error that a peer raised. An unknown code gives a plain ButlersError."""
     kind = _tree(ButlersError).get(code, ButlersError)
     error = kind.__new__(kind)
     ButlersError.__init__(error, message, hint=hint)
     if error.retryable != retryable:
-        error.retryable = retryable  # type: ignore[misc]  # this instance's, as the peer judged it
+        error.retryable = retryable  # type: ignore[misc]  # on this instance, as the peer said
     return error

@@ -1,7 +1,7 @@
-"""Named points at which a test may have the process killed, to show that nothing is lost there.
+"""Named kill points, at which a test kills the process to show that nothing is lost there.
 
-``arm`` is called once by the process's entry point with what ``BUTLERS_KILL_POINT`` says; only tests
-set that variable. Unarmed, a point costs one comparison.
+The process's entry point calls ``arm`` once with the value of ``BUTLERS_KILL_POINT``, which only tests set.
+Unarmed, a kill point costs one comparison.
 """
 
 from __future__ import annotations

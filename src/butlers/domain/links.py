@@ -1,7 +1,7 @@
-"""Links in a text, and which of them lead to a host that another text named.
+"""Links in a text, and the links whose host another text names.
 
-Every pattern begins only where a word does and looks at each character a bounded number of times: these texts
-may have a million characters, and somebody else wrote them.
+Every pattern starts only at the start of a word and looks at each character a bounded number of times: the
+texts may be a million characters long and are untrusted.
 """
 
 from __future__ import annotations
@@ -11,34 +11,36 @@ import unicodedata
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-# With a scheme, or as chat programs recognise them without one.
+# With a scheme, or without one as chat programs recognize them.
 _LINK = re.compile(
     r"(?:(?<![a-z0-9+.-])[a-z0-9+.-]+://|www\.)[^\s<>\"'`\\]+"
     r"|(?<![\w@.-])(?:[\w-]+\.)+(?:xn--[a-z0-9-]+|[^\W\d_]{2,})(?:[/?#:][^\s<>\"'`\\]*|(?![\w@]))",
     re.IGNORECASE,
 )
-# Ends of names that are files more often than hosts.
+# Suffixes of names that are more often files than hosts.
 _FILES = (".csv", ".doc", ".docx", ".gif", ".html", ".jpeg", ".jpg", ".json", ".md", ".mp3", ".mp4",
           ".pdf", ".png", ".pptx", ".py", ".txt", ".xlsx", ".xml", ".zip")  # fmt: skip
-# As a browser reads it: slashes too many are none, and whatever stands before an @ is no host.
+# As a browser reads it: extra slashes are ignored, and the part before an @ is not the host.
 _HOST = re.compile(r"(?:[a-z0-9+.-]+:///*)?(?:[^/?#\s]*@)?([^/?#:\s]+)", re.IGNORECASE)
 _TAIL = ".,;:!?)]}…"
 _PUNYCODE = re.compile(r"(?<![a-z0-9-])xn--([a-z0-9-]{1,59})(?![a-z0-9-])")
 _DOTS = str.maketrans("。", ".")
-LONGEST_HOST = 253  # characters of one that can be looked up
-MOST_SITES = 100  # of one text; each is looked for in all that others wrote
+LONGEST_HOST = 253  # characters that DNS allows
+MOST_SITES = 100  # per text; each is searched in all untrusted text
 
 
 def links(text: str) -> tuple[str, ...]:
-    """Each once, in their order."""
+    """Return the links of a text in order, without duplicates."""
     found = (match.rstrip(_TAIL) for match in _LINK.findall(text))
     return tuple(dict.fromkeys(link for link in found if link and not _is_file(link)))
 
 
 def links_from(text: str, outside: str) -> tuple[str, ...]:
-    """The links to a site that the outside text names. The rest of a link does not count, nor what stands
-    before the last two names of its host: what a fooled model would carry out stands exactly there. Of a text
-    with links to more sites than anybody needs, all are taken for theirs."""
+    """Return the links whose site the outside text names.
+
+    Only the last two labels of the host are compared: the rest of a link is where an attacked model would
+    hide the data that it leaks. If the text links to more than MOST_SITES sites, all links are returned.
+    """
     if not outside.strip():
         return ()
     sites = {link: _site(host) for link in links(text) if (host := _host(link))}
@@ -50,7 +52,7 @@ def links_from(text: str, outside: str) -> tuple[str, ...]:
 
 
 def links_beyond(text: str, own: str) -> tuple[str, ...]:
-    """The links to a host that the owner's own text does not name, itself or as a part of what it names."""
+    """Return the links whose host, and every parent domain of it, is absent from the owner's text."""
     named = {host for link in links(own) if (host := _host(link))}
     return tuple(
         link for link in links(text) if (host := _host(link)) and named.isdisjoint(_within(host))
@@ -68,7 +70,7 @@ def _host(link: str) -> str | None:
 
 
 def _site(host: str) -> str:
-    """Whoever has the last two names of a host has every name before them. An address of numbers has none."""
+    """Return the last two labels of a host, or a numeric address as it is."""
     labels = host.split(".")
     return host if labels[-1].isdigit() else ".".join(labels[-2:])
 
@@ -81,7 +83,7 @@ def _within(host: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """As hosts are compared: in one case and one form, without what is not seen, and punycode read."""
+    """Normalize text to compare hosts: case, Unicode form, invisible characters and punycode."""
     if not text.isascii():
         text = "".join(char for char in text if unicodedata.category(char) != "Cf")
         text = unicodedata.normalize("NFKC", text).translate(_DOTS)

@@ -1,26 +1,59 @@
-"""A message as it comes in: the strict, versioned envelope and what the inbox keeps of it."""
+"""Inbound messages: the envelope, the request that it becomes, slash commands, and the route to a butler."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
+from uuid import UUID
 
 from butlers.domain.errors import InvalidMessage, MessageTooLarge, UnknownChannel
-from butlers.domain.request import RequestContext, joined
-from butlers.domain.strict import STRICT
+from butlers.domain.json_safe import STRICT
+
+OWNER = "owner"
+BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Origin of a message: set once when it is accepted, and carried unchanged to the reply."""
+
+    request_id: UUID
+    received_at: datetime
+    source_channel: str
+    source_endpoint_identity: str
+    source_sender_identity: str
+    source_thread_identity: str | None = None
+    source_event_identity: str | None = None  # the platform's id of the message itself
+    sender_roles: tuple[str, ...] = ()  # of the contact, read when the message was accepted
+    trace_id: str | None = None
+    __pydantic_config__ = STRICT
+
+    @property
+    def is_owners(self) -> bool:
+        return OWNER in self.sender_roles
+
+    @property
+    def conversation(self) -> str:
+        """Key of the messages that keep their order: those of a thread, or of a sender without threads."""
+        whom = self.source_thread_identity or f"from {self.source_sender_identity}"
+        return joined(self.source_channel, self.source_endpoint_identity, whom)
+
+
+def joined(*parts: str) -> str:
+    """Join parts into one unambiguous key: "a:b" and "c" differ from "a" and "b:c"."""
+    return ":".join(part.replace("%", "%25").replace(":", "%3A") for part in parts)
+
 
 MAX_MESSAGE_BYTES = 1_000_000
 MAX_NAME = 1_000  # characters; a database index holds no more
 
 
-class Channel(StrEnum):
-    CONSOLE = "console"
-    EMAIL = "email"
-    WEBHOOK = "webhook"
+CONSOLE = "console"  # the channel that is always there
 
 
 class PolicyTier(StrEnum):
@@ -30,13 +63,13 @@ class PolicyTier(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Lower is served first."""
+        """Priority in the queue; lower is served first."""
         return list(PolicyTier).index(self)
 
 
 class IngestionTier(StrEnum):
     FULL = "full"
-    METADATA = "metadata"  # that it came, not what it says
+    METADATA = "metadata"  # the message is recorded, its text is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +82,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    external_event_id: str  # empty: the source has no ids, and the content stands for one
+    external_event_id: str  # empty: the source has no ids, and the content is compared instead
     observed_at: datetime
     external_thread_id: str | None = None
-    external_reply_to: str | None = None  # the event, or the message of ours, that it answers
+    external_reply_to: str | None = None  # id of the event or sent message that it answers
     __pydantic_config__ = STRICT
 
 
@@ -64,7 +97,7 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that came with a message: its content on the way in, its reference from the door on."""
+    """A file that came with a message: its content on arrival, its storage reference afterwards."""
 
     media_type: str
     filename: str | None = None
@@ -103,8 +136,8 @@ class InboundEnvelope:
 
     @property
     def dedupe_key(self) -> str | None:
-        """One message has one key, however often its connector sends it. None: its source gives it no
-        name, and only its content can tell whether it is the same."""
+        """Key that a message keeps however often its connector sends it, or None if its source has no ids
+        and only the content can be compared."""
         source = self.source
         if self.control.idempotency_key:
             return joined(
@@ -124,10 +157,10 @@ class InboundEnvelope:
     def headers(self) -> dict[str, str]:
         return headers_of(self.payload.raw)
 
-    def check(self) -> None:
-        """Refuse what could not be stored or answered, before anything is stored."""
-        if self.source.channel not in list(Channel):
-            known = ", ".join(Channel)
+    def check(self, channels: Collection[str]) -> None:
+        """Raise for a message that cannot be stored or answered. ``channels`` are the known ones."""
+        if self.source.channel not in channels:
+            known = ", ".join(sorted(channels))
             raise UnknownChannel(
                 f"there is no channel {self.source.channel!r}", hint=f"channels: {known}"
             )
@@ -139,8 +172,8 @@ class InboundEnvelope:
         longest = max((len(name) for name in self._names()), default=0)
         if longest > MAX_NAME:
             raise InvalidMessage(
-                f"a name in the envelope has {longest:,} characters; at most {MAX_NAME:,} are taken",
-                hint="ids, threads and addresses are names, not texts",
+                f"a name in the envelope has {longest:,} characters; the limit is {MAX_NAME:,}",
+                hint="shorten the ids, thread names and addresses",
             )
         if self.event.observed_at.tzinfo is None:
             raise InvalidMessage("event.observed_at has no UTC offset", hint="use RFC 3339")
@@ -168,8 +201,8 @@ class InboundEnvelope:
     def _check_metadata(self) -> None:
         if self.payload.raw is not None or self.payload.attachments:
             raise InvalidMessage(
-                "a message of the tier metadata carries neither raw nor attachments",
-                hint="leave payload.raw out, or use the tier full",
+                "a message of the metadata tier must not carry raw data or attachments",
+                hint="omit payload.raw and attachments, or use the full tier",
             )
 
     @property
@@ -180,7 +213,7 @@ class InboundEnvelope:
 
 
 def headers_of(raw: dict[str, Any] | None) -> dict[str, str]:
-    """The headers of a mail, by their names in lower case."""
+    """Return the headers of an email, keyed by lower-case name."""
     found = (raw or {}).get("headers")
     if not isinstance(found, dict):
         return {}
@@ -188,7 +221,7 @@ def headers_of(raw: dict[str, Any] | None) -> dict[str, str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in JSON data, keys too. Its JSON form would show a NUL only in disguise."""
+    """Yield every text in JSON data, keys included. (In encoded JSON a NUL would be escaped.)"""
     if isinstance(value, dict):
         for key, item in value.items():
             yield key
@@ -201,9 +234,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def check_text(text: str) -> None:
-    """What a person wrote: there, not too long, and text that a database and a terminal can hold."""
+    """Raise InvalidMessage unless the text is non-empty, storable and not too long."""
     if not text.strip():
-        raise InvalidMessage("the message is empty", hint="say something")
+        raise InvalidMessage("the message is empty", hint="write some text")
     check_storable("the message", [text])
 
 
@@ -220,18 +253,85 @@ def check_storable(what: str, texts: list[str]) -> None:
             ) from None
     if size > MAX_MESSAGE_BYTES:
         raise MessageTooLarge(
-            f"{what} has {size:,} bytes; at most {MAX_MESSAGE_BYTES:,} are taken",
+            f"{what} has {size:,} bytes; the limit is {MAX_MESSAGE_BYTES:,}",
             hint="send the long part as a file, or in pieces",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class InboxItem:
-    """A message that was accepted: stored, committed and waiting to be routed."""
+    """An accepted message: stored, committed and waiting to be routed."""
 
     request: RequestContext
     text: str
     tier: PolicyTier
     reply_to: str | None = None
     attachments: tuple[Attachment, ...] = ()
-    part: str | None = None  # the butler whose part of a split message this is
+    part: str | None = None  # the butler of this part, if the message was split
+
+
+_COMMAND = re.compile(r"/(?P<word>[a-z]+)(?:@\S+)?(?:\s+(?P<rest>.*))?", re.IGNORECASE | re.DOTALL)
+
+
+class Word(StrEnum):
+    STOP = "stop"  # end every running session
+    PAUSE = "pause"  # start none until it is resumed, or for as long as it says
+    RESUME = "resume"
+    STATUS = "status"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    word: Word
+    rest: str = ""
+
+    @property
+    def lane(self) -> str:
+        """Queue lane: a stop waits for nothing; the other commands run in order."""
+        return "stop" if self.word is Word.STOP else "others"
+
+
+def parse_command(text: str) -> Command | None:
+    """Return the command in a text such as "/pause 2h", or None if it is not exactly a command."""
+    found = _COMMAND.fullmatch(text.strip())
+    if found is None or found["word"].lower() not in list(Word):
+        return None
+    return Command(Word(found["word"].lower()), (found["rest"] or "").strip())
+
+
+BY_RULE = "rule"  # a rule of the owner decided
+FALLBACK_RULE = "fallback"
+CONTRACT = 1  # version of the route envelope
+
+
+@dataclass(frozen=True, slots=True)
+class RouteDecision:
+    target: str
+    rule: str  # step of triage that decided: rule, reflex, affinity, trigger, classified, fallback
+    reason: str
+    part: str | None = None  # text for this butler if the message was split; None: all of it
+    after_previous: bool = False  # wait until the previous part has ended
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One recent message of the same conversation."""
+
+    speaker: Literal["person", "assistant"]
+    text: str
+    at: datetime
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRequest:
+    request: RequestContext
+    target: str
+    text: str
+    decision: RouteDecision
+    conversation: tuple[Turn, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    report: bool = False  # the Switchboard waits for a report of how it ended
+    schema_version: Literal["route.v1"] = "route.v1"
+    __pydantic_config__ = STRICT

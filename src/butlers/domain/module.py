@@ -1,4 +1,4 @@
-"""How a module is: active or failed and in which phase, switched on or off."""
+"""State of a butler's modules: active or failed, enabled or disabled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 class ModuleHealth(StrEnum):
     ACTIVE = "active"
     FAILED = "failed"
-    CASCADE_FAILED = "cascade_failed"  # something it depends on failed
+    CASCADE_FAILED = "cascade_failed"  # a module that it depends on failed
 
 
 class FailurePhase(StrEnum):
@@ -30,10 +30,10 @@ class FailurePhase(StrEnum):
 class ModuleState:
     name: str
     health: ModuleHealth = ModuleHealth.ACTIVE
-    enabled: bool = True  # the owner's switch; it is kept across restarts
+    enabled: bool = True  # set by the owner and stored across restarts
     failure_phase: FailurePhase | None = None
     failure_error: str | None = None
-    blocked_by: str | None = None  # a module it depends on, which is switched off
+    blocked_by: str | None = None  # a disabled module that it depends on
 
     @property
     def active(self) -> bool:
@@ -41,7 +41,7 @@ class ModuleState:
 
     @property
     def available(self) -> bool:
-        """Whether its tools may be called now."""
+        """Return whether the module's tools may be called now."""
         return self.active and self.enabled and self.blocked_by is None
 
     def failed(self, phase: FailurePhase, error: str) -> ModuleState:
@@ -74,27 +74,27 @@ class ModuleState:
 
 
 class ModuleControl(Protocol):
-    """What tools and the call pipeline know of a butler's modules."""
+    """Interface of a butler's modules for tools and the call pipeline."""
 
     def states(self) -> Sequence[ModuleState]: ...
 
     async def set_enabled(self, name: str, enabled: bool) -> ModuleState:
-        """Switch a module on or off and keep it; NotFound where there is no such module."""
+        """Enable or disable a module and store that. Raise NotFound for an unknown module."""
 
     def ensure_enabled(self, tool: str) -> None:
-        """Raise ModuleDisabled when the tool belongs to a module that is switched off."""
+        """Raise ModuleDisabled if the tool belongs to a disabled module."""
 
     def is_enabled(self, tool: str) -> bool: ...
 
     def sensitive_arguments(self, tool: str) -> frozenset[str]:
-        """Those of a tool whose values are not to be kept in the clear."""
+        """Return the arguments of a tool whose values are masked in the audit log."""
 
     def instance(self, kind: type[_T]) -> _T:
-        """The butler's module of this class, or the configuration of this class, for a module's tools."""
+        """Return the butler's module, or module configuration, of this class."""
 
 
 class NoModules:
-    """The control of a butler that has none."""
+    """ModuleControl of a butler without modules."""
 
     def states(self) -> Sequence[ModuleState]:
         return ()
@@ -127,14 +127,14 @@ class ModuleFailed(ButlersError):
 
 
 class ModuleDisabled(ButlersError):
-    """The tool's module is switched off."""
+    """The tool's module is disabled."""
 
     code = "module_disabled"
-    default_hint = "the owner can switch it on with module.set_enabled"
+    default_hint = "the owner can enable it with module.set_enabled"
 
 
 def reason(error: BaseException) -> str:
-    """An exception in one line. Its type says something only where the author did not."""
+    """Describe an exception in one line, with its type unless it is one of ours."""
     if isinstance(error, ButlersError):
         return error.message
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,8 +1,8 @@
-"""The second line of defence: known secrets, and text that looks like one, are masked where they would show.
+"""Redaction: mask known secrets, and text that looks like one, in logs, audit rows and errors.
 
-The first line is not to write them anywhere. Whoever takes a secret in registers it here; whatever writes a
-log, an audit row or an error asks for the scrubbed text. Each registered value is also found in the forms in
-which it travels: base64 (in the middle of something larger, too), URL-encoded, escaped in JSON.
+This is the second line of defense; the first is not to write secrets anywhere. Code that reads a secret
+registers it here. A registered value is also found in its encoded forms: base64 (also inside a longer text),
+URL-encoded, and escaped in JSON.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 from urllib.parse import quote_from_bytes
 
 MASK = "[redacted]"
-SHORTEST = 4  # a shorter value would mask half of every text
-SHORTEST_LINE = 16  # of a value with several lines; shorter ones are no secret by themselves
-SHORTEST_CORE = 8  # of a base64 text without its neighbours' bits
+SHORTEST = 4  # shorter values would mask too much text
+SHORTEST_LINE = 16  # shorter lines of a multi-line value are not masked by themselves
+SHORTEST_CORE = 8  # characters of base64 that do not depend on the bytes around the value
 DEEPEST = 100
 
-# What is masked is the group named "s", else the whole match. Each of them takes linear time.
+# The group named "s" is masked, or else the whole match. Each pattern takes linear time.
 PATTERNS = tuple(
     re.compile(pattern, re.ASCII)
     for pattern in (
@@ -30,13 +30,13 @@ PATTERNS = tuple(
         r"(?<![A-Za-z0-9])github_pat_[A-Za-z0-9_]{20,}",
         r"(?<![A-Za-z0-9])xox[abeoprs]-[A-Za-z0-9-]{10,}",
         r"AIza[A-Za-z0-9_-]{30,}",
-        r"(?<!\d)\d{6,12}:AA[A-Za-z0-9_-]{20,}",  # a Telegram bot
+        r"(?<!\d)\d{6,12}:AA[A-Za-z0-9_-]{20,}",  # Telegram bot token
         r"(?:[Bb]earer|BEARER)\s+(?P<s>[A-Za-z0-9._~+/=-]{20,}"
         r"|(?=[A-Za-z._~+/=-]*\d)[A-Za-z0-9._~+/=-]{8,})",
         r"[Aa]uthorization[\"']?\s*[:=]\s*[\"']?(?:[Bb]asic|[Tt]oken)\s+(?P<s>[^\s\"',;}]+)",
         r"(?<=://)[^\s:/@\"'<>]*:(?P<s>[^\s@/\"'<>]+)@",  # scheme://user:PASSWORD@host
-        r"(?<![A-Za-z0-9])b1\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{40,}",  # ours: wire.tokens
-        r"(?<![A-Za-z0-9])bs\.[A-Za-z0-9_-]{40,}",  # and a session's: sessions.guard
+        r"(?<![A-Za-z0-9])b1\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{40,}",  # fleet token (wire.tokens)
+        r"(?<![A-Za-z0-9])bs\.[A-Za-z0-9_-]{40,}",  # session token (sessions.guard)
         r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
         r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<s>[^-]*)",
     )
@@ -44,7 +44,7 @@ PATTERNS = tuple(
 
 
 class SecretText(str):
-    """A secret as text. It is what it says wherever it is used, and hides where it is only shown."""
+    """A secret as text. Its ``repr`` is masked."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class Redactor:
         self._one_writer = threading.Lock()
 
     def register(self, *values: str | None) -> None:
-        """From now on these are masked. What is missing or too short to tell apart is passed over."""
+        """Mask these values from now on. None and values that are too short are ignored."""
         fresh = {str(value) for value in values if value and len(value.strip()) >= SHORTEST}
         if fresh <= self._values:
             return
@@ -68,7 +68,7 @@ class Redactor:
             self._forms = tuple({*self._forms, *(form for value in fresh for form in forms(value))})
 
     def scrub(self, text: str) -> str:
-        """The text without secrets; the very same text when there are none."""
+        """Return the text with its secrets masked, or the same object if it has none."""
         pieces: list[str] = []
         kept_to = 0
         for start, end in sorted(self._spans(text)):
@@ -78,8 +78,8 @@ class Redactor:
         return "".join([*pieces, text[kept_to:]]) if pieces else text
 
     def scrub_data(self, value: Any, *, depth: int = 0) -> Any:
-        """The same data with every text in it scrubbed, keys too. What is neither text nor a container
-        stays as it is, unless it would show a secret: then it becomes text."""
+        """Return the data with every text in it scrubbed, keys included. Other values stay as they are,
+        unless their text would show a secret: then they become scrubbed text."""
         if value is None or isinstance(value, bool):
             return value
         if depth > DEEPEST:
@@ -111,7 +111,7 @@ class Redactor:
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
         for form in self._forms:
-            # Half a length on, so that a run of one letter is masked whole without a look at each of them.
+            # In steps of half a length, so that a run of one letter is masked in linear time.
             step = max(1, len(form) // 2)
             start = text.find(form)
             while start >= 0:
@@ -124,7 +124,7 @@ class Redactor:
 
 
 def forms(value: str) -> set[str]:
-    """A value as it may be written, each form long enough to be told from other text."""
+    """Return the forms in which a value may be written."""
     raw = value.encode("utf-8", "surrogatepass")
     escaped = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
     nested = {json.dumps(text)[1:-1] for text in escaped}  # JSON inside a string of JSON
@@ -139,7 +139,7 @@ def forms(value: str) -> set[str]:
 
 
 def _base64_forms(raw: bytes) -> Iterator[str]:
-    """Alone, and as the characters that stay the same whatever comes before and after."""
+    """Yield the base64 form, and the characters that do not depend on the bytes around the value."""
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         whole = encode(raw).decode()
         yield whole
@@ -152,5 +152,5 @@ def _base64_forms(raw: bytes) -> Iterator[str]:
                 yield core
 
 
-# The process's own: what enters anywhere must not leave anywhere.
+# One redactor per process: a secret that is read anywhere is masked everywhere.
 redactor = Redactor()

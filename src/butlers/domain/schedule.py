@@ -1,4 +1,4 @@
-"""Work that is due at a time: the task, when it may run late, and what became of each due time."""
+"""Scheduled tasks: the task, its policy for missed runs, and the outcome of each run."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from butlers.domain.errors import InvalidArguments
-from butlers.domain.request import RequestContext
+from butlers.domain.message import RequestContext
 
 MAX_NAME = 200
 
 
 class DispatchMode(StrEnum):
-    PROMPT = "prompt"  # wakes a session
+    PROMPT = "prompt"  # starts a session
     JOB = "job"  # runs a Python function
-    MESSAGE = "message"  # is delivered as it stands, without a model
+    MESSAGE = "message"  # delivers a fixed text, without a model
 
 
 class TaskSource(StrEnum):
-    TOML = "toml"  # declared in butler.toml, which alone may change it
-    DB = "db"  # made at run time
+    TOML = "toml"  # declared in butler.toml and changed only there
+    DB = "db"  # created at run time
 
 
 class Missed(StrEnum):
-    """What happens to a due time that passed while the butler was not there."""
+    """Policy for a run that was due while the butler did not run."""
 
-    SKIP = "skip"  # it is recorded, and that is all
-    ONCE = "once"  # it is made up for once, however many there were
-    ASK = "ask"  # the owner is asked
+    SKIP = "skip"  # only record it
+    ONCE = "once"  # run once, however many runs were missed
+    ASK = "ask"  # ask the owner
 
 
 class RunOutcome(StrEnum):
     RAN = "ran"
     FAILED = "failed"
-    MISSED = "missed"  # nobody was there at the time, and it was not made up for
-    SKIPPED = "skipped"  # left out on purpose; the run's detail says why
+    MISSED = "missed"  # the butler did not run then, and the run was not made up for
+    SKIPPED = "skipped"  # on purpose; the run's detail says why
     NOTHING_TO_SAY = "nothing-to-say"  # its check found nothing, so no session was started
 
 
 class DisabledBy(StrEnum):
-    OWNER = "owner"  # stays off until it is switched on
-    FILE = "file"  # left butler.toml; comes back with it
+    OWNER = "owner"  # stays disabled until the owner enables it
+    FILE = "file"  # removed from butler.toml; enabled again when it returns
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Whom a task speaks to."""
+    """Recipient of a task's messages."""
 
     channel: str
     target: str
@@ -57,7 +57,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One scheduled task. ``next_run_at`` is None exactly when it will not run again."""
+    """One scheduled task. ``next_run_at`` is None if, and only if, it will not run again."""
 
     id: UUID
     name: str
@@ -71,10 +71,12 @@ class Task:
     message: str | None = None
     job_name: str | None = None
     job_args: dict[str, Any] = field(default_factory=dict)
-    check_name: str | None = None  # a job that is asked first; a falsy answer spares the session
+    check_name: str | None = (
+        None  # a job that runs first; if it returns a falsy value, no session starts
+    )
     missed: Missed = Missed.SKIP
-    missed_within_s: float | None = None  # older than that is not made up for; None: no limit
-    exact: bool = True  # to the minute; False lets its runs be spread (scheduling/stagger.py)
+    missed_within_s: float | None = None  # older runs are not made up for; None: no limit
+    exact: bool = True  # False: runs may be delayed to spread the load
     address: Address | None = None
     request: RequestContext | None = None
     enabled: bool = True
@@ -94,7 +96,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One due time of a task, and what became of it. An open outcome is still being worked on."""
+    """One due time of a task and its outcome, which is None while the run is in progress."""
 
     id: UUID
     task_id: UUID
@@ -108,7 +110,7 @@ class Run:
 
 
 def run_id_of(task_id: UUID, due_at: datetime) -> UUID:
-    """One due time has one id: it keys the run, its queue item and its calls in the journal."""
+    """Return the id of a due time: the key of its run, queue item and journaled calls."""
     return uuid5(task_id, due_at.astimezone(UTC).isoformat())
 
 
@@ -117,8 +119,8 @@ def check_name(name: str) -> None:
         raise InvalidArguments("the schedule has no name", hint="give it a short name")
     if len(name) > MAX_NAME:
         raise InvalidArguments(
-            f"the schedule's name has {len(name):,} characters; at most {MAX_NAME} are taken",
-            hint="put the long part in the prompt",
+            f"the schedule's name has {len(name):,} characters; the limit is {MAX_NAME}",
+            hint="put the long text in the prompt",
         )
     if not name.isprintable():
         raise InvalidArguments(

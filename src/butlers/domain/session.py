@@ -1,4 +1,4 @@
-"""One ephemeral session: what it is asked, under which terms, and what came of it."""
+"""One ephemeral session: its request, its access level, and its result."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from butlers.domain.message import Attachment
-from butlers.domain.request import RequestContext
-from butlers.domain.route import Turn
+from butlers.domain.message import Attachment, RequestContext, Turn
 
 
 class Outcome(StrEnum):
     OK = "ok"
-    NO_MATCH = "no-match"  # no reflex knows this text
+    NO_MATCH = "no-match"  # no reflex matches the text
     TOOL_FAILED = "tool-failed"  # the one call of a reflex
-    DENIED = "denied"  # it tried what its access level forbids, and did nothing else
+    DENIED = "denied"  # all its calls were forbidden by its access level
     MCP_UNAVAILABLE = "mcp-unavailable"  # the CLI did not reach its butler
     NO_CREDENTIAL = "no-credential"
     RATE_LIMITED = "rate-limited"
@@ -28,7 +26,7 @@ class Outcome(StrEnum):
 
 
 class Access(StrEnum):
-    """What a session may touch beside its butler's tools."""
+    """Resources of a session beyond its butler's tools."""
 
     SEALED = "sealed"  # nothing
     WORKSPACE = (
@@ -44,9 +42,9 @@ class SessionRequest:
     trigger_source: str  # route | trigger | schedule:<name>
     request: RequestContext | None = None
     request_id: UUID | None = None  # keys the call journal; a retry of the work keeps it
-    tools: frozenset[str] | None = None  # those it is given; None: all that a session may call
-    task: str | None = None  # what is to be done with a message; None: answer it
-    conversation: tuple[Turn, ...] = ()  # what was said lately where the message came from
+    tools: frozenset[str] | None = None  # tools it may call; None: all that a session may call
+    task: str | None = None  # instruction for the message; None: answer it
+    conversation: tuple[Turn, ...] = ()  # recent messages of the conversation
     attachments: tuple[Attachment, ...] = ()
 
 
@@ -56,29 +54,29 @@ class ToolCall:
     arguments: dict[str, Any]
     ok: bool
     result: Any = None
-    of_cli: bool = False  # a tool of the CLI itself, which the butler only hears of
+    of_cli: bool = False  # a tool of the CLI itself, known only from its output
     denied: bool = False  # by the session's access level
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the model was given and gave, as the CLI counted it; None where it did not say."""
+    """Tokens and cost as the CLI counted them; None where it did not report them."""
 
     input_tokens: int | None = None  # all of them, cached ones included
     output_tokens: int | None = None
-    cached_tokens: int | None = None  # those of the input that came from a cache
+    cached_tokens: int | None = None  # input tokens read from a cache
     cost_usd: Decimal | None = None
-    written_tokens: int = 0  # those of the input that were put into a cache
+    written_tokens: int = 0  # input tokens written to a cache
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How the process of a session ended, for whoever has to find out why."""
+    """End of a session's process, for debugging."""
 
     code: int | None  # negative: the signal that ended it
     seconds: float
-    stderr: str = ""  # its end
-    why: str = "left"  # by itself, or what it was ended for
+    stderr: str = ""  # the last lines
+    why: str = "left"  # it exited by itself; otherwise the reason why it was stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +87,10 @@ class SessionResult:
     usage: Usage = Usage()
     error: str | None = None
     model: str | None = None  # as the CLI named it
-    denials: tuple[str, ...] = ()  # what it tried and was refused by its access level
+    denials: tuple[str, ...] = ()  # calls refused by its access level
     exit: Exit | None = None  # None: no process was started
-    retry_after_s: float | None = None  # when a model that takes no more said how long to wait
-    outside: frozenset[str] = frozenset()  # the tools by which it read what others may have written
+    retry_after_s: float | None = None  # pause that a rate-limited model asked for
+    outside: frozenset[str] = frozenset()  # tools by which it read untrusted text
 
     @property
     def ok(self) -> bool:

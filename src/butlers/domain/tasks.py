@@ -1,4 +1,4 @@
-"""The end of a task that runs until it is cancelled, and a thread that nobody has to wait for."""
+"""Asyncio helpers: end tasks reliably, and run blocking work in a thread that can be abandoned."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-AGAIN_S = 2.0  # more than any of them needs to put its things away
+AGAIN_S = 2.0  # more than a task needs for its clean-up
 
 T = TypeVar("T")
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel them and wait until they are gone. A cancellation can be lost: when what is waited for comes
-    at that very moment, or fails while it is given up. Whoever lives on is cancelled again."""
+    """Cancel tasks and wait until they have ended.
+
+    A cancellation can be lost when the awaited event arrives, or fails, at that very moment. A task that
+    still runs is therefore cancelled again.
+    """
     left = set(tasks)
     while left:
         for task in left:
@@ -25,8 +28,11 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """For work of somebody else, which may never end: it is given up with the task, where a thread of the
-    loop's own pool would keep the loop, and the process, from ending."""
+    """Run foreign code that may never return in a daemon thread.
+
+    Cancelling the caller abandons the thread; a thread of the loop's pool would keep the process from
+    ending.
+    """
     loop = asyncio.get_running_loop()
     over: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
@@ -40,9 +46,9 @@ async def in_thread(work: Callable[[], T]) -> T:
         what: object
         try:
             settle, what = over.set_result, context.run(work)
-        except BaseException as error:  # noqa: BLE001  (handed to whoever waits for it)
+        except BaseException as error:  # noqa: BLE001  (handed to the caller)
             settle, what = over.set_exception, _raisable(error)
-        with suppress(RuntimeError):  # the loop is closed, and nobody is left to be told
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(tell, settle, what)
 
     threading.Thread(target=run, daemon=True).start()
@@ -50,7 +56,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 def _raisable(error: BaseException) -> Exception:
-    """A coroutine can not raise the end of an iteration, and an exit is not the work's to ask for."""
+    """Wrap StopIteration, which a coroutine cannot raise, and exits, which the work may not request."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(repr(error))

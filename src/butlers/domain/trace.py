@@ -1,7 +1,7 @@
-"""The trace of one piece of work: W3C ids that are always there, whether or not anybody collects them.
+"""The W3C trace of a piece of work. The ids exist whether or not telemetry is collected.
 
-The current one lies in a context variable, so every task has its own: what a task is started with it
-inherits, what it enters later nobody else sees.
+The current trace is a context variable: a task inherits the trace it is started in, and a trace that it
+enters later is visible to it alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_TRACE, _NO_SPAN, _SAMPLED = "0" * 32, "0" * 16, 0x01
 @dataclass(frozen=True, slots=True)
 class TraceContext:
     trace_id: str
-    span_id: str = ""  # empty: nothing of this trace has a span yet, so the next one is a root
+    span_id: str = ""  # empty: the trace has no span yet, so the next span is its root
     sampled: bool = True
 
     @classmethod
@@ -39,14 +39,14 @@ class TraceContext:
 
     @classmethod
     def of_trace(cls, trace_id: str) -> TraceContext:
-        """A trace that is known by its id only. What is no id still names one trace, the same each time."""
+        """Return the trace with this id. A malformed id is hashed, and always gives the same trace."""
         if not _TRACE_ID.fullmatch(trace_id) or trace_id == _NO_TRACE:
             trace_id = hashlib.sha256(trace_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return cls(trace_id)
 
     @classmethod
     def parse(cls, traceparent: str | None) -> TraceContext:
-        """What a header or variable says; a new trace when it says nothing that is well formed."""
+        """Return the trace of a header or variable, or a new trace if it is missing or malformed."""
         found = _TRACEPARENT.fullmatch(traceparent.strip(" \t")) if traceparent else None
         if found is None or not _is_valid(found):
             return cls.new()
@@ -77,7 +77,7 @@ def current_trace() -> TraceContext | None:
 
 @contextmanager
 def in_trace(trace: TraceContext | None) -> Iterator[None]:
-    """Work in this trace for as long as the block lasts; None is work that belongs to no trace."""
+    """Make this the current trace while the block lasts; None: no trace."""
     token = _current.set(trace)
     try:
         yield
@@ -86,12 +86,12 @@ def in_trace(trace: TraceContext | None) -> Iterator[None]:
 
 
 def traceparent_headers() -> dict[str, str]:
-    """What a call to another process carries, so that it goes on in the same trace."""
+    """Return the headers that continue the current trace in another process."""
     trace = _current.get()
     return {} if trace is None else {HEADER: trace.traceparent}
 
 
 def traceparent_environment() -> dict[str, str]:
-    """What a program that is started here inherits, so that what it calls goes on in the same trace."""
+    """Return the environment variables that continue the current trace in a child process."""
     trace = _current.get()
     return {} if trace is None else {VARIABLE: trace.traceparent}

@@ -17,10 +17,10 @@ import structlog
 from butlers.db.database import Connection, Database
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.faults import kill_point
-from butlers.domain.message import Channel, InboxItem
+from butlers.domain.message import CONSOLE, InboxItem
 from butlers.domain.queues import COMMANDS, DELIVERIES, INBOX, MESSENGER, NOTIFY, ROUTES
-from butlers.domain.request import RequestContext
-from butlers.domain.route import RouteRequest
+from butlers.domain.message import RequestContext
+from butlers.domain.message import RouteRequest
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import DEAD
 from butlers.queue.listener import Listener
@@ -203,7 +203,7 @@ def _read(kind: Any, letter: DeadLetter) -> Any:
 
 
 def _reply_text(letter: DeadLetter, request: RequestContext) -> str:
-    if request.source_channel != Channel.CONSOLE:  # only the owner is shown the reason
+    if request.source_channel != CONSOLE:  # only the owner is shown the reason
         return GIVEN_UP
     error = _one_line(letter.error) or "it failed each time"
     return f"I could not deal with your message: {error}.{HOW_TO_RETRY}"

@@ -1,8 +1,8 @@
-"""The call journal: a tool call that already happened returns its recorded result instead of happening twice.
+"""The call journal: a repeated tool call returns its recorded result instead of running again.
 
-The key is the request, the tool, the arguments' hash and the how-manieth such call of the run. The row is
-written first, in the transaction of the effect: a second run that makes the same call waits on the unique
-key until the first has committed, and then reads its result.
+The key is the request, the tool, the hash of the arguments, and the number of such calls before it in the
+run. The row is written first, in the transaction of the effect: a second run that makes the same call waits
+on the unique key until the first run has committed, and then reads the result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CallKey:
 
 
 class CallCounter:
-    """Numbers the calls of one run of a session, so that a second run finds the first one's."""
+    """Numbers the calls of one run of a session, so that a second run finds the results of the first."""
 
     def __init__(self, request_id: UUID) -> None:
         self.request_id = request_id
@@ -42,10 +42,10 @@ class CallCounter:
         return CallKey(self.request_id, tool, digest, ordinal)
 
     def give_back(self, key: CallKey) -> None:
-        """A call that failed did not happen: the number is free for its next try.
+        """Free the number of a failed call for its next attempt.
 
-        Otherwise a success after a failure would be recorded as the second such call, and a later run,
-        whose first try succeeds, would do it again.
+        Otherwise a success after a failure would be recorded as the second such call, and a later run
+        whose first attempt succeeds would repeat the effect.
         """
         self._taken[key.tool, key.arguments_hash].discard(key.ordinal)
 
@@ -57,13 +57,13 @@ def hash_arguments(arguments: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a call that already happened answered."""
+    """Result of a call that an earlier run made."""
 
     result: Any
 
 
 async def begin(connection: Connection, key: CallKey, session_id: UUID | None) -> Recorded | None:
-    """Claim the call for this transaction. ``Recorded`` means that it has already happened."""
+    """Claim the call for this transaction, or return the result that an earlier run recorded."""
     claimed = await connection.fetchval(
         """
         INSERT INTO call_journal (request_id, tool, arguments_hash, ordinal, session_id)
@@ -92,7 +92,7 @@ async def begin(connection: Connection, key: CallKey, session_id: UUID | None) -
 
 
 async def record(connection: Connection, key: CallKey, result: Any) -> None:
-    """Keep the answer, in the transaction of the effect."""
+    """Record the result, in the transaction of the effect."""
     await connection.execute(
         """
         UPDATE call_journal SET result = $5

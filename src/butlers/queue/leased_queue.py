@@ -1,16 +1,16 @@
 """The leased queue: one primitive that carries inbox, routes, notifications, deliveries and schedules.
 
 An item is claimed under a lease. Each claim raises the item's fence; completing, failing or extending
-needs the fence of the claim, so a worker that was frozen past its lease can not finish what another has
-taken over. Races are settled in the statements, and every time in them is the database's.
+needs the fence of the claim, so a worker that was frozen past its lease cannot finish an item that another
+worker has taken over. The SQL statements resolve all races, and use only the database's clock.
 
-Items of one lane are worked on one at a time and in their order: one stays back while an earlier one of
-its lane is there. Only one that failed and waits for its next attempt steps aside, and holds up nobody.
+Items of one lane run one at a time and in their order. An item that failed and waits for its next attempt
+steps aside: the items behind it in the lane do not wait for it.
 
     ready -> leased -> done
        ^        |----> dead          (attempts used up, or a permanent failure)
-       '--------'                    (retry after a delay; a planned restart, or a wait for somebody
-                                      who is away, gives the attempt back)
+       '--------'                    (retry after a delay; a planned restart, or a wait for an
+                                      unavailable peer, does not count as an attempt)
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ import asyncpg
 
 from butlers.db.database import Connection
 from butlers.domain.errors import LeaseLost
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.wire.telemetry import count_lease_expiries
 
-DEAD = "dead"  # announced as if it were a queue, to whoever tells of dead letters
+DEAD = "dead"  # notified like a queue, to wake the dead letter notices
 LEASE = timedelta(seconds=30)
 MAX_ATTEMPTS = 8
 LONGEST_WAIT = timedelta(days=1)
-# Due for so long, an item found nobody at work: the machine was off, and that is no waiting of its own.
-NOBODY_THERE = timedelta(hours=1)
+# An item that is due for longer had no worker: the machine was off, and the time does not count as waiting.
+NO_WORKER = timedelta(hours=1)
 SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=0.5), timedelta(seconds=30)
-_NOBODY_THERE = f"interval '{NOBODY_THERE.total_seconds():.0f} seconds'"
+_NO_WORKER = f"interval '{NO_WORKER.total_seconds():.0f} seconds'"
 
 
-# Whose turn it is in a lane, or in the next one where it is empty. Asked for in the order of the index of
-# lanes, because a plan that looks anywhere else reads what was done long ago, for every item again.
+# First open item of a lane, or of the next lane where this one is empty. Ordered like the index of lanes:
+# a plan with any other index reads all finished items again for every item.
 _FIRST = """(
     SELECT first.id FROM queue_items AS first
     WHERE first.queue = {queue} AND first.lane >= {lane} AND first.state IN ('ready', 'leased')
@@ -48,9 +48,9 @@ _FIRST = """(
     ORDER BY first.lane, first.id LIMIT 1
 )"""
 
-# One that waits and keeps its place takes along those of its lane that are behind it. They could not be
-# claimed before it anyway, and each claim would have to look at every one of them. Where it waits for
-# somebody who is away, so do they: the day that each may wait begins now, not when its own turn comes.
+# An item that waits without stepping aside delays the items behind it in its lane. They could not be claimed
+# before it anyway, and each claim would have to look at every one of them. If it waits for an unavailable
+# peer, so do they: their longest wait begins now, not when their own turn comes.
 _AND_LANE = """
 WITH head AS ({head} RETURNING *),
 behind AS (
@@ -64,7 +64,7 @@ moved AS (
     UPDATE queue_items AS item
     SET run_after = behind.run_after, error = coalesce(item.error, 'an earlier one waits'),
         waits_since = CASE WHEN behind.away THEN
-            CASE WHEN item.run_after < now() - {nobody_there} THEN now()
+            CASE WHEN item.run_after < now() - {no_worker} THEN now()
             ELSE coalesce(item.waits_since, now()) END END
     FROM behind WHERE item.id = behind.id
 )
@@ -74,7 +74,7 @@ SELECT true FROM head
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One claim of one item. ``fence`` is what makes it the current one."""
+    """One claim of one item. It is the current claim while its ``fence`` equals the item's."""
 
     item_id: UUID
     queue: str
@@ -115,10 +115,11 @@ async def enqueue(
     lane: str | None = None,
     item_id: UUID | None = None,
 ) -> bool:
-    """Put an item in, once per key. Workers wake when the caller's transaction commits. Its id says where
-    in its lane it stands: behind all others, if none is given.
+    """Add an item, once per key, and return whether it was added. Workers wake when the caller's
+    transaction commits. The item's id decides its place in the lane; the default is the last place.
 
-    Due from the statement's time, not the transaction's: items of one transaction keep their order.
+    The item is due from the statement's time, not the transaction's: items of one transaction keep their
+    order.
     """
     created = await connection.fetchval(
         """
@@ -144,7 +145,7 @@ async def enqueue(
 
 
 async def notify(connection: Connection, queue: str) -> None:
-    """Wake this schema's workers. NOTIFY has no permissions, so it carries the queue's name only."""
+    """Wake this schema's workers. Every role may listen to NOTIFY, so it carries only the queue's name."""
     await connection.execute("SELECT pg_notify('butlers:' || current_schema(), $1)", queue)
 
 
@@ -157,19 +158,19 @@ async def claim(
     lease: timedelta = LEASE,
     below: int = -1,
 ) -> list[Lease]:
-    """Take up to ``limit`` due items, the most urgent first, each for one holder.
+    """Lease up to ``limit`` due items to the holder, the most urgent first.
 
-    ``below`` looks only at what is less urgent than that priority, which would else never be its turn.
+    ``below`` restricts the claim to items less urgent than that priority, so that they are not starved.
     """
-    # The limit is part of the text: for one that it does not know, the server finds no plan good enough to
-    # keep, and planning takes longer than claiming. And "<=" where "=" would do, because of an equality it
-    # thinks that it is rare, and reads and sorts everything that waits.
+    # The limit is part of the text: for a parameter the server keeps no generic plan, and planning takes
+    # longer than claiming. And "<=" where "=" would do: the planner takes an equality for rare, and would
+    # read and sort everything that waits.
     rows = await connection.fetch(
         f"""
         UPDATE queue_items
         SET state = 'leased', holder = $2, lease_until = now() + $3,
             attempts = attempts + 1, fence = fence + 1, aside = false,
-            waits_since = CASE WHEN run_after >= now() - {_NOBODY_THERE} THEN waits_since END
+            waits_since = CASE WHEN run_after >= now() - {_NO_WORKER} THEN waits_since END
         WHERE id = ANY(ARRAY(
             SELECT item.id FROM queue_items AS item
             LEFT JOIN LATERAL {_FIRST.format(queue="item.queue", lane="item.lane")} AS turn ON true
@@ -192,7 +193,7 @@ async def claim(
 
 
 async def change_lane(connection: Connection, lease: Lease, lane: str) -> bool:
-    """Go on in another lane. True when an earlier item of that one has to come first."""
+    """Move the item to another lane. Return True if an earlier item of that lane has to run first."""
     behind = await connection.fetchval(
         f"""
         WITH moved AS (UPDATE queue_items SET lane = $3 WHERE id = $1)
@@ -209,7 +210,7 @@ async def change_lane(connection: Connection, lease: Lease, lane: str) -> bool:
 
 
 async def complete(connection: Connection, lease: Lease, result: Any = None) -> None:
-    """Finish an item, in the transaction of its effect. LeaseLost rolls that effect back."""
+    """Mark an item as done, in the transaction of its effect. LeaseLost rolls that effect back."""
     await _settle(
         connection,
         lease,
@@ -220,7 +221,7 @@ async def complete(connection: Connection, lease: Lease, result: Any = None) -> 
 
 
 async def complete_all(connection: Connection, done: Sequence[tuple[Lease, Any]]) -> set[UUID]:
-    """Finish items whose effects are committed already; returns the ids of those that still were ours."""
+    """Mark items as done whose effects are committed. Return the ids whose lease was still current."""
     rows = await connection.fetch(
         """
         UPDATE queue_items AS item
@@ -238,9 +239,9 @@ async def complete_all(connection: Connection, done: Sequence[tuple[Lease, Any]]
 
 
 async def retry(connection: Connection, lease: Lease, error: str, delay: timedelta) -> None:
-    """Give an item back for another attempt, or to the dead letter when there is none left."""
+    """Return an item to the queue for another attempt, or make it a dead letter if none is left."""
     if lease.is_last_attempt:
-        await bury(connection, lease, error)
+        await dead_letter(connection, lease, error)
         return
     await _settle(
         connection,
@@ -259,10 +260,10 @@ async def wait(
     shortest: timedelta = SHORTEST_PAUSE,
     longest: timedelta = LONGEST_PAUSE,
 ) -> None:
-    """Give an item back because somebody else is away: that is no attempt of the item's.
+    """Return an item to the queue because a peer is unavailable. This does not count as an attempt.
 
-    The pauses grow with the time that it waits, up to the longest; after a day of that it goes to the
-    dead letter. A time in which nobody tried does not count.
+    The pauses grow with the time that the item waits, up to the longest; after a day it becomes a dead
+    letter. Time in which no worker ran does not count.
     """
     await _settle(
         connection,
@@ -284,8 +285,9 @@ async def wait(
 async def postpone(
     connection: Connection, lease: Lease, why: str, until: datetime, aside: bool = True
 ) -> None:
-    """Give an item back for a certain time. That is no attempt of the item's either. One that steps aside
-    has nobody in its lane waiting for it until then."""
+    """Return an item to the queue until a given time. This does not count as an attempt.
+
+    The items behind it in its lane wait for it unless it steps aside."""
     await _settle(
         connection,
         lease,
@@ -298,8 +300,8 @@ async def postpone(
     )
 
 
-async def hurry(connection: Connection, queue: str) -> None:
-    """Whoever the queue waits for may be back: make everything that waits due now."""
+async def make_due(connection: Connection, queue: str) -> None:
+    """Make all waiting items of the queue due now, because the peer they wait for may be back."""
     await connection.execute(
         "UPDATE queue_items SET run_after = now()"
         " WHERE queue = $1 AND state = 'ready' AND run_after > now() AND error IS NOT NULL",
@@ -308,8 +310,8 @@ async def hurry(connection: Connection, queue: str) -> None:
     await notify(connection, queue)
 
 
-async def bury(connection: Connection, lease: Lease, error: str) -> None:
-    """A permanent failure: to the dead letter, at once and visibly."""
+async def dead_letter(connection: Connection, lease: Lease, error: str) -> None:
+    """Make an item a dead letter after a permanent failure, and wake the notices."""
     await _settle(
         connection,
         lease,
@@ -321,8 +323,7 @@ async def bury(connection: Connection, lease: Lease, error: str) -> None:
 
 
 async def release(connection: Connection, lease: Lease, why: str | None = None) -> None:
-    """Put an item back untouched, in its old place. A planned restart is not an attempt, and neither is
-    a turn that came too early."""
+    """Return an item to its old place in the queue. This does not count as an attempt."""
     await _settle(
         connection,
         lease,
@@ -336,7 +337,7 @@ async def release(connection: Connection, lease: Lease, why: str | None = None) 
 async def extend(
     connection: Connection, leases: Sequence[Lease], duration: timedelta = LEASE
 ) -> set[UUID]:
-    """Keep leases alive; returns the ids of those that are still ours."""
+    """Extend leases. Return the ids of the items whose lease was still current."""
     rows = await connection.fetch(
         """
         UPDATE queue_items AS item SET lease_until = now() + $3
@@ -352,12 +353,12 @@ async def extend(
 
 
 async def recover(connection: Connection, grace: timedelta = timedelta(0)) -> int:
-    """Make items claimable again whose lease has run out or whose holder is dead.
+    """Release items whose lease has expired or whose holder is dead, and return their number.
 
-    A living holder keeps an advisory lock on its own number (``store.listener``), which the server drops
-    the moment the process dies. So a crash costs no waiting; the lease's end is for a holder that is
-    frozen or cut off, and ``grace`` is what it gets beyond it. Items whose attempts are used up go to the
-    dead letter instead. Nobody waits here for one that is frozen in the middle of a transaction.
+    A living holder keeps an advisory lock on its own number (``queue.listener``), which the server drops
+    when the process dies, so after a crash the items are released at once. The lease's end, plus
+    ``grace``, is for a holder that is frozen or cut off. Items without attempts left become dead letters.
+    Rows that a frozen transaction has locked are skipped.
     """
     rows = await connection.fetch(
         """
@@ -394,8 +395,8 @@ async def recover(connection: Connection, grace: timedelta = timedelta(0)) -> in
 
 
 async def is_full(connection: Connection, queue: str, capacity: int) -> bool:
-    """Whether so many items are due that no worker has looked at. One with a word of why it is still here
-    waits for somebody else, or for a better day, and does not count."""
+    """Return whether ``capacity`` items are due that no worker has tried yet. Items with an error wait for
+    a peer or a later time, and do not count."""
     found = await connection.fetchval(
         """
         SELECT count(*) FROM (
@@ -412,8 +413,8 @@ async def is_full(connection: Connection, queue: str, capacity: int) -> bool:
 
 
 async def depths(connection: Connection) -> dict[str, dict[str, int]]:
-    """How many items wait, run or lie dead, by queue."""
-    # One arm per state, because each has an index of its own; what is done is never looked at.
+    """Count the ready, leased and dead items of each queue."""
+    # One SELECT per state, because each state has an index of its own; finished items are not read.
     rows = await connection.fetch(
         """
         SELECT queue, 'ready' AS state, count(*) AS items FROM queue_items
@@ -433,10 +434,10 @@ async def depths(connection: Connection) -> dict[str, dict[str, int]]:
 async def _settle(
     connection: Connection, lease: Lease, update: str, *arguments: Any, and_lane: bool = False
 ) -> None:
-    """Apply a final statement to the item if, and only if, this claim is still the current one."""
+    """Apply the update if this claim is still the current one; raise LeaseLost otherwise."""
     statement = f"{update} WHERE id = $1 AND fence = $2 AND state = 'leased'"
     settled = await connection.fetchval(
-        _AND_LANE.format(head=statement, nobody_there=_NOBODY_THERE)
+        _AND_LANE.format(head=statement, no_worker=_NO_WORKER)
         if and_lane
         else f"{statement} RETURNING true",
         lease.item_id,

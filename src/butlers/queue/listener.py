@@ -1,7 +1,7 @@
-"""One connection per daemon that wakes its workers and vouches that the daemon lives.
+"""The listening connection of a daemon: it wakes the workers and proves that the daemon lives.
 
 It LISTENs for its schema's queue notifications and holds an advisory lock on the daemon's holder number.
-When the process dies the server drops the lock, and ``queue.recover`` gives its items to the next one.
+When the process dies, the server drops the lock, and ``leased_queue.recover`` releases its items.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Listener:
         self._recover_every_s = recover_every_s
         self._grace = timedelta(seconds=grace_s)
         self._woken: dict[str, set[asyncio.Event]] = {}
-        self.vouches = False  # whether the lock is held, so that a claim of ours will be respected
+        self.holds_lock = False  # only then are this daemon's leases respected
 
     @contextmanager
     def wakes(self, topic: str, event: asyncio.Event) -> Iterator[None]:
-        """Set the event whenever something is notified about ``topic``."""
+        """Set the event at each notification of ``topic``, while the block lasts."""
         self._woken.setdefault(topic, set()).add(event)
         try:
             yield
@@ -53,31 +53,31 @@ class Listener:
     async def open(self) -> asyncpg.Connection[asyncpg.Record]:
         connection = await connect(self._login, self._application)
         try:
-            # Shared: a connection that was cut off may still hold it on the server's side.
+            # Shared: on the server, a connection that was cut off may still hold it.
             await connection.execute("SELECT pg_advisory_lock_shared($1)", self.holder)
             await connection.add_listener(f"butlers:{self._login.schema}", self._heard)
             await queue.recover(connection, self._grace)
         except BaseException:
             connection.terminate()
             raise
-        self.vouches = True
-        self._wake_all()  # what was notified before we listened
+        self.holds_lock = True
+        self._wake_all()  # for notifications before this connection listened
         return connection
 
     async def run(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
-        """Keep listening for as long as the daemon lives, through any loss of the database."""
+        """Listen until cancelled; reconnect whenever the database connection is lost."""
         try:
             while True:
                 try:
                     await self._watch(connection)
-                except Exception as error:  # a loop edge: without it the daemon is deaf for good
-                    unforeseen = not is_gone(error)
-                    log.warning("listener lost the database", error=str(error), exc_info=unforeseen)
-                    self.vouches = False
+                except Exception as error:  # the loop must go on: nothing else wakes the workers
+                    unexpected = not is_gone(error)
+                    log.warning("listener lost the database", error=str(error), exc_info=unexpected)
+                    self.holds_lock = False
                     connection.terminate()
                     connection = await self._reopen()
         finally:
-            self.vouches = False
+            self.holds_lock = False
             connection.terminate()
 
     async def _watch(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
@@ -94,11 +94,11 @@ class Listener:
                 connection = await self.open()
             except (DatabaseUnavailable, *GONE):
                 await asyncio.sleep(RETRY_S)
-            except Exception:  # a loop edge
-                log.exception("listener can not work with the database")
+            except Exception:  # the loop must go on
+                log.exception("listener cannot use the database")
                 await asyncio.sleep(self._recover_every_s)
             else:
-                log.info("listener has the database back")
+                log.info("listener has reconnected to the database")
                 return connection
 
     def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:

@@ -1,6 +1,6 @@
-"""The way out of every butler: what it has to say is queued with its cause and handed to the Switchboard.
+"""The outbox of a butler: notifications and reports, queued with their cause, handed to the Switchboard.
 
-That is notifications, and how a part of a message ended where another part waits for it.
+A report says how a part of a split message ended, for another part that waits for it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from uuid import UUID
 from butlers.db.database import Connection
 from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, Intent, lane_to
 from butlers.domain.faults import kill_point
-from butlers.domain.ids import uuid7
-from butlers.domain.message import Channel
+from butlers.domain.clock import uuid7
+from butlers.domain.message import CONSOLE
 from butlers.domain.queues import NOTIFY, SWITCHBOARD
-from butlers.domain.request import RequestContext, joined
+from butlers.domain.message import RequestContext, joined
 from butlers.domain.trace import current_trace
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
 from butlers.wire.codec import decode, encode
 from butlers.wire.peers import Peers
 
-_ENDED = "ended"  # marks a report among the notifications
+_ENDED = "ended"  # key of a report's payload
 
 
 async def queue_delivery(connection: Connection, delivery: DeliveryRequest) -> UUID:
-    """Put a notification on its way, in the transaction of what caused it."""
+    """Queue a notification, in the transaction of its cause. Return its delivery id."""
     delivery.check()
     if delivery.trace_id is None and (trace := current_trace()):
         delivery = replace(delivery, trace_id=trace.trace_id)
@@ -46,7 +46,7 @@ async def queue_reply(
     emoji: str | None = None,
     outside_links: tuple[str, ...] = (),
 ) -> UUID:
-    """Answer a request where it came from: with words, or with an emoji on the message itself."""
+    """Queue an answer to the sender of a request: a text, or an emoji on the message itself."""
     delivery = DeliveryRequest(
         delivery_id=uuid7(),
         origin=origin,
@@ -65,9 +65,10 @@ async def queue_reply(
 
 
 async def queue_end(connection: Connection, request: RequestContext, *, well: bool) -> None:
-    """Behind all that was said to the sender: the part that waits for this one must not answer first.
+    """Queue a report that a part of a message has ended, well or not.
 
-    A later word (a replay that went well after all) is another report.
+    It goes in the lane of the replies to the sender: the part that waits must not answer before this one.
+    A replay that ends differently is another report.
     """
     report = {"request_id": str(request.request_id), "well": well}
     key = joined(_ENDED, str(request.request_id), str(well))
@@ -76,13 +77,12 @@ async def queue_end(connection: Connection, request: RequestContext, *, well: bo
 
 
 def place(channel: str | None, recipient: str | None) -> tuple[str, str]:
-    """Where a new message goes: to the owner's console, unless somebody else is named."""
-    return channel or Channel.CONSOLE, recipient or OWNERS_CONSOLE
+    """Return the channel and target of a new message; the default is the owner's console."""
+    return channel or CONSOLE, recipient or OWNERS_CONSOLE
 
 
 def answers(request: RequestContext, notified: Mapping[str, Any]) -> bool:
-    """Whether a notification, by its arguments, went where the request came from. What was said to somebody
-    else is no answer to it."""
+    """Return whether the arguments of a ``notify`` call address the sender of the request."""
     if notified.get("intent", Intent.SEND) != Intent.SEND:
         return True
     there = place(notified.get("channel"), notified.get("recipient"))
@@ -90,7 +90,7 @@ def answers(request: RequestContext, notified: Mapping[str, Any]) -> bool:
 
 
 def ended_part(payload: Any) -> dict[str, Any] | None:
-    """The report, where an item of this queue is one and not a notification."""
+    """Return the report in an item of this queue, or None if the item is a notification."""
     return payload.get(_ENDED) if isinstance(payload, dict) else None
 
 

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from butlers.db.database import Connection
 from butlers.domain.errors import Postponed
+from butlers.domain.json_safe import STRICT
 from butlers.domain.queues import ROUTES, SCHEDULES
-from butlers.domain.strict import STRICT
 from butlers.queue import leased_queue as queue
 
 # Delay for work that meets a pause without an end. Ending the pause, or giving it an end, wakes the work.
@@ -102,4 +102,4 @@ async def _apply(connection: Connection, pause: Pause | None) -> bool:
 async def _wake_postponed(connection: Connection) -> None:
     """Make postponed work due: it runs, or is postponed to the new end of the pause."""
     for name in (ROUTES, SCHEDULES):
-        await queue.hurry(connection, name)
+        await queue.make_due(connection, name)

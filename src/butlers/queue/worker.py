@@ -1,9 +1,9 @@
-"""A loop that claims items of one queue, works on them under their leases, and settles them.
+"""The worker loop of one queue: claim items, run their handler under a lease, and settle them.
 
-The handler finishes by returning (its value is kept as the item's result; a ``Finish`` has something written
-in the transaction that ends the item, so that there is both or neither) or raises. A retryable error says
-that somebody else is away: the item waits for them, and that is no attempt. One that nobody foresaw is tried
-again with a growing delay, a few times; a permanent one goes to the dead letter.
+A handler that returns finishes its item; the value is stored as the item's result. It may return a
+``Finish`` to write something in the transaction that finishes the item. If it raises: a retryable error
+means that something else is unavailable, and the item waits for it without using up an attempt; an
+unexpected error is retried a few times with a growing delay; a permanent error makes the item a dead letter.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from butlers.domain.errors import (
     RateLimited,
 )
 from butlers.domain.faults import kill_point
+from butlers.domain.json_safe import text_safe
 from butlers.queue import leased_queue as queue
-from butlers.queue.completions import Completions
 from butlers.queue.leased_queue import Lease
 from butlers.queue.listener import Listener
+from butlers.queue.loops import repeat
 from butlers.wire import telemetry
 
 log = structlog.get_logger()
@@ -43,22 +44,22 @@ Handler = Callable[[Lease], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """A result, and what has to be written with it: a second run must not find the one without the other."""
+    """A result, and a write that commits together with it."""
 
     result: Any
     write: Callable[[Connection], Awaitable[object]]
 
 
-CLAIM_S = 5.0  # a stop does not abandon a claim that is on its way, unless the database hangs
-MEASURE_S = 10.0  # between two looks at how many items wait, when somebody collects
-SCAN_S = 5.0  # a look without a wake-up, for items whose delay has run out
+CLAIM_S = 5.0  # how long a stop waits for a claim that is under way
+MEASURE_S = 10.0  # between two measurements of the queue's depth, when telemetry is on
+SCAN_S = 5.0  # between two looks without a wake-up, for items whose delay has run out
 LIMITED_PAUSE, LONGEST_ASKED_PAUSE = timedelta(minutes=5), timedelta(hours=1)
 BACKOFF_BASE_S = 0.5
 BACKOFF_CAP_S = 60.0
 
 
 def backoff(attempt: int) -> timedelta:
-    """Exponential with full jitter on the upper half, so that retries do not march in step."""
+    """Return an exponential delay with jitter on its upper half, so that retries spread out."""
     ceiling = min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2 ** (attempt - 1))
     return timedelta(seconds=ceiling * random.uniform(0.5, 1.0))
 
@@ -76,7 +77,7 @@ class QueueWorker:
         batch: int = 50,
         streak: int = 10,
     ) -> None:
-        """``streak``: after so many items of one urgency in a row, a less urgent one has its turn."""
+        """``streak``: after so many items in a row of one priority, a less urgent item is claimed."""
         self.queue = queue_name
         self._database = database
         self._listener = listener
@@ -85,25 +86,28 @@ class QueueWorker:
         self._lease = lease
         self._batch = batch
         self._longest_streak = streak
-        self._passed_over: dict[
-            int, int
-        ] = {}  # by urgency: so many in a row were as urgent or more
+        # By priority: the number of items in a row that were as urgent or more.
+        self._passed_over: dict[int, int] = {}
         self._completions = Completions(database)
         self._running: dict[asyncio.Task[None], Lease] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
 
     def start(self) -> None:
+        lease_s = self._lease.total_seconds() / 3
+        extending = repeat(
+            self._extend_leases, f"extend leases of {self.queue}", every_s=lease_s, first_s=lease_s
+        )
         self._loops = [
             asyncio.create_task(self._claim_forever(), name=f"worker:{self.queue}"),
-            asyncio.create_task(self._keep_leases(), name=f"leases:{self.queue}"),
+            asyncio.create_task(extending, name=f"leases:{self.queue}"),
         ]
         if telemetry.is_on():
-            measuring = asyncio.create_task(self._measure(), name=f"measure:{self.queue}")
-            self._loops.append(measuring)
+            measuring = repeat(self._measure, f"measure {self.queue}", every_s=MEASURE_S)
+            self._loops.append(asyncio.create_task(measuring, name=f"measure:{self.queue}"))
 
     async def stop(self, grace_s: float) -> None:
-        """Claim nothing more, let running items end, and give back those that do not in time."""
+        """Stop claiming, let running items end, and release those that do not end in time."""
         claiming, *others = self._loops
         claiming.cancel()
         await asyncio.wait({claiming}, timeout=CLAIM_S)
@@ -111,11 +115,13 @@ class QueueWorker:
             _, late = await asyncio.wait(self._running, timeout=grace_s)
             if late:
                 log.warning(
-                    "items did not end in time; given back", queue=self.queue, items=len(late)
+                    "items did not end in time and were released", queue=self.queue, items=len(late)
                 )
         await tasks.end(claiming, *others)
-        await self._give_back()
+        await self._release_running()
         await self._completions.close()
+
+    # -- claiming ----------------------------------------------------------------------------------
 
     async def _claim_forever(self) -> None:
         with self._listener.wakes(self.queue, self._wake):
@@ -126,22 +132,22 @@ class QueueWorker:
                     more = await self._fill()
                 except DatabaseUnavailable:
                     await asyncio.sleep(BACKOFF_BASE_S)
-                except Exception:  # a loop edge: a queue that nobody claims from is lost
+                except Exception:  # the loop must go on: nobody else claims from this queue
                     log.exception("could not claim", queue=self.queue)
                 if not more:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._wake.wait(), SCAN_S)
 
     async def _fill(self) -> bool:
-        """Start as many due items as there are free slots. True when more may be due at once."""
+        """Start due items in all free slots. Return True when more may be due at once."""
         free = self._concurrency - len(self._running)
-        if free <= 0 or not self._listener.vouches:
+        if free <= 0 or not self._listener.holds_lock:
             return False
         claiming = asyncio.ensure_future(self._claim(free))
         try:
             leases = await asyncio.shield(claiming)
         except asyncio.CancelledError:
-            # It may commit all the same; stop() must know of it, to give it back uncounted.
+            # The claim may still commit; stop() has to know its leases, to release them.
             with contextlib.suppress(Exception):
                 self._begin(await claiming)
             raise
@@ -152,14 +158,15 @@ class QueueWorker:
         limit = min(limit, self._batch)
         claim = partial(queue.claim, queue=self.queue, holder=self._listener.holder)
         async with self._database.transaction() as connection:
-            turn: list[Lease] = []
-            for urgency in self._favoured():
-                turn = await claim(connection, limit=1, lease=self._lease, below=urgency)
-                self._passed_over[urgency] = 0  # also where nothing less urgent waits
-                if turn:
+            favored: list[Lease] = []
+            for priority in self._streaks():
+                favored = await claim(connection, limit=1, lease=self._lease, below=priority)
+                self._passed_over[priority] = 0  # also where no less urgent item waits
+                if favored:
                     break
-            rest = limit - len(turn)
-            return turn + (await claim(connection, limit=rest, lease=self._lease) if rest else [])
+            rest = limit - len(favored)
+            others = await claim(connection, limit=rest, lease=self._lease) if rest else []
+            return favored + others
 
     def _begin(self, leases: list[Lease]) -> None:
         for lease in leases:
@@ -168,17 +175,21 @@ class QueueWorker:
             self._running[task] = lease
             task.add_done_callback(self._ended)
 
-    def _favoured(self) -> list[int]:
-        """Urgencies beyond which nothing had its turn for too long, the least urgent first."""
-        favoured = (
-            urgency for urgency, items in self._passed_over.items() if items >= self._longest_streak
+    def _streaks(self) -> list[int]:
+        """Return the priorities whose less urgent items have waited too long, least urgent first."""
+        overdue = (
+            priority
+            for priority, items in self._passed_over.items()
+            if items >= self._longest_streak
         )
-        return sorted(favoured, reverse=True)
+        return sorted(overdue, reverse=True)
 
-    def _count(self, urgency: int) -> None:
-        self._passed_over.setdefault(urgency, 0)
+    def _count(self, priority: int) -> None:
+        self._passed_over.setdefault(priority, 0)
         for known, items in self._passed_over.items():
-            self._passed_over[known] = items + 1 if urgency <= known else 0
+            self._passed_over[known] = items + 1 if priority <= known else 0
+
+    # -- working -----------------------------------------------------------------------------------
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         lease = self._running.pop(task)
@@ -202,66 +213,71 @@ class QueueWorker:
             kill_point(f"{self.queue}.completed")
         except Postponed as error:
             self._log(lease).info("item postponed", why=str(error), until=error.until.isoformat())
-            why = _storable(str(error))
+            why = text_safe(str(error))
             await self._settle(queue.postpone, lease, why, error.until, error.aside)
-            pause = (error.until - datetime.now(UTC)).total_seconds()
-            if pause < SCAN_S:  # as in _try_later: nobody else would wake us in time
-                asyncio.get_running_loop().call_later(max(pause, 0), self._wake.set)
+            pause_s = (error.until - datetime.now(UTC)).total_seconds()
+            if pause_s < SCAN_S:
+                self._wake_in(max(pause_s, 0))
         except EarlierMessageWaits as error:
-            # No pause: its lane holds it back, and the end of the one before it wakes us.
-            await self._settle(queue.release, lease, _storable(str(error)))
+            # No pause: its lane holds it back, and the end of the item before it wakes this worker.
+            await self._settle(queue.release, lease, text_safe(str(error)))
         except ButlersError as error:
             span.fail(str(error))
             self._log(lease).warning("item failed", error=str(error), retryable=error.retryable)
             if error.retryable:
                 await self._wait(lease, error)
             else:
-                await self._settle(queue.bury, lease, _storable(str(error)))
+                await self._settle(queue.dead_letter, lease, text_safe(str(error)), point="bury")
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
-            await self._try_later(lease, "what it waited for was cancelled")
-        except Exception as error:  # a loop edge: one bad item must not stop the queue
+            await self._retry(lease, "the work that it waited for was canceled")
+        except Exception as error:  # one bad item must not stop the queue
             span.fail(f"{type(error).__name__}: {error}")
             logger = self._log(lease)
             logger.exception("item crashed")
-            await self._try_later(lease, f"{type(error).__name__}: {error}")
+            await self._retry(lease, f"{type(error).__name__}: {error}")
 
     def _log(self, lease: Lease) -> Any:
         return log.bind(queue=self.queue, item=lease.key, attempt=lease.attempt)
 
     async def _wait(self, lease: Lease, error: ButlersError) -> None:
         shortest, longest = queue.SHORTEST_PAUSE, queue.LONGEST_PAUSE
-        if isinstance(error, RateLimited):  # to ask often is what it was limited for
+        if isinstance(error, RateLimited):
             longest = LIMITED_PAUSE
-            # The jitter goes both ways; what was asked for is the least.
+            # The jitter goes both ways; the pause that the model asked for is the minimum.
             asked = timedelta(seconds=error.after_s or 0) / 0.75
             shortest = max(shortest, min(asked, LONGEST_ASKED_PAUSE))
         elif isinstance(error, DatabaseUnavailable):
-            longest = shortest  # it is back by the time that this is written down
-        await self._settle(queue.wait, lease, _storable(str(error)), shortest, longest)
-        # The first pauses are shorter than a scan, and nothing is notified when one runs out.
-        soon = queue.SHORTEST_PAUSE.total_seconds() * 1.3
-        asyncio.get_running_loop().call_later(soon, self._wake.set)
+            longest = shortest  # the database is back when this is written
+        await self._settle(queue.wait, lease, text_safe(str(error)), shortest, longest)
+        self._wake_in(queue.SHORTEST_PAUSE.total_seconds() * 1.3)  # the first pauses are short
 
-    async def _try_later(self, lease: Lease, error: str) -> None:
+    async def _retry(self, lease: Lease, error: str) -> None:
         delay = backoff(lease.attempt)
-        await self._settle(queue.retry, lease, _storable(error), delay)
-        # Nothing is notified when a delay runs out, so we set the alarm ourselves.
-        asyncio.get_running_loop().call_later(delay.total_seconds(), self._wake.set)
+        await self._settle(queue.retry, lease, text_safe(error), delay)
+        self._wake_in(delay.total_seconds())
+
+    def _wake_in(self, seconds: float) -> None:
+        """Look for due items then. Nothing is notified when a delay runs out, and a scan may be later."""
+        asyncio.get_running_loop().call_later(seconds, self._wake.set)
 
     async def _settle(
-        self, settle: Callable[..., Awaitable[None]], *arguments: Any, patient: bool = True
+        self,
+        settle: Callable[..., Awaitable[None]],
+        *arguments: Any,
+        patient: bool = True,
+        point: str | None = None,
     ) -> None:
-        """Write an item's end down. Through an outage of the database it keeps trying: the item stays
-        ours, until LeaseLost says that another took it over."""
-        waited, point = False, f"{self.queue}.{settle.__name__}"
+        """Write an item's outcome. If ``patient``, keep trying while the database is unavailable: the item
+        stays leased, until LeaseLost says that another worker took it over."""
+        waited, kill_at = False, f"{self.queue}.{point or settle.__name__}"
         while True:
             try:
                 async with self._database.transaction() as connection:
                     await settle(connection, *arguments)
-                    kill_point(f"{point}.before_commit")
-                kill_point(f"{point}.committed")
+                    kill_point(f"{kill_at}.before_commit")
+                kill_point(f"{kill_at}.committed")
             except LeaseLost as lost:
                 log.warning("late work refused", queue=self.queue, reason=str(lost))
             except DatabaseUnavailable:
@@ -273,38 +289,25 @@ class QueueWorker:
                     continue
             return
 
-    async def _keep_leases(self) -> None:
-        while True:
-            await asyncio.sleep(self._lease.total_seconds() / 3)
-            held = dict(self._running)
-            if not held:
-                continue
-            try:
-                async with self._database.transaction() as connection:
-                    ours = await queue.extend(connection, list(held.values()), self._lease)
-            except DatabaseUnavailable:
-                continue
-            except Exception:  # a loop edge: the leases of the others must be kept too
-                log.exception("could not extend leases", queue=self.queue)
-                continue
-            for task, lease in held.items():
-                if lease.item_id not in ours and not task.done():
-                    log.warning("lease lost while working", queue=self.queue, item=lease.key)
-                    task.cancel()
+    # -- leases ------------------------------------------------------------------------------------
+
+    async def _extend_leases(self) -> None:
+        held = dict(self._running)
+        if not held:
+            return
+        async with self._database.transaction() as connection:
+            current = await queue.extend(connection, list(held.values()), self._lease)
+        for task, lease in held.items():
+            if lease.item_id not in current and not task.done():
+                log.warning("lease lost while working", queue=self.queue, item=lease.key)
+                task.cancel()
 
     async def _measure(self) -> None:
-        while True:
-            try:
-                async with self._database.transaction() as connection:
-                    depths = await queue.depths(connection)
-                telemetry.measure_queue(self.queue, depths.get(self.queue, {}))
-            except DatabaseUnavailable:
-                pass
-            except Exception:  # a loop edge
-                log.exception("could not measure", queue=self.queue)
-            await asyncio.sleep(MEASURE_S)
+        async with self._database.transaction() as connection:
+            depths = await queue.depths(connection)
+        telemetry.measure_queue(self.queue, depths.get(self.queue, {}))
 
-    async def _give_back(self) -> None:
+    async def _release_running(self) -> None:
         held = dict(self._running)
         for task in held:
             task.cancel()
@@ -319,6 +322,69 @@ async def _finish(connection: Connection, lease: Lease, finish: Finish) -> None:
     await queue.complete(connection, lease, finish.result)
 
 
-def _storable(text: str) -> str:
-    """PostgreSQL's text has no NUL, and UTF-8 no lone surrogates; an error may quote either."""
-    return text.replace("\x00", "\\0").encode("utf-8", "backslashreplace").decode()
+@dataclass(frozen=True, slots=True)
+class _Completion:
+    lease: Lease
+    result: Any
+    written: asyncio.Future[None]
+
+
+class Completions:
+    """Group commit: completions that arrive while one transaction is written share the next one."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._waiting: list[_Completion] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def complete(self, lease: Lease, result: Any) -> None:
+        """Return when the completion is committed, or refused because another worker has the item.
+
+        While the database is unavailable it keeps trying: the item stays leased until then.
+        """
+        completion = _Completion(lease, result, asyncio.get_running_loop().create_future())
+        self._waiting.append(completion)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+        await completion.written
+
+    async def close(self) -> None:
+        if self._writing is not None:
+            await tasks.end(self._writing)
+
+    async def _write(self) -> None:
+        while self._waiting:
+            group = [one for one in self._waiting if not one.written.cancelled()]
+            self._waiting.clear()
+            if group:
+                await self._write_group(group)
+
+    async def _write_group(self, group: list[_Completion]) -> None:
+        try:
+            current = await self._commit(group)
+        except Exception as error:  # noqa: BLE001  (handed to the caller that waits for it)
+            if len(group) > 1:  # one of them cannot be stored; the others can
+                for completion in group:
+                    await self._write_group([completion])
+            elif not group[0].written.done():
+                group[0].written.set_exception(error)
+            return
+        for completion in group:
+            lease = completion.lease
+            if lease.item_id not in current:
+                log.warning("late work refused", queue=lease.queue, item=lease.key)
+            if not completion.written.done():
+                completion.written.set_result(None)
+
+    async def _commit(self, group: list[_Completion]) -> set[Any]:
+        warned = False
+        while True:
+            try:
+                async with self._database.transaction() as connection:
+                    done = [(one.lease, one.result) for one in group]
+                    return await queue.complete_all(connection, done)
+            except DatabaseUnavailable:
+                if not warned:
+                    log.warning("could not settle items yet", items=len(group))
+                warned = True
+                await asyncio.sleep(BACKOFF_BASE_S)

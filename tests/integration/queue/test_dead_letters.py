@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from butlers.domain.errors import NotFound
-from butlers.domain.ids import uuid7
-from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.domain.clock import uuid7
+from butlers.domain.message import RouteDecision, RouteRequest
 from butlers.queue import leased_queue as queue
 from butlers.queue import worker
 from butlers.queue.outbox import queue_end, queue_reply

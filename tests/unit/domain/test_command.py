@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from butlers.domain.command import Command, Word, parse_command
+from butlers.domain.message import Command, Word, parse_command
 
 
 @pytest.mark.parametrize(

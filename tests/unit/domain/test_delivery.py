@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from butlers.domain.delivery import DeliveryRequest, Intent
 from butlers.domain.errors import InvalidMessage, MessageTooLarge
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 
 REQUEST = UUID("01900000-0000-7000-8000-000000000001")
 ONE = DeliveryRequest(

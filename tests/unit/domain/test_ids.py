@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 from uuid import RFC_4122, UUID
 
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 
 
 def milliseconds(made: UUID) -> int:

@@ -1,4 +1,4 @@
-"""The owner's rules: what becomes of a message before anybody thinks about it."""
+"""Known senders and the owner's triage rules."""
 
 from __future__ import annotations
 
@@ -7,20 +7,32 @@ from enum import StrEnum
 from uuid import UUID
 
 from butlers.domain.errors import InvalidArguments
+from butlers.domain.message import BLOCKED
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    contact_id: UUID
+    name: str
+    roles: tuple[str, ...] = ()
+
+    @property
+    def is_blocked(self) -> bool:
+        return BLOCKED in self.roles
 
 
 class RuleKind(StrEnum):
     SENDER = "sender"  # the sender's whole address
-    DOMAIN = "domain"  # the end of it, behind the @
-    HEADER = "header"  # a mail header: there at all (an empty value), or with this in it
+    DOMAIN = "domain"  # the part of the address after the @
+    HEADER = "header"  # an email header: present (empty value), or containing the value
     PATTERN = "pattern"  # RE2, anywhere in the text
 
 
 class RuleAction(StrEnum):
-    ROUTE = "route"  # to the butler that it names
-    SKIP = "skip"  # kept, and nothing is done with it
-    METADATA_ONLY = "metadata_only"  # that it came is kept, its text is not
-    LOW_PRIORITY = "low_priority"  # behind everything else
+    ROUTE = "route"  # send it to the named butler
+    SKIP = "skip"  # store it and do nothing
+    METADATA_ONLY = "metadata_only"  # record it without its text
+    LOW_PRIORITY = "low_priority"  # handle it after everything else
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +48,21 @@ class TriageRule:
     note: str = ""
 
     def check(self) -> None:
-        """Refuse a rule that could never act, and say why."""
+        """Raise InvalidArguments for a rule that could never match or act."""
         if (self.action is RuleAction.ROUTE) != (self.target is not None):
             raise InvalidArguments(
-                "a rule has a target when its action is route, and only then",
+                "a rule needs a target if its action is route, and must not have one otherwise",
                 hint='for example action "route" with target "health"',
             )
         if (self.kind is RuleKind.HEADER) != (self.header is not None):
             raise InvalidArguments(
-                "a rule names a header when its kind is header, and only then",
+                "a rule needs a header if its kind is header, and must not have one otherwise",
                 hint='for example kind "header" with header "List-Id"',
             )
         if not self.value.strip() and self.kind is not RuleKind.HEADER:
-            raise InvalidArguments("the rule's value is empty", hint="it would match everybody")
+            raise InvalidArguments(
+                "the rule's value is empty", hint="an empty value would match every message"
+            )
 
     def __str__(self) -> str:
         what = f"{self.header}: {self.value}".rstrip(": ") if self.header else self.value
@@ -59,7 +73,7 @@ class TriageRule:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A rule that the owner's past decisions amount to. It is never applied unasked."""
+    """A rule that the owner's past decisions suggest. The owner decides whether to add it."""
 
     rule: TriageRule
-    messages: int  # how many of them there were, all decided alike
+    messages: int  # number of past decisions, all alike
