@@ -28,8 +28,8 @@ from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.db.provision import Provisioner
 from butlers.db.server import database_server
-from butlers.domain.ids import uuid7
-from butlers.domain.request import RequestContext
+from butlers.domain.clock import uuid7
+from butlers.domain.message import RequestContext
 from butlers.domain.session import Access, SessionRequest
 from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
 from butlers.runtimes.cli import CliRuntime, make_folders
@@ -37,9 +37,9 @@ from butlers.sessions.system_prompt import read_system_prompt
 from butlers.wire.client import McpClient
 from butlers.wire.telemetry import collecting
 from butlers.wire.tokens import FleetKey
-from integration.daemon.house import House, until, write_tester, write_versions
-from integration.runtimes.clis import CLIS, Cli
-from integration.telemetry.collector import Collector
+from support.in_process import House, until, write_tester, write_versions
+from support.clis import CLIS, Cli
+from support.collector import Collector
 from support import npm
 from support.fake_model import FakeModel, Hang, Say, Turn, Use, fake_model
 
@@ -163,9 +163,9 @@ async def _warm(
     took: list[float] = []
     bare: list[float] = []
     for number in range(sessions + WARM_UP):
-        await until("one to wait", lambda: butler.warm.count)
+        await until("one to wait", lambda: butler.warm.own.count)
         one = await _timed(lambda: _session(butler, model))
-        await until("the next to wait", lambda: butler.warm.count)  # its boot takes the machine
+        await until("the next to wait", lambda: butler.warm.own.count)  # its boot takes the machine
         other = await _timed(lambda: _bare(butler, model))
         if number >= WARM_UP:
             took.append(one)

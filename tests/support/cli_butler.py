@@ -13,9 +13,9 @@ import psutil
 
 from butlers.config.settings import Settings
 from butlers.db.provision import Provisioner
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.session import SessionRequest, SessionResult
-from butlers.sessions.blank import BlankPool
+from butlers.sessions.pool import ProcessPool
 from butlers.wire.tokens import FleetKey
 from support import npm
 from support.cli_session import PATH
@@ -62,12 +62,12 @@ class CliButler(InProcessButler):
 
     @asynccontextmanager
     async def running(
-        self, *, blanks: BlankPool | None = None, **environ: str
+        self, *, shared_pool: ProcessPool | None = None, **environ: str
     ) -> AsyncIterator[CliButler]:
         path = f"{npm.installed('clis')}:{PATH}"
         given = {"PATH": path, **self.cli.environment(self.model.url), **environ}
         settings = Settings(self.home, environ=MappingProxyType(given))
-        butler = self.make(settings=settings, blanks=blanks)
+        butler = self.make(settings=settings, shared_pool=shared_pool)
         await butler.start()
         try:
             yield self
@@ -88,7 +88,7 @@ class CliButler(InProcessButler):
             return found
 
     async def ready(self, number: int = 1) -> None:
-        await until(f"{number} to wait", lambda: self.butler.warm.count == number or None)
+        await until(f"{number} to wait", lambda: self.butler.warm.own.count == number or None)
 
     def waiting(self) -> set[int]:
         """The processes whose HOME is a session's."""

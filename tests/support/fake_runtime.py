@@ -58,11 +58,12 @@ class FakeRuntime:
         return self.withheld
 
     def warm(
-        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
+        self,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        terms: Terms,
+        butlers: Collection[str] = (),
     ) -> None:
-        return None
-
-    def blank(self, butlers: Collection[str], env: Mapping[str, str], terms: Terms) -> None:
         return None
 
     async def invoke(

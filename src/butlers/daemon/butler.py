@@ -32,13 +32,12 @@ from butlers.queue.listener import Listener
 from butlers.queue.outbox import queue_delivery
 from butlers.queue.pause import PauseState
 from butlers.secrets.credentials import CredentialStore
-from butlers.sessions.blank import BlankPool, BlankShare
 from butlers.sessions.fleet_budget import FleetBudget
 from butlers.sessions.guard import SessionGuard
+from butlers.sessions.pool import ButlerPool, ProcessPool
 from butlers.sessions.session_log import SessionLog
 from butlers.sessions.skills import ButlerSkills
 from butlers.sessions.spawner import Spawner
-from butlers.sessions.warm import WarmPool
 from butlers.skills.reflexes import ReflexBook
 from butlers.tools.auth import ButlerTokens
 from butlers.tools.context import S, Services
@@ -67,8 +66,7 @@ class Butler:
     listener: Listener
     guard: SessionGuard
     spawner: Spawner
-    warm: WarmPool
-    blank: BlankShare
+    warm: ButlerPool
     peers: Peers
     mcp: FastMCP
     tool_bytes: Mapping[str, int] = MappingProxyType({})  # size of each tool that sessions may call
@@ -88,7 +86,7 @@ class Butler:
         clock: Clock | None = None,
         versions: Path | None = None,
         max_sessions: int | None = None,
-        blanks: BlankPool | None = None,
+        shared_pool: ProcessPool | None = None,
         fleet_budget: FleetBudget | None = None,
         phases: tuple[Phase, ...] = PHASES,
     ) -> None:
@@ -100,7 +98,7 @@ class Butler:
         self.clock = clock or SystemClock()
         self.versions = versions or shipped_versions()
         self.max_sessions = max_sessions  # of the whole fleet; None: as many as the memory allows
-        self.blanks = blanks  # idle processes that any butler of the fleet may use
+        self.shared_pool = shared_pool
         self.fleet_budget = fleet_budget
         self.in_flight = InFlight()
         self.pause_state = PauseState()

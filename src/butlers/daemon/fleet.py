@@ -20,8 +20,8 @@ from butlers.daemon.butler import Butler
 from butlers.daemon.logs import adopt_library_logs
 from butlers.db.provision import Provisioner
 from butlers.db.server import database_server
-from butlers.sessions.blank import BlankPool, blank_pool
 from butlers.sessions.fleet_budget import FleetBudget
+from butlers.sessions.pool import ProcessPool, shared_pool
 from butlers.wire.tokens import FleetKey
 
 log = structlog.get_logger()
@@ -57,7 +57,7 @@ class Fleet:
         """Start all, serve until a signal, stop all."""
         self._take_signals()
         adopt_library_logs()
-        async with database_server(self._settings) as admin, self._blanks() as blanks:
+        async with database_server(self._settings) as admin, self._shared_pool() as pool:
             key = FleetKey.load(self._settings.home)
             provisioner = Provisioner(admin, key, walls=self._fleet.isolation == "roles")
             budget = FleetBudget.of(self._fleet, self._settings.home)
@@ -68,7 +68,7 @@ class Fleet:
                     key=key,
                     provisioner=provisioner,
                     max_sessions=self._fleet.max_sessions,
-                    blanks=blanks,
+                    shared_pool=pool,
                     fleet_budget=budget,
                 )
                 for config in self._configs
@@ -81,10 +81,10 @@ class Fleet:
             finally:
                 await self._end(butlers)
 
-    def _blanks(self) -> AbstractAsyncContextManager[BlankPool | None]:
+    def _shared_pool(self) -> AbstractAsyncContextManager[ProcessPool | None]:
         names = [config.name for config in self._configs]
         fleet = self._fleet
-        return blank_pool(self._settings.home, fleet.warm_pool, names, fleet.max_sessions)
+        return shared_pool(self._settings.home, fleet.warm_pool, names, fleet.max_sessions)
 
     def stop(self) -> None:
         self._stop.set()

@@ -29,25 +29,22 @@ from butlers.db.migrations import Chain
 from butlers.db.provision import Place
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import ConfigInvalid
-from butlers.domain.session import Access, SessionRequest
+from butlers.domain.session import SessionRequest
 from butlers.modules.lifecycle import ModuleSet
-from butlers.process.runner import TimeLimits
 from butlers.queue.dead_letters import DeadLetterNotices
 from butlers.queue.listener import Listener
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.scheduling.jobs import Jobs
 from butlers.secrets.credentials import CredentialStore
 from butlers.secrets.master_key import MasterKey
-from butlers.sessions.blank import BlankShare
 from butlers.sessions.budget import Budget
 from butlers.sessions.environment import SessionEnvironment
 from butlers.sessions.guard import SessionGuard
 from butlers.sessions.notes import Notes
-from butlers.sessions.pool import Recipe, waiting_slots
+from butlers.sessions.pool import ButlerPool, warm_slots
 from butlers.sessions.session_log import SessionLog
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.spawner import Means, Spawner
-from butlers.sessions.warm import WarmPool
 from butlers.sessions.workspace import Workspaces
 from butlers.skills.reflexes import OwnerReflexes, load_reflexes
 from butlers.skills.registry.built_in import MAIL_TOOLS
@@ -184,19 +181,15 @@ async def create_spawner(butler: Butler) -> None:
         config, butler.credentials, butler.settings.environ, _credentials_of(butler)
     )
     slots = FleetSlots(butler.home, butler.max_sessions)
-    variables = partial(environment.variables, access=Access.SEALED, outside=True)
-    recipe = Recipe(variables, config.runtime.model, config.runtime.args)
-    butler.warm = WarmPool(
-        config.name,
+    butler.warm = ButlerPool(
+        config,
         butler.url,
-        config.runtime.warm,
         butler.guard,
         workspaces,
-        waiting_slots(butler.home, butler.max_sessions),
-        recipe,
-        TimeLimits.within(config.runtime.timeout_s),
+        environment,
+        warm_slots(butler.home, butler.max_sessions),
+        butler.shared_pool,
     )
-    butler.blank = BlankShare(butler.blanks, config.name, butler.url, butler.guard, recipe)
     means = Means(
         config=config,
         url=butler.url,
@@ -209,7 +202,6 @@ async def create_spawner(butler: Butler) -> None:
         budget=Budget(config.budget, load_prices(butler.settings), zone, butler.fleet_budget),
         slots=slots,
         warm=butler.warm,
-        blank=butler.blank,
         skills=butler.skills,
         notes=Notes(butler.home, config.name, butler.tell_owner),
         context=butler.modules.session_context,
@@ -257,7 +249,7 @@ async def connect_switchboard(butler: Butler) -> None:
 
 
 async def register_tools(butler: Butler) -> None:
-    declared = [("the core", spec) for spec in core_tools(*roles_of(butler.config))]
+    declared = [("the core", spec) for spec in core_tools(*butler.roles)]
     declared += await butler.modules.collect_tools(butler.database)
     named = mcp_server.name_tools(with_skill_tools(butler, declared))
     butler.mcp = mcp_server.build_server(
@@ -325,9 +317,9 @@ async def start_liveness_reporter(butler: Butler) -> None:
 
 async def accept_calls_until_stopped(butler: Butler) -> None:
     if butler.spawner.model is not None:
-        await butler.blank.want(butler.spawner.model)
+        await butler.warm.want(butler.spawner.model)
         if butler.config.runtime.warm:
-            butler.background(butler.warm.run(butler.spawner.model), "warm")
+            butler.background(butler.warm.own.run(), "warm")
     # Last on the stack, so first at the end: outsiders are refused before anything is drained.
     butler.stack.callback(butler.in_flight.refuse_outsiders)
 

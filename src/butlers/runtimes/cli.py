@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 from butlers.domain.errors import InternalError
 from butlers.domain.session import Access, SessionResult
 from butlers.process.runner import Event, ProcessCommand, ProcessEnd, run_events
-from butlers.runtimes.base import Blank, McpServer, Terms, Warm
+from butlers.runtimes.base import McpServer, Terms, WarmCli
 
 
 class Transcript(Protocol):
@@ -58,11 +58,12 @@ class CliRuntime:
         return transcript.result(await run_events(command, terms.limits, transcript.read))
 
     def warm(
-        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
-    ) -> Warm | None:
-        return None
-
-    def blank(self, butlers: Collection[str], env: Mapping[str, str], terms: Terms) -> Blank | None:
+        self,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        terms: Terms,
+        butlers: Collection[str] = (),
+    ) -> WarmCli | None:
         return None
 
     def command(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from butlers.domain.errors import ButlersError
-from butlers.domain.request import RequestContext
+from butlers.domain.message import RequestContext
 from butlers.domain.session import Access, Outcome, SessionResult, ToolCall
 from butlers.runtimes.base import McpServer, Terms
 from butlers.wire.client import McpClient
@@ -55,12 +55,13 @@ class ReflexRuntime:
         return None
 
     def warm(
-        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
+        self,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        terms: Terms,
+        butlers: Collection[str] = (),
     ) -> None:
         return None  # it starts no process
-
-    def blank(self, butlers: Collection[str], env: Mapping[str, str], terms: Terms) -> None:
-        return None
 
     async def invoke(
         self,

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from butlers.domain.caller import Caller, CallerKind
-from butlers.domain.ids import uuid7
-from butlers.domain.request import RequestContext
+from butlers.domain.clock import uuid7
+from butlers.domain.message import RequestContext
 from butlers.domain.session import SessionRequest
 from butlers.queue.journal import CallCounter
 

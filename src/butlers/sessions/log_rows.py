@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from butlers.db.database import Connection
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.json_safe import json_safe
 from butlers.domain.redaction import redactor
 from butlers.domain.session import Outcome, SessionRequest, SessionResult, ToolCall

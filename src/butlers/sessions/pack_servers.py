@@ -17,10 +17,10 @@ import structlog
 
 from butlers.domain.errors import ButlersError, PeerFailed
 from butlers.sessions.server_run import CALL_S, ServerRun
-from butlers.skills.scripts.answer import Mask
+from butlers.skills.scripts.answer import SecretMask
 from butlers.skills.scripts.runner import Pack, ScriptRunner, secrets_of
-from butlers.skills.skill import McpServer
-from butlers.skills.skill_set import Shelved
+from butlers.skills.skill import PackMcpServer
+from butlers.skills.skill_set import ButlerSkill
 
 if TYPE_CHECKING:
     from fastmcp import Client
@@ -31,7 +31,7 @@ MAX_TOOLS = 100  # of one server
 LONGEST_DESCRIPTION = 1_000
 _NAME = re.compile(r"[^A-Za-z0-9_]")  # some CLIs rename what has other letters in it
 
-Variables = Callable[[Shelved], Awaitable[Mapping[str, str]]]
+Variables = Callable[[ButlerSkill], Awaitable[Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,11 @@ class Forwarded:
 
 class PackServer:
     def __init__(
-        self, shelved: Shelved, server: McpServer, runner: ScriptRunner, variables: Variables
+        self,
+        shelved: ButlerSkill,
+        server: PackMcpServer,
+        runner: ScriptRunner,
+        variables: Variables,
     ) -> None:
         self.shelved = shelved
         self.server = server
@@ -121,7 +125,7 @@ class PackServer:
         await asyncio.to_thread(self.shelved.verify)
         async with self.used():
             client = await self._ready()
-            mask = Mask.of(secrets_of(self.pack.skill, await self._variables(self.shelved)))
+            mask = SecretMask.of(secrets_of(self.pack.skill, await self._variables(self.shelved)))
             try:
                 result = await client.call_tool_mcp(tool, arguments, timeout=CALL_S)
             except Exception as error:  # the edge: a pack's server is anybody's code

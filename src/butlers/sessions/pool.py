@@ -1,40 +1,64 @@
-"""Processes that are kept ready: as many as are asked for, while messages come.
+"""Pools of warm processes: CLIs that are booted before a message comes, which is most of a short session.
 
-There are never more than part of the memory holds, they are let go when nothing has come for a while, and
-whenever one is not as it should be a cold start takes over.
+A pool has one of two scopes. A butler's own pool (``[butler.runtime] warm``) boots processes that are
+connected to the butler, with a token that opens nothing before the session has begun. The shared pool
+(``warm_pool`` in fleet.toml) boots processes that know no butler and no token; one is connected to the
+butler that takes it. A process is taken only by a butler that would boot it with the same model, arguments
+and environment now, to the credential's value.
+
+Pools use at most part of the fleet's slots and let their processes go when no message comes for a while. If
+anything is wrong with a warm process, the session starts cold.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import structlog
 
-from butlers.runtimes.base import NotWarm, Runtime, Warm
+from butlers.config.butler import ButlerConfig
+from butlers.domain import tasks
+from butlers.domain.clock import uuid7
+from butlers.domain.session import Access, SessionRequest, SessionResult
+from butlers.process.runner import TimeLimits
+from butlers.runtimes.base import (
+    MCP_SERVERS,
+    Grants,
+    McpServer,
+    NotWarm,
+    Runtime,
+    Terms,
+    WarmCli,
+    Workspace,
+)
+from butlers.sessions.environment import SessionEnvironment, describe
+from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
 from butlers.sessions.slots import FleetSlots
+from butlers.sessions.workspace import Workspaces
 
 log = structlog.get_logger()
 
-FOLDER = "run/warm"
-IDLE_S = 900.0  # without a message for so long, they are let go
-SHARE = 2  # of the fleet's slots, one in so many may wait
+SLOTS_FOLDER = "run/warm"
+IDLE_S = 900.0  # without a message, after which the processes are let go
+SLOTS_SHARE = 2  # one in so many of the fleet's slots may hold a warm process
+SHARED = "_blank"  # folder of the shared pool; a butler's name begins with a letter
 
 
-def waiting_slots(home: Path, max_sessions: int | None) -> FleetSlots:
-    """Places for processes that wait, in the whole fleet."""
+def warm_slots(home: Path, max_sessions: int | None) -> FleetSlots:
+    """Return the slots for warm processes of the whole fleet."""
     number = FleetSlots(home, max_sessions).number
-    return FleetSlots(home, max(1, number // SHARE), FOLDER)
+    return FleetSlots(home, max(1, number // SLOTS_SHARE), SLOTS_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
-class Make:
-    """What a process is booted with and keeps. Two are alike when all of it is, to the credential's value."""
+class ProcessSpec:
+    """Everything a process is booted with. A process serves only sessions of an equal spec."""
 
     runtime: str
     model: str | None
@@ -42,35 +66,24 @@ class Make:
     env: Mapping[str, str] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How a butler's processes are made: what it would boot one with now."""
-
-    environment: Callable[[str], Awaitable[dict[str, str]]]
-    model: str | None
-    args: tuple[str, ...]
-
-    async def make(self, runtime: Runtime) -> Make:
-        return Make(runtime.name, self.model, self.args, await self.environment(runtime.name))
-
-
 @dataclass(slots=True)
-class Held:
-    """One that waits: its process, what has to be given back, and what it was booted with."""
+class WarmProcess:
+    """A process with the resources to release when it is closed."""
 
-    process: Warm
+    process: WarmCli
     stack: ExitStack
-    make: Make
+    spec: ProcessSpec
+    live: LiveSession | None = None  # the token of a process that is connected to its butler
 
     async def close(self) -> None:
         try:
             await self.process.close()
-        except Exception:  # it is over either way, and what it held is given back
-            log.exception("a process that waited did not end well")
+        except Exception:  # its resources are released either way
+            log.exception("warm process did not end cleanly")
         finally:
             self.stack.close()
 
-    async def boot(self, expected: str | None = None) -> None:
+    async def boot(self, expected: str | None) -> None:
         try:
             await self.process.boot(expected)
         except BaseException:
@@ -78,70 +91,213 @@ class Held:
             raise
 
 
-T = TypeVar("T", bound=Held)
+# Starts a process and pushes what it needs on the stack; None if the runtime has no warm processes.
+Start = Callable[[Runtime, ProcessSpec, ExitStack], tuple[WarmCli, LiveSession | None] | None]
 
 
-class Pool(Generic[T]):
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._ready: deque[T] = deque()
-        self._retired: deque[T] = deque()  # of no use any more, and to be closed
-        self._wanted = asyncio.Event()
+class ProcessPool:
+    """Keep up to ``size`` processes ready while messages come."""
+
+    def __init__(self, size: int, slots: FleetSlots, start: Start) -> None:
+        self.size = size
+        self.expected: str | None = None  # system prompt of the latest message
+        self._slots = slots
+        self._start = start
+        self._ready: deque[WarmProcess] = deque()
+        self._retired: deque[WarmProcess] = deque()  # to be closed
+        self._wake = asyncio.Event()
+        self._next: tuple[Runtime, ProcessSpec] | None = None  # what to boot
+        self._specs: dict[str, ProcessSpec] = {}  # of each butler, as last known
 
     @property
     def count(self) -> int:
         return len(self._ready)
 
-    async def _pop(self, make: Make) -> T | None:
-        """The first of this make that lives."""
-        for held in [one for one in self._ready if one.make == make]:
-            self._ready.remove(held)
-            if held.process.alive:
-                return held
-            await held.close()
-        return None
+    async def take(self, butler: str, runtime: Runtime, spec: ProcessSpec) -> WarmProcess | None:
+        """Return a process of this spec, if one is ready. Another is booted in its place."""
+        self._specs[butler] = spec
+        found = await self._pop(spec)
+        self._retire_unused()
+        # Ready processes of another spec are for the butlers that use them.
+        if found is not None or not self._ready:
+            self.want(butler, runtime, spec)
+        return found
 
-    def _retire_all_but(self, makes: Collection[Make]) -> None:
-        """Those that nobody would boot so any more; they are closed beside, and nobody waits for it."""
-        for held in [one for one in self._ready if one.make not in makes]:
-            log.info("a process that waited was booted with what is no longer so; it is ended")
-            self._ready.remove(held)
-            self._retired.append(held)
+    def want(self, butler: str, runtime: Runtime, spec: ProcessSpec) -> None:
+        """Boot processes of this spec from now on."""
+        self._specs[butler] = spec
+        self._next = (runtime, spec)
+        self._wake.set()
 
-    async def _keep(self, boot: Callable[[], Awaitable[T | None]]) -> None:
+    async def run(self) -> None:
         try:
             while True:
-                self._wanted.clear()
-                await _close(self._retired)
-                await self._fill(boot)
+                self._wake.clear()
+                await _close_all(self._retired)
+                await self._fill()
                 try:
                     async with asyncio.timeout(IDLE_S):
-                        await self._wanted.wait()
+                        await self._wake.wait()
                 except TimeoutError:
-                    await self._let_go()
-                    await self._wanted.wait()
+                    await self.empty()
+                    await self._wake.wait()
         finally:
-            await self._let_go()
+            await self.empty()
 
-    async def _fill(self, boot: Callable[[], Awaitable[T | None]]) -> None:
-        while len(self._ready) < self._number:
+    async def empty(self) -> None:
+        await _close_all(self._retired)
+        await _close_all(self._ready)
+
+    async def _pop(self, spec: ProcessSpec) -> WarmProcess | None:
+        for ready in [one for one in self._ready if one.spec == spec]:
+            self._ready.remove(ready)
+            if ready.process.alive:
+                return ready
+            await ready.close()
+        return None
+
+    def _retire_unused(self) -> None:
+        """Set aside the processes that no butler would boot any more; ``run`` closes them."""
+        for ready in [one for one in self._ready if one.spec not in self._specs.values()]:
+            log.info("warm process retired: its model, arguments or environment changed")
+            self._ready.remove(ready)
+            self._retired.append(ready)
+
+    async def _fill(self) -> None:
+        while len(self._ready) < self.size:
             try:
-                held = await boot()
+                ready = await self._boot()
             except NotWarm as why:
                 log.warning("warm start failed", why=str(why))
                 return  # until the next message: it would only fail again
-            except Exception:  # a loop edge: without warmth everything still works
+            except Exception:  # a loop edge: without warm processes everything still works
                 log.exception("warm start failed")
                 return
-            if held is None:
+            if ready is None:
                 return
-            self._ready.append(held)
+            self._ready.append(ready)
 
-    async def _let_go(self) -> None:
-        await _close(self._retired)
-        await _close(self._ready)
+    async def _boot(self) -> WarmProcess | None:
+        if self._next is None or (slot := self._slots.try_take()) is None:
+            return None
+        runtime, spec = self._next
+        with ExitStack() as stack:
+            stack.callback(os.close, slot[1])
+            started = self._start(runtime, spec, stack)
+            if started is None:
+                return None
+            process, live = started
+            ready = WarmProcess(process, stack.pop_all(), spec, live)
+        await ready.boot(self.expected)
+        return ready
 
 
-async def _close(these: deque[T]) -> None:
-    while these:
-        await these.popleft().close()
+async def _close_all(processes: deque[WarmProcess]) -> None:
+    while processes:
+        await processes.popleft().close()
+
+
+@asynccontextmanager
+async def shared_pool(
+    home: Path, size: int, butlers: Collection[str], max_sessions: int | None
+) -> AsyncIterator[ProcessPool | None]:
+    """Keep processes ready for any of these butlers; None where no size is set."""
+    if not size:
+        yield None
+        return
+    workspaces = Workspaces(home, SHARED, home)
+
+    def start(runtime: Runtime, spec: ProcessSpec, stack: ExitStack) -> tuple[WarmCli, None] | None:
+        private = stack.enter_context(workspaces.open(uuid7())).private
+        empty = private / "empty"
+        empty.mkdir(mode=0o700)
+        terms = Terms(
+            Workspace(empty, private), Grants(Access.SEALED), model=spec.model, args=spec.args
+        )
+        process = runtime.warm({}, spec.env, terms, butlers)
+        return None if process is None else (process, None)
+
+    workspaces.take()
+    pool = ProcessPool(size, warm_slots(home, max_sessions), start)
+    running = asyncio.create_task(pool.run())
+    try:
+        yield pool
+    finally:
+        await tasks.end(running)
+        workspaces.release()
+
+
+class ButlerPool:
+    """Warm processes for one butler: from its own pool, else from the shared one."""
+
+    def __init__(
+        self,
+        config: ButlerConfig,
+        url: str,
+        guard: SessionGuard,
+        workspaces: Workspaces,
+        environment: SessionEnvironment,
+        slots: FleetSlots,
+        shared: ProcessPool | None = None,
+    ) -> None:
+        self.own = ProcessPool(config.runtime.warm, slots, self._start)
+        self.shared = shared
+        self._config = config
+        self._url = url
+        self._guard = guard
+        self._workspaces = workspaces
+        self._environment = environment
+
+    async def take(self, runtime: Runtime, system_prompt: str) -> WarmProcess | None:
+        """Return a process that is ready; the caller closes it."""
+        self.own.expected = system_prompt
+        if not self._pools:
+            return None
+        spec = await self._spec(runtime)
+        for pool in self._pools:
+            if (found := await pool.take(self._config.name, runtime, spec)) is not None:
+                return found
+        return None
+
+    async def want(self, runtime: Runtime) -> None:
+        """Boot processes before the first message."""
+        for pool in self._pools:
+            pool.want(self._config.name, runtime, await self._spec(runtime))
+
+    async def ask(
+        self,
+        ready: WarmProcess,
+        session: SessionRequest,
+        prompt: str,
+        system_prompt: str,
+        limits: TimeLimits,
+        lifetime_s: float,
+    ) -> SessionResult:
+        if ready.live is not None:
+            ready.live.begin(session, lifetime_s)
+            return await ready.process.ask(prompt, system_prompt, limits)
+        with self._guard.admit(session, lifetime_s=lifetime_s) as token:
+            url = f"{self._url}?{QUERY}={session.session_id}"
+            await ready.process.connect({self._config.name: McpServer(url, token)})
+            return await ready.process.ask(prompt, system_prompt, limits)
+
+    @property
+    def _pools(self) -> list[ProcessPool]:
+        return [pool for pool in (self.own, self.shared) if pool is not None and pool.size]
+
+    async def _spec(self, runtime: Runtime) -> ProcessSpec:
+        env = await self._environment.variables(runtime.name, access=Access.SEALED, outside=True)
+        return ProcessSpec(runtime.name, self._config.runtime.model, self._config.runtime.args, env)
+
+    def _start(
+        self, runtime: Runtime, spec: ProcessSpec, stack: ExitStack
+    ) -> tuple[WarmCli, LiveSession] | None:
+        address = uuid7()
+        token, live = stack.enter_context(self._guard.reserve(address))
+        workspace = stack.enter_context(self._workspaces.open(address))
+        servers = {self._config.name: McpServer(f"{self._url}?{QUERY}={address}", token)}
+        env = {**spec.env, MCP_SERVERS: describe(servers)}
+        limits = TimeLimits.within(self._config.runtime.timeout_s)
+        terms = Terms(workspace, Grants(Access.SEALED), limits, spec.model, spec.args)
+        process = runtime.warm(servers, env, terms)
+        return None if process is None else (process, live)

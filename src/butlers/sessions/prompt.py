@@ -12,9 +12,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from butlers.domain.message import Attachment
-from butlers.domain.request import RequestContext
-from butlers.domain.route import Turn
+from butlers.domain.message import Attachment, RequestContext, Turn
 from butlers.domain.session import SessionRequest
 from butlers.sessions.log_rows import DoneCall
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from butlers.db.database import Connection, Database
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import OverBudget, Postponed, RateLimited, SessionUnavailable
-from butlers.domain.ids import uuid7
 from butlers.domain.links import links_beyond
+from butlers.domain.message import RouteRequest
 from butlers.domain.queues import ROUTES
-from butlers.domain.route import RouteRequest
 from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.queue import leased_queue as queue
 from butlers.queue import notice_log

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 import structlog
 
 from butlers.domain.errors import ButlersError, PeerFailed
-from butlers.skills.scripts.answer import Mask
+from butlers.skills.scripts.answer import SecretMask
 from butlers.skills.scripts.runner import Pack, ScriptRunner, secrets_of
-from butlers.skills.scripts.servers import prepared
-from butlers.skills.skill import McpServer, ServerKind
+from butlers.skills.scripts.servers import prepared_server
+from butlers.skills.skill import PackMcpServer, ServerKind
 
 if TYPE_CHECKING:
     from fastmcp import Client
@@ -67,7 +67,7 @@ class ServerRun:
     """A single task owns the connection from the beginning to the end."""
 
     def __init__(
-        self, pack: Pack, server: McpServer, runner: ScriptRunner, variables: Mapping[str, str]
+        self, pack: Pack, server: PackMcpServer, runner: ScriptRunner, variables: Mapping[str, str]
     ) -> None:
         self._pack, self._server, self._runner = pack, server, runner
         self._values = variables
@@ -122,7 +122,7 @@ class ServerRun:
 
         if self._server.kind is ServerKind.REMOTE:
             return StreamableHttpTransport(self._server.url or "")
-        launching = prepared(self._runner, self._pack, self._server, self._values)
+        launching = prepared_server(self._runner, self._pack, self._server, self._values)
         launch = await asyncio.to_thread(stack.enter_context, launching)
         program, *arguments = launch.argv
         return StdioTransport(
@@ -146,5 +146,5 @@ class ServerRun:
     def _why(self, error: Exception, complaint: str) -> str:
         said = f"; it said: {complaint}" if complaint else ""
         what = "it took too long" if isinstance(error, TimeoutError) else str(error) or repr(error)
-        mask = Mask.of(secrets_of(self._pack.skill, self._values))
+        mask = SecretMask.of(secrets_of(self._pack.skill, self._values))
         return mask.text(f"the server {self._title} could not be started: {what}{said}")

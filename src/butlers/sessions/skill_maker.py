@@ -17,13 +17,13 @@ import structlog
 from butlers.domain.errors import ButlersError, InvalidSkill
 from butlers.domain.json_safe import text_safe
 from butlers.skills.check.rules import check
-from butlers.skills.tree import translate_os_errors
 from butlers.skills.findings import printable
-from butlers.skills.install.draft import Draft, is_in_the_making, made, manifest_of
+from butlers.skills.install.draft import SkillDraft, draft_folder, is_in_the_making, manifest_of
 from butlers.skills.registry import packs
-from butlers.skills.registry.catalogue import Registered, State
+from butlers.skills.registry.catalog import RegisteredSkill, SkillState
 from butlers.skills.registry.registry import NewSkill
-from butlers.skills.skill_set import Shelf
+from butlers.skills.skill_set import ButlerSkillSet
+from butlers.skills.tree import translate_os_errors
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ TellOwner = Callable[[Made], Awaitable[None]]
 
 @dataclass(slots=True)
 class SkillMaker:
-    shelf: Shelf
+    shelf: ButlerSkillSet
     tell_owner: TellOwner
     invalid: dict[str, str] = field(default_factory=dict)  # what is wrong, by folder
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -56,7 +56,7 @@ class SkillMaker:
     _owes: bool = True
     _told: set[str] = field(default_factory=set)
 
-    async def create(self, draft: Draft) -> Registered:
+    async def create(self, draft: SkillDraft) -> RegisteredSkill:
         """InvalidSkill tells all that is wrong; nothing is left of it then."""
         async with self._turn:
             registered, created = await asyncio.to_thread(self._create, draft)
@@ -98,7 +98,7 @@ class SkillMaker:
             await asyncio.gather(upcoming, return_exceptions=True)
 
     async def _keep_telling(self) -> None:
-        """Without a folder for skills there is nothing to take; what a tool made is told all the same."""
+        """Without a folder for skills there is nothing to take; what a tool draft_folder is told all the same."""
         while True:
             await self.tell_owed()
             await asyncio.sleep(LOOKS_UP_MS / 1000)
@@ -162,18 +162,18 @@ class SkillMaker:
             if registered.owner != self.shelf.butler:
                 continue
             for version, release in registered.releases.items():
-                if release.state is State.DRAFT:
+                if release.state is SkillState.DRAFT:
                     about = self._about(registered, version)
                     found.append(Made(f"{registered.id}@{version}", about, release.digest))
         return found
 
-    def _about(self, registered: Registered, version: str) -> str:
+    def _about(self, registered: RegisteredSkill, version: str) -> str:
         try:
             return text_safe(str(self._manifest(registered, version)["description"]))
         except (ButlersError, OSError, ValueError, LookupError) as error:
             return f"(what it is for can not be read: {error})"
 
-    def _manifest(self, registered: Registered, version: str) -> dict[str, Any]:
+    def _manifest(self, registered: RegisteredSkill, version: str) -> dict[str, Any]:
         home = self.shelf.registry.home
         return manifest_of(packs.pack_path(home, registered.id, version, registered.owner))
 
@@ -188,16 +188,16 @@ class SkillMaker:
             return ""
         return parts[0] if parts else ""
 
-    def _create(self, draft: Draft) -> tuple[Registered, bool]:
+    def _create(self, draft: SkillDraft) -> tuple[RegisteredSkill, bool]:
         custom = self.shelf.custom
-        with made(draft, self.shelf.butler, custom) as folder:
+        with draft_folder(draft, self.shelf.butler, custom) as folder:
             registered, created = self._register(folder, draft.id, draft.version)
             with translate_os_errors(custom):
                 packs.remove(custom / draft.id)
                 folder.rename(custom / draft.id)
         return registered, created
 
-    def _take(self, folder: Path) -> tuple[Registered, bool, str]:
+    def _take(self, folder: Path) -> tuple[RegisteredSkill, bool, str]:
         checked = check(folder)
         skill = checked.skill
         if skill is None or not checked.valid or skill.version is None:
@@ -206,18 +206,18 @@ class SkillMaker:
             )
         return *self._register(folder, skill.name, skill.version), skill.version
 
-    def _register(self, folder: Path, name: str, version: str) -> tuple[Registered, bool]:
+    def _register(self, folder: Path, name: str, version: str) -> tuple[RegisteredSkill, bool]:
         """What is registered now, and whether this version is new."""
         registry = self.shelf.registry
         before = registry.catalogue().skills.get(name)
-        new = NewSkill(folder, by=self.shelf.butler, state=State.DRAFT)
+        new = NewSkill(folder, by=self.shelf.butler, state=SkillState.DRAFT)
         known = before is not None
         registered = registry.update(new) if known else registry.register(new)
         return registered, before is None or version not in before.releases
 
-    async def _tell_created(self, registered: Registered, version: str) -> None:
+    async def _tell_created(self, registered: RegisteredSkill, version: str) -> None:
         manifest = await asyncio.to_thread(self._manifest, registered, version)
-        log.info(CREATED, skill=manifest, createdBy=registered.owner, state=str(State.DRAFT))
+        log.info(CREATED, skill=manifest, createdBy=registered.owner, state=str(SkillState.DRAFT))
         self._owes = True
         await self.tell_owed()
 

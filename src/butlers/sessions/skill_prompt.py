@@ -18,7 +18,7 @@ from butlers.prompt import (
     VerbatimSkill,
 )
 from butlers.skills.instructions import instructions, scripts
-from butlers.skills.skill_set import Shelved
+from butlers.skills.skill_set import ButlerSkill
 
 log = structlog.get_logger()
 
@@ -30,7 +30,7 @@ _VISIBILITY = {"full": SectionVisibility.FULL, "summary": SectionVisibility.SUMM
 
 
 def skills_text(
-    packs: Sequence[Shelved],
+    packs: Sequence[ButlerSkill],
     disclosure: Disclosure,
     servers: Sequence[tuple[str, Sequence[str]]],
 ) -> str:
@@ -52,7 +52,7 @@ def with_skills(soul: str, text: str) -> str:
     return f"# Soul\n\n{soul}\n\n---\n\n{text}" if text else soul
 
 
-def _taught(packs: Sequence[Shelved], disclosure: Disclosure) -> str:
+def _taught(packs: Sequence[ButlerSkill], disclosure: Disclosure) -> str:
     skills = [made for shelved in packs if (made := _section(shelved, disclosure))]
     section = SkillsSection(title="Available Skills", key=KEY, skills=skills)
     style = Style(numbered=False, opener=OPEN_SECTIONS_TOOL)
@@ -63,7 +63,7 @@ def _taught(packs: Sequence[Shelved], disclosure: Disclosure) -> str:
     )
 
 
-def _section(shelved: Shelved, disclosure: Disclosure) -> VerbatimSkill | None:
+def _section(shelved: ButlerSkill, disclosure: Disclosure) -> VerbatimSkill | None:
     """None for one that can not be told; the sessions go on without it, and the log says why."""
     skill = shelved.skill
     text = instructions(shelved.pack) if disclosure == "full" else ""
@@ -82,7 +82,7 @@ def _section(shelved: Shelved, disclosure: Disclosure) -> VerbatimSkill | None:
         return None
 
 
-def _scripts(packs: Sequence[Shelved]) -> list[str]:
+def _scripts(packs: Sequence[ButlerSkill]) -> list[str]:
     """`skill_run` takes the skill's name and the script's."""
     return [
         f"- {PurePosixPath(path).name}: {said or 'a script'} (`skill_run`, skill {shelved.name})"

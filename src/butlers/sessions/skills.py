@@ -16,7 +16,7 @@ from butlers.config.butler import ButlerConfig
 from butlers.domain import tasks
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import ButlersError, NotAllowed, SkillError, SkillScriptError
-from butlers.domain.request import RequestContext
+from butlers.domain.message import RequestContext
 from butlers.domain.session import Access, SessionRequest
 from butlers.process.runner import ScriptLimits
 from butlers.sessions.environment import Credentials
@@ -24,9 +24,9 @@ from butlers.sessions.pack_servers import PackServer
 from butlers.sessions.skill_maker import SkillMaker
 from butlers.sessions.skill_prompt import skills_text
 from butlers.skills.registry.built_in import tools_of
-from butlers.skills.scripts.answer import Answer
-from butlers.skills.scripts.runner import Arguments, Call, Door, ScriptRunner
-from butlers.skills.skill_set import Shelf, Shelved, unchanged
+from butlers.skills.scripts.answer import ScriptAnswer
+from butlers.skills.scripts.runner import Arguments, CallbackAccess, ScriptRequest, ScriptRunner
+from butlers.skills.skill_set import ButlerSkill, ButlerSkillSet, unchanged
 
 log = structlog.get_logger()
 
@@ -51,7 +51,7 @@ class Wish:
 @dataclass(slots=True)
 class ButlerSkills:
     config: ButlerConfig
-    shelf: Shelf
+    shelf: ButlerSkillSet
     maker: SkillMaker
     credentials: Credentials
     runner: ScriptRunner
@@ -61,7 +61,7 @@ class ButlerSkills:
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # variables, by pack
     _changed: dict[str, str] = field(default_factory=dict)  # since the start, by pack
     _access: dict[UUID, Access] = field(default_factory=dict)  # of sessions that run
-    _scripts: dict[UUID | None, set[asyncio.Task[Answer]]] = field(default_factory=dict)
+    _scripts: dict[UUID | None, set[asyncio.Task[ScriptAnswer]]] = field(default_factory=dict)
 
     async def open(self) -> None:
         """Say what is missing, and learn the tools of the packs' servers."""
@@ -102,7 +102,7 @@ class ButlerSkills:
         ]
         return [*(self._state(pack) for pack in self.shelf.packs()), *failed]
 
-    def _state(self, pack: Shelved) -> dict[str, Any]:
+    def _state(self, pack: ButlerSkill) -> dict[str, Any]:
         servers = [server for server in self.servers if server.shelved.name == pack.name]
         broken = [server.server.name for server in servers if server.error]
         changed = pack.name in self._changed
@@ -132,7 +132,7 @@ class ButlerSkills:
         disclosure = self.config.skills.disclosure
         return await asyncio.to_thread(skills_text, good, disclosure, servers)
 
-    def _note(self, changed: Sequence[tuple[Shelved, SkillError]]) -> None:
+    def _note(self, changed: Sequence[tuple[ButlerSkill, SkillError]]) -> None:
         now = {shelved.name: error.message for shelved, error in changed}
         for name, message in now.items():
             if name not in self._changed:
@@ -165,7 +165,7 @@ class ButlerSkills:
 
     # -- scripts ---------------------------------------------------------------------------------
 
-    async def run(self, wish: Wish) -> Answer:
+    async def run(self, wish: Wish) -> ScriptAnswer:
         shelved = await asyncio.to_thread(self.shelf.find, wish.skill)
         access = self._level(wish.caller)
         if shelved.draft and wish.caller.kind is CallerKind.SESSION and access is not Access.FULL:
@@ -174,7 +174,7 @@ class ButlerSkills:
                 hint=f"`butlers skills approve {shelved.skill.label}`",
             )
         with self._door(shelved, wish) as door:
-            call = Call(
+            call = ScriptRequest(
                 wish.script,
                 wish.arguments,
                 self.config.directory,
@@ -186,8 +186,8 @@ class ButlerSkills:
             return await self._with_its_session(self.runner.run(shelved.pack, call), wish.caller)
 
     async def _with_its_session(
-        self, running: Coroutine[Any, Any, Answer], caller: Caller
-    ) -> Answer:
+        self, running: Coroutine[Any, Any, ScriptAnswer], caller: Caller
+    ) -> ScriptAnswer:
         """What a session has started ends with it, whether or not anybody still waits for the answer."""
         task = asyncio.create_task(running)
         scripts = self._scripts.setdefault(caller.session_id, set())
@@ -211,16 +211,16 @@ class ButlerSkills:
         return known or Access.SEALED
 
     @contextmanager
-    def _door(self, shelved: Shelved, wish: Wish) -> Iterator[Door | None]:
+    def _door(self, shelved: ButlerSkill, wish: Wish) -> Iterator[CallbackAccess | None]:
         """For packs that come with us: a way back to the butler, while the script runs."""
         tools = tools_of(shelved.skill) if shelved.pack.digest else frozenset[str]()
         if not tools:
             yield None
             return
         with self.lend(wish.caller, wish.request, tools, wish.timeout_s) as token:
-            yield Door(self.url(), token)
+            yield CallbackAccess(self.url(), token)
 
-    async def variables(self, shelved: Shelved) -> dict[str, str]:
+    async def variables(self, shelved: ButlerSkill) -> dict[str, str]:
         """The secrets that it declares. A draft has none: nobody but a model has seen it yet."""
         if shelved.draft:
             return {}
@@ -239,6 +239,6 @@ class ButlerSkills:
             log.warning("secret can not be read", name=name, error=error.message)
             return None
 
-    async def _missing(self, shelved: Shelved) -> tuple[str, ...]:
+    async def _missing(self, shelved: ButlerSkill) -> tuple[str, ...]:
         given = await self.variables(shelved)
         return tuple(name for name in shelved.skill.env_vars if name not in given)

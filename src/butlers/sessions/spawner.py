@@ -37,20 +37,19 @@ from butlers.runtimes.base import McpServer, NotWarm, Runtime, Terms
 from butlers.runtimes.failures import STOPPED
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.sessions import log_rows as log_store
-from butlers.sessions.blank import BlankShare
 from butlers.sessions.budget import Budget
 from butlers.sessions.environment import SessionEnvironment
 from butlers.sessions.grants import grants_for, level_of
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
 from butlers.sessions.log_rows import DoneCall, Opening
 from butlers.sessions.notes import Notes
+from butlers.sessions.pool import ButlerPool
 from butlers.sessions.prompt import compose_prompt
 from butlers.sessions.running import Running, Stopped
 from butlers.sessions.session_log import SessionLog
 from butlers.sessions.skills import ButlerSkills
 from butlers.sessions.slots import FleetSlots
 from butlers.sessions.system_prompt import read_system_prompt
-from butlers.sessions.warm import Ready, WarmPool
 from butlers.sessions.workspace import Workspaces
 from butlers.wire.telemetry import SessionSpan, session_span
 
@@ -83,8 +82,7 @@ class Means:
     environment: SessionEnvironment
     budget: Budget
     slots: FleetSlots
-    warm: WarmPool
-    blank: BlankShare
+    warm: ButlerPool
     skills: ButlerSkills
     notes: Notes
     # What modules add to the system prompt, and the bytes of the tools that a session is offered.
@@ -270,23 +268,19 @@ class Spawner:
         ordinary = session.request is not None and session.tools is None
         if not plan.thinks or plan.access is not Access.SEALED or not ordinary:
             return None
-        waiting = await self._waiting(plan)
-        if waiting is None:
+        pool = self._means.warm
+        ready = await pool.take(plan.runtime, plan.system_prompt)
+        if ready is None:
             return None
         total_s = self._means.config.runtime.timeout_s
         try:
-            limits, life_s = TimeLimits.within(total_s), total_s + TOKEN_GRACE_S
-            return await waiting.ask(session, prompt, plan.system_prompt, limits, life_s)
+            limits, lifetime_s = TimeLimits.within(total_s), total_s + TOKEN_GRACE_S
+            return await pool.ask(ready, session, prompt, plan.system_prompt, limits, lifetime_s)
         except NotWarm as why:
             log.warning("warm start failed; starting cold", why=str(why))
             return None
         finally:
-            await waiting.close()
-
-    async def _waiting(self, plan: _Plan) -> Ready | None:
-        """The butler's own, else one that waits for any butler."""
-        own = await self._means.warm.take(plan.runtime, plan.system_prompt)
-        return own or await self._means.blank.take(plan.runtime)
+            await ready.close()
 
     async def _ask_cold(self, session: SessionRequest, plan: _Plan, prompt: str) -> SessionResult:
         means, config = self._means, self._means.config

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from butlers.domain.ids import uuid7
-from butlers.domain.request import RequestContext
-from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.domain.clock import uuid7
+from butlers.domain.message import RequestContext, RouteDecision, RouteRequest
 from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.runtimes.reflex import NO_MODEL
 from butlers.wire.codec import encode

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 from structlog.testing import capture_logs
 
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.redaction import SecretText
 from butlers.domain.session import Outcome, SessionRequest
 from butlers.secrets.master_key import MasterKey
@@ -157,7 +157,7 @@ async def test_they_are_let_go_when_nothing_comes(
 ) -> None:
     await butler.ready()
     monkeypatch.setattr(pool, "IDLE_S", 0.0)
-    butler.butler.warm._wanted.set()
+    butler.butler.warm.own._wake.set()
     await until("it to be let go", lambda: not butler.waiting() or None)
     monkeypatch.setattr(pool, "IDLE_S", 900.0)
     butler.model.script = [Say("Awake.")]
@@ -173,14 +173,14 @@ async def test_a_stop_leaves_none_behind(butler: CliButler) -> None:
 
 async def test_the_memory_bounds_them(butler: CliButler) -> None:
     await butler.ready()
-    await butler.butler.warm._let_go()
+    await butler.butler.warm.own.empty()
     held = []
-    while (slot := butler.butler.warm._slots.try_take()) is not None:
+    while (slot := butler.butler.warm.own._slots.try_take()) is not None:
         held.append(slot[1])
     try:
         butler.model.script = [Say("Cold.")]
         assert (await butler.run()).text == "Cold."
-        assert butler.butler.warm.count == 0
+        assert butler.butler.warm.own.count == 0
     finally:
         for descriptor in held:
             os.close(descriptor)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult
-from butlers.runtimes.base import Blank, McpServer, NotWarm, Warm
+from butlers.runtimes.base import McpServer, NotWarm, WarmCli
 from integration.runtimes import test_contract as contract
 from support.cli_session import CliSession
 from support.clis import CLAUDE, CODEX, Cli
@@ -17,10 +17,10 @@ from support.fake_model import FakeModel, Say, Use
 from support.in_process import InProcessButler
 
 
-class WarmBench(CliSession):
+class WarmSession(CliSession):
     expected: str | None = None  # instead of the system prompt that it is asked with
 
-    def process(self, servers: dict[str, McpServer]) -> Warm | None:
+    def process(self, servers: dict[str, McpServer]) -> WarmCli | None:
         return self.adapter.warm(servers, self.environment, self.terms)
 
     async def invoke(self, prompt: str = "Do it.") -> SessionResult:
@@ -40,29 +40,29 @@ class WarmBench(CliSession):
         """Whatever else is asked for starts cold."""
         return access is Access.SEALED
 
-    async def introduce(self, process: Warm, servers: dict[str, McpServer]) -> None:
+    async def introduce(self, process: WarmCli, servers: dict[str, McpServer]) -> None:
         """It knows its butler already."""
 
 
-class BlankBench(WarmBench):
-    def process(self, servers: dict[str, McpServer]) -> Blank | None:
-        return self.adapter.blank(("other", *servers), self.environment, self.terms)
+class SharedSession(WarmSession):
+    def process(self, servers: dict[str, McpServer]) -> WarmCli | None:
+        return self.adapter.warm({}, self.environment, self.terms, ("other", *servers))
 
-    async def introduce(self, process: Warm, servers: dict[str, McpServer]) -> None:
-        await process.meet(servers)  # type: ignore[attr-defined]
+    async def introduce(self, process: WarmCli, servers: dict[str, McpServer]) -> None:
+        await process.connect(servers)
 
 
 @pytest.fixture(
-    params=[(cli, made) for made in (WarmBench, BlankBench) for cli in (CLAUDE, CODEX)],
-    ids=("claude-code", "codex", "claude-code-blank", "codex-blank"),
+    params=[(cli, made) for made in (WarmSession, SharedSession) for cli in (CLAUDE, CODEX)],
+    ids=("claude-code", "codex", "claude-code-shared", "codex-shared"),
 )
-def kind(request: pytest.FixtureRequest) -> tuple[Cli, type[WarmBench]]:
-    chosen: tuple[Cli, type[WarmBench]] = request.param
+def kind(request: pytest.FixtureRequest) -> tuple[Cli, type[WarmSession]]:
+    chosen: tuple[Cli, type[WarmSession]] = request.param
     return chosen
 
 
 @pytest.fixture
-def cli(kind: tuple[Cli, type[WarmBench]]) -> Cli:
+def cli(kind: tuple[Cli, type[WarmSession]]) -> Cli:
     return kind[0]
 
 
@@ -70,7 +70,7 @@ def cli(kind: tuple[Cli, type[WarmBench]]) -> Cli:
 def cli_session(
     tester: InProcessButler,
     model: FakeModel,
-    kind: tuple[Cli, type[WarmBench]],
+    kind: tuple[Cli, type[WarmSession]],
     executable: Path,
     private: Path,
 ) -> CliSession:
@@ -114,7 +114,7 @@ async def test_foreign_servers_and_hooks_are_not_loaded(
 async def test_who_expected_another_system_prompt_is_asked_with_the_right_one(
     cli_session: CliSession,
 ) -> None:
-    assert isinstance(cli_session, WarmBench)
+    assert isinstance(cli_session, WarmSession)
     cli_session.expected = "You are somebody else, called MARIGOLD."
     cli_session.model.script = [Use("write", text="milk"), Say("Done.")]
     result = await cli_session.invoke()

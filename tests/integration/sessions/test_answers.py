@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from butlers.domain.request import RequestContext
-from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.domain.message import RequestContext, RouteDecision, RouteRequest
 from butlers.sessions.routes import accept_route
 from butlers.tools.blobs import BlobStore
 from butlers.wire.client import McpClient

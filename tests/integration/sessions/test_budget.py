@@ -15,10 +15,9 @@ from structlog.testing import capture_logs
 from butlers.config.butler import BudgetConfig
 from butlers.config.prices import load_prices
 from butlers.config.settings import Settings
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import OverBudget
-from butlers.domain.ids import uuid7
-from butlers.domain.request import RequestContext
-from butlers.domain.route import RouteDecision, RouteRequest
+from butlers.domain.message import RequestContext, RouteDecision, RouteRequest
 from butlers.domain.session import SessionRequest, Usage
 from butlers.sessions.budget import RESERVED, Budget
 from butlers.sessions.routes import accept_route

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from butlers.config.settings import Settings
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.redaction import SecretText
 from butlers.domain.session import SessionRequest
 from butlers.runtimes.claude_code.command import CONFINED_SWITCHES, SWITCHES

@@ -12,8 +12,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from butlers.config.fleet import FleetConfig
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import OverBudget
-from butlers.domain.ids import uuid7
 from butlers.domain.session import Outcome, SessionRequest, Usage
 from butlers.sessions.budget import RESERVED
 from butlers.sessions.fleet_budget import FleetBudget

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from butlers.config.settings import Settings
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.session import Access, Outcome, SessionRequest, ToolCall, Usage
 from butlers.process.runner import TimeLimits
 from butlers.runtimes.base import Grants, McpServer, Terms, Workspace

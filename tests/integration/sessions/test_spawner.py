@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotAuthenticated, NotFound, QueueFull
-from butlers.domain.ids import uuid7
-from butlers.domain.request import RequestContext
+from butlers.domain.message import RequestContext
 from butlers.domain.session import Access, Outcome, SessionRequest
 from butlers.sessions import spawner
 from butlers.wire.client import McpClient

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import psutil
 
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult
 from butlers.process.runner import Event, ProcessCommand, ProcessEnd
 from butlers.runtimes.base import McpServer, Terms

@@ -10,7 +10,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from butlers.config.settings import Settings
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult, Usage
 from butlers.domain.trace import TraceContext
 from butlers.runtimes.base import McpServer, Terms
@@ -39,11 +39,12 @@ class Program:
         return None
 
     def warm(
-        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
+        self,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        terms: Terms,
+        butlers: Collection[str] = (),
     ) -> None:
-        return None
-
-    def blank(self, butlers: Collection[str], env: Mapping[str, str], terms: Terms) -> None:
         return None
 
     async def invoke(

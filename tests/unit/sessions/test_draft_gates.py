@@ -15,10 +15,10 @@ from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import NotAllowed
 from butlers.sessions.skill_maker import SkillMaker
 from butlers.sessions.skills import ButlerSkills, Wish
-from butlers.skills.registry.catalogue import State
+from butlers.skills.registry.catalog import SkillState
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from butlers.skills.scripts.runner import PATH, ScriptRunner
-from butlers.skills.skill_set import Shelf
+from butlers.skills.skill_set import ButlerSkillSet
 from butlers.tools.skills import skill_specs
 from support.skills import write_files, write_pack
 
@@ -58,13 +58,13 @@ def skills(tmp_path: Path) -> ButlerSkills:
         envVars=["KEY"],
         mcpServers=[{"name": "m", "type": "local", "command": "python", "args": ["mcp/none.py"]}],
     )
-    registry.register(NewSkill(draft, by="mine", state=State.DRAFT))
+    registry.register(NewSkill(draft, by="mine", state=SkillState.DRAFT))
     directory = write_files(
         tmp_path / "mine",
         {"butler.toml": '[butler]\nname = "mine"\nport = 40190\n[skills]\npacks = ["w@1.0.0"]\n'},
     )
     config = load_butler_config(directory, settings)
-    shelf = Shelf.open(registry, "mine", directory, config.skills.packs)
+    shelf = ButlerSkillSet.open(registry, "mine", directory, config.skills.packs)
     runner = ScriptRunner(settings.home, PATH)
     maker = SkillMaker(shelf, announce)
     return ButlerSkills(config, shelf, maker, Secrets(), runner, lend, lambda: "")

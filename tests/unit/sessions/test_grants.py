@@ -9,8 +9,8 @@ import pytest
 
 from butlers.config.butler import load_butler_config
 from butlers.config.settings import Settings
-from butlers.domain.ids import uuid7
-from butlers.domain.request import RequestContext
+from butlers.domain.clock import uuid7
+from butlers.domain.message import RequestContext
 from butlers.domain.session import Access, SessionRequest
 from butlers.sessions.grants import grants_for, level_of
 

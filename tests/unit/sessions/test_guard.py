@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.session import SessionRequest
 from butlers.sessions.guard import SessionGuard
 

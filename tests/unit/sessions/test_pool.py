@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 from structlog.testing import capture_logs
 
 from butlers.domain.session import Outcome, SessionResult
 from butlers.process.runner import TimeLimits
-from butlers.sessions.pool import Held, Make
+from butlers.runtimes.base import McpServer
+from butlers.sessions.pool import ProcessSpec, WarmProcess
 
 
 class Broken:
     alive = True
 
     async def boot(self, expected: str | None = None) -> None:
+        return None
+
+    async def connect(self, mcp_servers: Mapping[str, McpServer]) -> None:
         return None
 
     async def ask(self, prompt: str, system_prompt: str, limits: TimeLimits) -> SessionResult:
@@ -29,8 +34,8 @@ async def test_one_that_does_not_end_well_is_said_and_gives_back_what_it_held() 
     stack = ExitStack()
     stack.callback(given_back.append, "slot")
     with capture_logs() as logs:
-        await Held(Broken(), stack, Make("claude-code", None, (), {})).close()
+        await WarmProcess(Broken(), stack, ProcessSpec("claude-code", None, (), {})).close()
     assert given_back == ["slot"]
     (said,) = logs
     assert said["log_level"] == "error"
-    assert "did not end well" in said["event"]
+    assert "did not end cleanly" in said["event"]

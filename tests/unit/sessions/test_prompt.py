@@ -9,10 +9,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.domain.ids import uuid7
-from butlers.domain.message import Attachment
-from butlers.domain.request import RequestContext
-from butlers.domain.route import Turn
+from butlers.domain.clock import uuid7
+from butlers.domain.message import Attachment, RequestContext, Turn
 from butlers.domain.session import SessionRequest
 from butlers.sessions.log_rows import DoneCall
 from butlers.sessions.prompt import LONGEST_CONVERSATION, compose_prompt

@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 from butlers.domain import tasks
 from butlers.sessions import skill_maker
 from butlers.sessions.skill_maker import CREATED, INVALID, Made, SkillMaker
-from butlers.skills.install.draft import Draft
+from butlers.skills.install.draft import SkillDraft
 from butlers.skills.registry.registry import SkillRegistry
-from butlers.skills.skill_set import Shelf
+from butlers.skills.skill_set import ButlerSkillSet
 from support.skills import write_pack
 from support.waiting import until
 
@@ -24,13 +24,13 @@ UNSEEN = "a-\u200bskill"
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
+def shelf(tmp_path: Path) -> ButlerSkillSet:
     directory = tmp_path / "mine"
     (directory / "skills").mkdir(parents=True)
-    return Shelf(SkillRegistry(tmp_path / "home"), "mine", directory)
+    return ButlerSkillSet(SkillRegistry(tmp_path / "home"), "mine", directory)
 
 
-def write(shelf: Shelf, folder: str, **fields: Any) -> None:
+def write(shelf: ButlerSkillSet, folder: str, **fields: Any) -> None:
     write_pack(shelf.custom / folder, **{"version": "1.0.0", "owner": "mine", **fields})
 
 
@@ -51,7 +51,9 @@ class Owner:
         self.told.append(draft.label)
 
 
-async def test_a_name_that_is_not_seen_is_told_and_the_next_folder_is_taken(shelf: Shelf) -> None:
+async def test_a_name_that_is_not_seen_is_told_and_the_next_folder_is_taken(
+    shelf: ButlerSkillSet,
+) -> None:
     write(shelf, UNSEEN, id="Not An Id")
     write(shelf, "z-skill", id="z-skill")
     maker = SkillMaker(shelf, tell_nobody)
@@ -63,7 +65,7 @@ async def test_a_name_that_is_not_seen_is_told_and_the_next_folder_is_taken(shel
     assert set(shelf.registry.catalogue().skills) == {"z-skill"}
 
 
-async def test_who_can_not_be_told_does_not_end_it(shelf: Shelf) -> None:
+async def test_who_can_not_be_told_does_not_end_it(shelf: ButlerSkillSet) -> None:
     owner = Owner()
     write(shelf, "a-skill", id="a-skill")
     write(shelf, "b-skill", id="Not An Id")
@@ -71,7 +73,7 @@ async def test_who_can_not_be_told_does_not_end_it(shelf: Shelf) -> None:
     maker = SkillMaker(shelf, owner.tell)
     with capture_logs() as log:
         await maker.take_all()
-        made = await maker.create(Draft("d-skill", "Does it.", "# How"))
+        made = await maker.create(SkillDraft("d-skill", "Does it.", "# How"))
     assert set(shelf.registry.catalogue().skills) == {"a-skill", "c-skill", "d-skill"}
     assert made.id == "d-skill"
     assert set(maker.invalid) == {"b-skill"}
@@ -82,7 +84,7 @@ async def test_who_can_not_be_told_does_not_end_it(shelf: Shelf) -> None:
     assert owner.told == ["a-skill@1.0.0", "c-skill@1.0.0", "d-skill@1.0.0"]
 
 
-async def test_one_that_can_not_be_told_keeps_no_other_from_it(shelf: Shelf) -> None:
+async def test_one_that_can_not_be_told_keeps_no_other_from_it(shelf: ButlerSkillSet) -> None:
     told: list[Made] = []
 
     async def tell_owner(draft: Made) -> None:
@@ -103,18 +105,20 @@ async def test_without_a_folder_what_a_tool_made_is_told_again_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(skill_maker, "LOOKS_UP_MS", 10)
-    shelf = Shelf(SkillRegistry(tmp_path / "home"), "mine", tmp_path / "mine")
+    shelf = ButlerSkillSet(SkillRegistry(tmp_path / "home"), "mine", tmp_path / "mine")
     owner = Owner()
     maker = SkillMaker(shelf, owner.tell)
     running = asyncio.create_task(maker.run())
     await asyncio.sleep(0)
-    await maker.create(Draft("d-skill", "Does it.", "# How"))
+    await maker.create(SkillDraft("d-skill", "Does it.", "# How"))
     owner.away = False
     await until("it to be told", lambda: owner.told == ["d-skill@1.0.0"] or None)
     await tasks.end(running)
 
 
-async def test_a_folder_that_nobody_foresaw_is_told_and_the_next_one_taken(shelf: Shelf) -> None:
+async def test_a_folder_that_nobody_foresaw_is_told_and_the_next_one_taken(
+    shelf: ButlerSkillSet,
+) -> None:
     write(shelf, "a-skill", id="a-skill")
     maker = SkillMaker(shelf, tell_nobody)
     with capture_logs() as log:
@@ -126,7 +130,7 @@ async def test_a_folder_that_nobody_foresaw_is_told_and_the_next_one_taken(shelf
     assert all(line["log_level"] == "error" for line in failed)
 
 
-async def test_the_watch_does_not_end_in_silence(shelf: Shelf) -> None:
+async def test_the_watch_does_not_end_in_silence(shelf: ButlerSkillSet) -> None:
     async def tell_owner(draft: Made) -> None:
         shutil.rmtree(shelf.custom.parent)
 
@@ -136,7 +140,9 @@ async def test_the_watch_does_not_end_in_silence(shelf: Shelf) -> None:
     assert [line["event"] for line in log] == [CREATED, "skills are not watched any more"]
 
 
-async def test_what_appears_while_the_first_ones_are_taken_is_not_missed(shelf: Shelf) -> None:
+async def test_what_appears_while_the_first_ones_are_taken_is_not_missed(
+    shelf: ButlerSkillSet,
+) -> None:
     async def tell_owner(draft: Made) -> None:
         if draft.label == "first@1.0.0":
             write(shelf, "second", id="second")
@@ -151,8 +157,8 @@ async def test_what_appears_while_the_first_ones_are_taken_is_not_missed(shelf: 
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_the_first_skill_of_a_fresh_butler_makes_the_folder(shelf: Shelf) -> None:
+async def test_the_first_skill_of_a_fresh_butler_makes_the_folder(shelf: ButlerSkillSet) -> None:
     assert not shelf.custom.exists()
-    await SkillMaker(shelf, tell_nobody).create(Draft("d-skill", "Does it.", "# How"))
+    await SkillMaker(shelf, tell_nobody).create(SkillDraft("d-skill", "Does it.", "# How"))
     assert [path.name for path in shelf.custom.iterdir()] == ["d-skill"]
     assert shelf.find("d-skill").draft

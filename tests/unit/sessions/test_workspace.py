@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.sessions.workspace import Workspaces
 
 
@@ -40,7 +40,7 @@ def test_it_is_emptied_while_the_daemon_goes_on(tmp_path: Path) -> None:
 
 def test_what_a_killed_daemon_left_is_cleared_and_its_processes_ended(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from butlers.domain.ids import uuid7\n"
+        "import sys; from pathlib import Path; from butlers.domain.clock import uuid7\n"
         "from butlers.sessions.workspace import Workspaces\n"
         "w = Workspaces(Path(sys.argv[1]), 'health', Path('/')); w.take()\n"
         "opened = w.open(uuid7()); print(opened.__enter__().private, flush=True)\n"

@@ -10,7 +10,7 @@ from butlers.process.runner import ProcessCommand
 from butlers.runtimes.base import McpServer, Terms
 from butlers.runtimes.claude_code.command import compose
 from butlers.runtimes.claude_code.transcript import ClaudeTranscript
-from butlers.runtimes.claude_code.warm import BlankClaude, WarmClaude
+from butlers.runtimes.claude_code.warm import WarmClaude
 from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
 
 
@@ -31,20 +31,17 @@ class ClaudeCodeAdapter(CliRuntime):
         return compose(self.executable, prompt, system_prompt, mcp_servers, env, terms)
 
     def warm(
-        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
-    ) -> WarmClaude:
-        make_folders(terms)
-        command = compose(self.executable, "", "", mcp_servers, env, terms)
-        (butler,) = mcp_servers
-        return WarmClaude(command, butler)
-
-    def blank(
-        self, butlers: Collection[str], env: Mapping[str, str], terms: Terms
-    ) -> BlankClaude | None:
+        self,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        terms: Terms,
+        butlers: Collection[str] = (),
+    ) -> WarmClaude | None:
         if terms.grants.access is not Access.SEALED:
             return None
         make_folders(terms)
-        return BlankClaude(compose(self.executable, "", "", {}, env, terms, butlers))
+        command = compose(self.executable, "", "", mcp_servers, env, terms, butlers)
+        return WarmClaude(command, next(iter(mcp_servers), None))
 
     def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
         (butler,) = mcp_servers

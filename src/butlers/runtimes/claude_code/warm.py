@@ -1,8 +1,8 @@
-"""Claude Code, booted before its prompt is known.
+"""Claude Code as a warm process.
 
-With its stdin held open the CLI boots, connects to the butler and lists the tools, and can be asked by
-control requests whether it has. The system prompt is sent with the prompt: the first ``initialize`` sets
-it. Whatever this protocol does that it should not, the process is given up, and a cold one thinks instead.
+With its stdin held open the CLI boots, connects to the butler and lists its tools; control requests report
+whether it has. The system prompt is sent with the prompt, because the first ``initialize`` sets it. If the
+protocol does anything unexpected, the process is given up and the session starts cold.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ DIALOGUE = ("--input-format", "stream-json")
 
 
 class WarmClaude:
-    def __init__(self, command: ProcessCommand, butler: str) -> None:
+    def __init__(self, command: ProcessCommand, butler: str | None) -> None:
+        """``butler``: the one that it connects to while it boots; None: ``connect`` names it."""
         self._butler = butler
-        self._transcript = ClaudeTranscript(butler)
-        spoken_to = replace(command, argv=(*command.argv, *DIALOGUE))
-        self._dialogue = Dialogue(spoken_to, self._read)
+        self._transcript = ClaudeTranscript(butler or "")
+        command = replace(command, argv=(*command.argv, *DIALOGUE))
+        self._dialogue = Dialogue(command, self._read)
         self._asked = False
 
     @property
@@ -41,23 +42,30 @@ class WarmClaude:
         self._dialogue.begin()
         try:
             async with asyncio.timeout(BOOT_S):
-                while (status := await self._status(BOOT_S)) != CONNECTED:
+                while (status := await self._status(BOOT_S)) != CONNECTED and self._butler:
                     if status == "failed":
-                        raise NotWarm(f"it did not reach {self._butler}")
+                        raise NotWarm(f"the process did not reach {self._butler}")
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
-            raise NotWarm(f"it was not ready within {BOOT_S:g} s") from None
+            raise NotWarm(f"the process was not ready within {BOOT_S:g} s") from None
+
+    async def connect(self, mcp_servers: Mapping[str, McpServer]) -> None:
+        (self._butler,) = mcp_servers
+        self._transcript = ClaudeTranscript(self._butler)
+        await self._control("mcp_set_servers", servers=described(mcp_servers))
+        if await self._status() != CONNECTED:
+            raise NotWarm(f"the process did not reach {self._butler}")
 
     async def ask(self, prompt: str, system_prompt: str, limits: TimeLimits) -> SessionResult:
         if not self.alive or self._asked:
-            raise NotWarm("it is gone")
-        # From the first initialize on there is no other system prompt: so this comes with the prompt.
+            raise NotWarm("the process exited")
+        # The first initialize sets the system prompt for good, so it is sent with the prompt.
         await self._control("initialize", systemPrompt=[system_prompt])
         self._asked = True
         message = {"role": "user", "content": plain(prompt)}
-        said = {"type": "user", "message": message, "parent_tool_use_id": None}
+        turn = {"type": "user", "message": message, "parent_tool_use_id": None}
         try:
-            return self._transcript.result(await self._dialogue.tell(said, limits))
+            return self._transcript.result(await self._dialogue.tell(turn, limits))
         finally:
             await self.close()
 
@@ -74,40 +82,22 @@ class WarmClaude:
             self._dialogue.hang_up()
         return last
 
-    async def _status(self, patience_s: float | None = None) -> str | None:
-        answer = await self._control("mcp_status", patience_s=patience_s)
+    async def _status(self, timeout_s: float | None = None) -> str | None:
+        answer = await self._control("mcp_status", timeout_s=timeout_s)
         for server in mappings(answer.get("mcpServers")):
             if server.get("name") == self._butler:
                 return str(server.get("status"))
         return None
 
     async def _control(
-        self, subtype: str, *, patience_s: float | None = None, **more: Any
+        self, subtype: str, *, timeout_s: float | None = None, **more: Any
     ) -> Mapping[str, Any]:
         request = {"subtype": subtype, **more}
         answer = await self._dialogue.ask(
             subtype,
             lambda number: {"type": "control_request", "request_id": number, "request": request},
-            patience_s,
+            timeout_s,
         )
         if answer.get("subtype") != "success":
-            raise NotWarm(f"it refused {subtype}: {answer.get('error')}")
+            raise NotWarm(f"the process refused {subtype}: {answer.get('error')}")
         return mapping(answer.get("response"))
-
-
-class BlankClaude(WarmClaude):
-    """One that knows no butler while it waits, and no token: it is told with the message."""
-
-    def __init__(self, command: ProcessCommand) -> None:
-        super().__init__(command, butler="")
-
-    async def boot(self, expected: str | None = None) -> None:
-        self._dialogue.begin()
-        await self._control("mcp_status", patience_s=BOOT_S)
-
-    async def meet(self, mcp_servers: Mapping[str, McpServer]) -> None:
-        (self._butler,) = mcp_servers
-        self._transcript = ClaudeTranscript(self._butler)
-        await self._control("mcp_set_servers", servers=described(mcp_servers))
-        if await self._status() != CONNECTED:
-            raise NotWarm(f"it did not reach {self._butler}")

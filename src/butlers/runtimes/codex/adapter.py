@@ -16,7 +16,7 @@ from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
 from butlers.runtimes.codex.catalog import PATIENCE_S, Catalog, bundled
 from butlers.runtimes.codex.command import compose, compose_waiting
 from butlers.runtimes.codex.transcript import CodexTranscript
-from butlers.runtimes.codex.warm import BlankCodex, WarmCodex
+from butlers.runtimes.codex.warm import WarmCodex
 
 
 class CodexAdapter(CliRuntime):
@@ -42,14 +42,16 @@ class CodexAdapter(CliRuntime):
         return replace(result, model=terms.model or self.catalog.default)  # its events name none
 
     def warm(
-        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
+        self,
+        mcp_servers: Mapping[str, McpServer],
+        env: Mapping[str, str],
+        terms: Terms,
+        butlers: Collection[str] = (),
     ) -> WarmCodex | None:
         if terms.grants.access is not Access.SEALED:
             return None
-
-        (butler,) = mcp_servers
         prepare = partial(self._prepare, mcp_servers, env, terms)
-        return WarmCodex(prepare, butler, terms.model)
+        return WarmCodex(prepare, next(iter(mcp_servers), None), terms.model)
 
     async def _prepare(
         self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
@@ -57,13 +59,6 @@ class CodexAdapter(CliRuntime):
         make_folders(terms)
         await self._know_models(terms)
         return compose_waiting(self.executable, mcp_servers, env, terms, self.catalog)
-
-    def blank(
-        self, butlers: Collection[str], env: Mapping[str, str], terms: Terms
-    ) -> BlankCodex | None:
-        if terms.grants.access is not Access.SEALED:
-            return None
-        return BlankCodex(partial(self._prepare, {}, env, terms), terms.model)
 
     def command(
         self,

@@ -160,7 +160,7 @@ def _butlers(mcp_servers: Mapping[str, McpServer], terms: Terms) -> dict[str, An
     return {"mcp_servers": servers} if servers else {}
 
 
-def told_server(name: str, server: McpServer, limits: TimeLimits) -> dict[str, Any]:
+def server_config(name: str, server: McpServer, limits: TimeLimits) -> dict[str, Any]:
     """The same for a process that is booted already: its environment can not hold the token any more."""
     headers = {"Authorization": f"Bearer {server.token}"}
     return {f"mcp_servers.{name}": {**_server(server, limits.total_s), "http_headers": headers}}

@@ -15,10 +15,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from butlers.db.provision import Provisioner
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.session import Outcome, SessionRequest
 from butlers.sessions import pool as pools
-from butlers.sessions.blank import NOBODY, BlankPool, blank_pool
+from butlers.sessions.pool import SHARED, ProcessPool, shared_pool
 from butlers.wire.tokens import FleetKey
 from support.cli_butler import CliButler
 from support.clis import CLAUDE, CODEX, Cli
@@ -33,7 +33,7 @@ NAMES = ("tester", "second")
 class Street:
     """Two butlers of one process, and what waits for either."""
 
-    pool: BlankPool
+    pool: ProcessPool
     places: dict[str, CliButler]
     home: Path
     stack: AsyncExitStack
@@ -42,7 +42,7 @@ class Street:
         await until(f"{number} to wait", lambda: self.pool.count == number or None)
 
     def waiting(self) -> set[int]:
-        mark = str(self.home / "sessions" / NOBODY)
+        mark = str(self.home / "sessions" / SHARED)
         return {pid for pid, home in _homes() if home.startswith(mark)}
 
 
@@ -74,7 +74,7 @@ async def street(
     cli: Cli,
 ) -> AsyncIterator[Street]:
     async with AsyncExitStack() as stack:
-        pool = await stack.enter_async_context(blank_pool(home, 1, NAMES, None))
+        pool = await stack.enter_async_context(shared_pool(home, 1, NAMES, None))
         assert pool is not None
         places = {}
         for name in NAMES:
@@ -84,7 +84,7 @@ async def street(
                 folder, home, key, provisioner, database_name, cli=cli, model=model
             )
             _rename(butler, name)
-            places[name] = await stack.enter_async_context(butler.running(blanks=pool))
+            places[name] = await stack.enter_async_context(butler.running(shared_pool=pool))
         yield Street(pool, places, home, stack)
 
 
@@ -129,7 +129,7 @@ async def test_while_one_session_decides_whose_message_it_is_the_next_one_boots(
 ) -> None:
     """After a long silence nothing waits: the boot begins with the message, and overlaps with its triage."""
     await street.ready()
-    await street.pool._let_go()
+    await street.pool.empty()
     decides, works = street.places.values()
     model.script = [Hang()]
     deciding = asyncio.create_task(decides.run())
@@ -195,7 +195,7 @@ async def test_one_with_a_key_that_nobody_has_any_more_is_ended(
     await until("the old one to be gone", lambda: not before & street.waiting() or None)
     await street.ready()
     (held,) = street.pool._ready
-    assert held.make.env[cli.no_key] == "another"
+    assert held.spec.env[cli.no_key] == "another"
 
 
 async def test_a_control_protocol_that_misbehaves_is_given_up_for_a_cold_start(
@@ -217,7 +217,7 @@ async def test_a_control_protocol_that_misbehaves_is_given_up_for_a_cold_start(
 
 async def test_the_memory_bounds_it(street: Street, model: FakeModel) -> None:
     await street.ready()
-    await street.pool._let_go()
+    await street.pool.empty()
     held = []
     while (slot := street.pool._slots.try_take()) is not None:
         held.append(slot[1])
@@ -235,7 +235,7 @@ async def test_it_is_let_go_when_nothing_comes(
 ) -> None:
     await street.ready()
     monkeypatch.setattr(pools, "IDLE_S", 0.0)
-    street.pool._wanted.set()
+    street.pool._wake.set()
     await until("it to be let go", lambda: not street.waiting() or None)
 
 
@@ -244,4 +244,4 @@ async def test_the_end_leaves_none_behind(street: Street) -> None:
     assert street.waiting()
     await street.stack.aclose()
     assert street.waiting() == set()
-    assert os.listdir(street.home / "sessions" / NOBODY) == []
+    assert os.listdir(street.home / "sessions" / SHARED) == []
