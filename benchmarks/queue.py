@@ -21,19 +21,18 @@ from benchmarks import backlog
 from benchmarks.fleet import new_home
 from benchmarks.report import Measured, report
 from benchmarks.rivals.queues import RIVALS, Rival, Setting
-from butlers.channels.console import sender as console
+from butlers.channels.console.connector import parse
 from butlers.db.database import Connection, Database, Login
 from butlers.db.embedded import EmbeddedPostgres
 from butlers.db.migrations import butler_chains, migrate, shipped_versions
 from butlers.db.provision import Place, Provisioner
-from butlers.domain.clock import SystemClock
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import SystemClock, uuid7
 from butlers.queue import leased_queue as queue
 from butlers.queue.listener import Listener
 from butlers.queue.outbox import queue_delivery
 from butlers.queue.worker import QueueWorker
-from butlers.switchboard.ingest import Desk
-from butlers.tools.blobs import BlobStore
+from butlers.switchboard.ingest import Evaluation
+from butlers.tools.attachments import BlobStore
 from butlers.wire.tokens import FleetKey
 
 QUEUE = "bench"
@@ -96,10 +95,10 @@ async def _at_the_door(
     """All that is done before a message is acknowledged: checked, its sender and the owner's rules looked
     up, deduplicated, stored and queued."""
     clock = SystemClock()
-    desk = Desk(clock, BlobStore(blobs), queue_delivery, CAPACITY, timedelta(minutes=5))
+    desk = Evaluation(clock, BlobStore(blobs), queue_delivery, CAPACITY, timedelta(minutes=5))
 
     async def take_in(connection: Connection) -> None:
-        await desk.accept(connection, console.parse(PAYLOAD["padding"], clock))
+        await desk.accept(connection, parse(PAYLOAD["padding"], clock))
 
     found = await _in_turn(
         lambda: _put_all(switchboard, items, CONNECTIONS, take_in),

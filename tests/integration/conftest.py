@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from support import npm
 from support.in_process import InProcessButler, MakeButler
 from support.programs import Programs
 from support.tester_folder import copy_roster, write_tester, write_versions
+from support.webhook_server import WebhookServer
 
 
 @pytest.fixture
@@ -69,3 +70,11 @@ def make_pack_butler(make_butler: MakeButler) -> MakeButler:
         return make_butler(extra=f"{extra}\n[skills]\npacks = [{named}]\n{skills}\n")
 
     return make
+
+
+@pytest.fixture
+def server() -> Iterator[WebhookServer]:
+    """A real HTTP server that takes webhook deliveries."""
+    running = WebhookServer()
+    yield running
+    running.close()

@@ -8,13 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from butlers.channels.console.sender import ConsoleChannel
-
-from butlers.channels.console.mailbox import post_mail
-from butlers.channels.webhook.sender import Hook, WebhookChannel
+from butlers.channels.console.mailbox import ConsoleSender
+from butlers.channels.webhook.sender import WebhookSender, WebhookTarget
 from butlers.db.database import Database
+from butlers.domain.clock import uuid7
 from butlers.domain.delivery import DeliveryRequest, DeliveryState, Intent
-from butlers.domain.ids import uuid7
 from butlers.domain.queues import DELIVERIES
 from butlers.messenger import approvals, recipients
 from butlers.messenger import delivery_intake as desk
@@ -62,21 +60,17 @@ class DeliveryHarness:
         self._ends = [listening]
 
     async def make_counter(self) -> Counter:
-        async def post(delivery: DeliveryRequest) -> int:
-            async with self.database.transaction() as connection:
-                return await post_mail(connection, delivery)
-
         async def secret(name: str) -> str:
             assert name == "HOOK_SECRET"
             return SECRET
 
         hooks = {
-            "sure": Hook(self.server.url, "HOOK_SECRET", True),
-            "plain": Hook(self.server.url, "HOOK_SECRET", False),
+            "sure": WebhookTarget(self.server.url, "HOOK_SECRET", True),
+            "plain": WebhookTarget(self.server.url, "HOOK_SECRET", False),
         }
         channels = {
-            "console": ConsoleChannel(post, self.clock),
-            "webhook": WebhookChannel(hooks, secret, self.clock, timeout_s=self.timeout_s),
+            "console": ConsoleSender(self.database, self.clock),
+            "webhook": WebhookSender(hooks, secret, self.clock, timeout_s=self.timeout_s),
         }
         counter = Counter(
             self.database, channels, self.terms, Traffic(self.clock, **self.limits), self.clock

@@ -1,23 +1,161 @@
-"""What every channel is: a way to send one delivery, with the platform's own id as proof."""
+"""The interface of a channel: a way in which messages come in, go out, or both.
+
+A channel is one folder with a file ``channel.py`` that defines ``CHANNEL``, an instance of a subclass of
+``Channel``. ``channels/registry.py`` finds it; nothing else has to know its name.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+from uuid import UUID
 
+from starlette.requests import Request
+
+from butlers.db.database import Database
+from butlers.domain.clock import Clock
 from butlers.domain.delivery import DeliveryReceipt, DeliveryRequest
+from butlers.domain.errors import MessageTooLarge
+from butlers.domain.message import InboundEnvelope
+from butlers.domain.registration import Heartbeat
+from butlers.tools.declaration import ToolFunction
+
+MAX_BODY_BYTES = 40 * 2**20
+
+# Returns the value of a secret by its name. Raises CredentialMissing.
+ReadSecret = Callable[[str], Awaitable[str]]
+# Answers a POST: the JSON of a 202 response. A ButlersError becomes an error response.
+RequestHandler = Callable[[Request], Awaitable[dict[str, Any]]]
 
 
-class Channel(Protocol):
-    """A failure is told by its type: ``DeliveryRefused`` (never), ``ChannelUnavailable``,
-    ``ChannelFailed`` and ``ChannelBusy`` (nothing was sent), ``DeliveryUncertain`` (nobody knows)."""
+class ChannelSender(Protocol):
+    """Sends deliveries over one channel.
+
+    The type of an error tells the Messenger what happened: ``DeliveryRefused`` (the platform will never
+    take it), ``ChannelUnavailable``, ``ChannelFailed`` and ``ChannelBusy`` (nothing was sent, try again),
+    ``DeliveryUncertain`` (it may have been sent).
+    """
 
     @property
     def name(self) -> str: ...
 
     def idempotent(self, target: str) -> bool:
-        """Whether the same delivery, sent twice, arrives there once."""
+        """Return whether the same delivery, sent twice, arrives there once."""
 
     def line(self, target: str) -> str | None:
-        """What fails, and is counted, as one; None: not counted, because it does not leave the house."""
+        """Return the key under which rate limits and the circuit breaker count the target.
 
-    async def send(self, delivery: DeliveryRequest) -> DeliveryReceipt: ...
+        None: not counted, because the delivery does not leave this machine.
+        """
+
+    async def send(self, delivery: DeliveryRequest) -> DeliveryReceipt:
+        """Send it and return the platform's own id of the message as proof."""
+
+
+class ConnectorInbox(Protocol):
+    """The Switchboard as a connector sees it, in the same process or over MCP."""
+
+    async def accept(
+        self, envelope: InboundEnvelope, *, counted_as: str | None = None
+    ) -> dict[str, Any]:
+        """Store a message and return the answer of the ``ingest`` tool once it is committed.
+
+        It is counted under its endpoint, or under ``counted_as``.
+        """
+
+    async def save_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Tell that a connector is alive. The first heartbeat registers it."""
+
+    async def read_checkpoint(self, kind: str, endpoint: str) -> dict[str, Any] | None:
+        """Return the cursor that was saved last, or None."""
+
+    async def save_checkpoint(
+        self, kind: str, endpoint: str, instance_id: UUID, cursor: dict[str, Any]
+    ) -> None:
+        """Save the cursor. Raises StateConflict if another instance has taken over."""
+
+
+@dataclass(frozen=True, slots=True)
+class InboundContext:
+    """The parts of the Switchboard that a channel's routes and connector may use."""
+
+    clock: Clock
+    secret: ReadSecret
+    inbox: ConnectorInbox
+    # Counts a message that was rejected before it became an envelope: endpoint, reason.
+    count_rejected: Callable[[str, str], None]
+    # Makes an address of a channel the owner's, or no longer: channel, address, is the owner's.
+    set_owner_address: Callable[[str, str, bool], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundContext:
+    """The parts of the Messenger that a channel's sender may use."""
+
+    clock: Clock
+    secret: ReadSecret
+    database: Database
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelCheck:
+    """One line of ``butlers doctor``."""
+
+    name: str
+    state: Literal["ok", "absent", "broken"]
+    detail: str
+    hint: str | None = None
+
+
+class Channel:
+    """Base class of channels. Each default contributes nothing.
+
+    A configuration is a pydantic model (or another annotation that pydantic validates) of one table.
+    The methods get the validated value.
+    """
+
+    name: ClassVar[str]
+    outbound_config: ClassVar[Any] = None  # [channels.<name>] in the Messenger's butler.toml
+    inbound_config: ClassVar[Any] = None  # [connectors.<name>] in the Switchboard's butler.toml
+    always_on: ClassVar[bool] = False  # sends without a [channels.<name>] table
+    threads_are_topics: ClassVar[bool] = False  # a thread stays with the butler it began with
+    tools: ClassVar[tuple[ToolFunction, ...]] = ()  # offered by the Messenger while it sends
+    # Table -> SQL condition of the rows that the Messenger's retention may delete (tools/role.py).
+    retention: ClassVar[Mapping[str, str]] = {}
+
+    def normalize_address(self, identity: str) -> str:
+        """Return the form under which an address is stored, so that one person is not two."""
+        return identity.strip()
+
+    def sender(self, config: Any, context: OutboundContext) -> ChannelSender:
+        """Build the sender. Called once, if the channel has an outbound configuration."""
+        raise NotImplementedError(f"the channel {self.name} cannot send")
+
+    def routes(self, config: Any, context: InboundContext) -> Mapping[str, RequestHandler]:
+        """Return the handlers of POST requests by path, such as ``/webhook/{name}``."""
+        return {}
+
+    async def run_connector(self, config: Any, context: InboundContext) -> None:
+        """Fetch messages until cancelled. Returns at once if there is nothing to fetch."""
+
+    def check(
+        self, outbound: Any, inbound: Any, secrets: Collection[str]
+    ) -> Sequence[ChannelCheck]:
+        """Return the lines for ``butlers doctor``.
+
+        A configuration that is not there is None. ``secrets`` are the names of those that are set.
+        """
+        return ()
+
+
+async def read_body(request: Request) -> bytes:
+    """Return the body. Raises MessageTooLarge before more than the limit is in memory."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise MessageTooLarge(
+                f"the body has more than {MAX_BODY_BYTES:,} bytes", hint="send it in pieces"
+            )
+    return body

@@ -1,26 +1,26 @@
-"""The loop of every connector that fetches: ask the source, hand each message in, and only then move on.
+"""The loop of a connector that polls: fetch messages, hand them to the Switchboard, save the checkpoint.
 
-The checkpoint moves when the Switchboard has accepted, never before: killed anywhere, the connector asks
-again for what it was not sure of, and the Switchboard knows what it has. A message that is refused for good
-is handed in once more as nothing but the note that it came, so that it neither blocks those behind it nor
-vanishes. One of a stranger for which there is no room stays at the source: those behind it come in, the
-checkpoint stays before it, and from there everything is asked for again when there may be room.
+The checkpoint is saved only after the Switchboard has accepted a message. A connector that is killed fetches
+again from its checkpoint, and the Switchboard recognizes duplicates. A message that is refused for good is
+handed in once more as metadata only, so that it neither blocks the next ones nor disappears. If the
+Switchboard has no room for a message of an unknown sender, the message is skipped: later messages are handed
+in, the checkpoint stays before it, and after ``SKIPPED_RETRY_S`` everything is fetched again from there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import structlog
 
+from butlers.channels.base import ConnectorInbox
 from butlers.domain import tasks
-from butlers.domain.clock import Clock, SystemClock
-from butlers.domain.connector import ConnectorState, Counters, Heartbeat
+from butlers.domain.clock import Clock, SystemClock, uuid7
 from butlers.domain.errors import (
     ButlersError,
     InternalError,
@@ -29,8 +29,8 @@ from butlers.domain.errors import (
     PeerFailed,
     TooManyStrangers,
 )
-from butlers.domain.ids import uuid7
 from butlers.domain.message import Control, InboundEnvelope, IngestionTier, Payload
+from butlers.domain.registration import ConnectorState, Counters, Heartbeat
 from butlers.wire.client import McpClient
 from butlers.wire.codec import encode
 
@@ -38,44 +38,86 @@ log = structlog.get_logger()
 
 HEARTBEAT_S = 20.0
 FIRST_RETRY_S, LAST_RETRY_S = 0.2, 30.0
-# Whether there is room for strangers now; all that came since is fetched again.
-COME_AGAIN_S = 600.0
+SKIPPED_RETRY_S = 600.0
+
+Cursor = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """One message of a source, and where in the source one is behind it."""
+class PolledMessage:
+    """One message of a source and the cursor behind it."""
 
     envelope: InboundEnvelope
-    cursor: dict[str, Any]
+    cursor: Cursor
 
 
-class Source(Protocol):
+class PollingSource(Protocol):
     @property
     def kind(self) -> str: ...
 
     @property
     def endpoint(self) -> str: ...
 
-    async def poll(self, cursor: dict[str, Any] | None) -> Sequence[Arrival]:
-        """What came after the cursor, in order; may wait for it. None: from where a new one begins. What is
-        behind the checkpoint can be asked for again."""
+    async def poll(self, cursor: Cursor | None) -> Sequence[PolledMessage]:
+        """Return the messages after the cursor, in order; may wait for one.
+
+        None: the position at which a new connector starts. The same cursor may be asked for again.
+        """
+
+
+class McpInbox:
+    """The Switchboard over MCP, for a connector that runs in a process of its own."""
+
+    def __init__(self, switchboard: McpClient) -> None:
+        self._switchboard = switchboard
+
+    async def accept(
+        self, envelope: InboundEnvelope, *, counted_as: str | None = None
+    ) -> dict[str, Any]:
+        answer = await self._switchboard.call("ingest", encode(envelope))
+        if not isinstance(answer, dict) or "request_id" not in answer:
+            raise PeerFailed("the Switchboard did not confirm that it has the message")
+        return answer
+
+    async def save_heartbeat(self, heartbeat: Heartbeat) -> None:
+        await self._switchboard.call("connector_heartbeat", {"heartbeat": encode(heartbeat)})
+
+    async def read_checkpoint(self, kind: str, endpoint: str) -> Cursor | None:
+        where = {"kind": kind, "endpoint": endpoint}
+        cursor: Cursor | None = (await self._switchboard.call("connector_checkpoint", where))[
+            "cursor"
+        ]
+        return cursor
+
+    async def save_checkpoint(
+        self, kind: str, endpoint: str, instance_id: UUID, cursor: Cursor
+    ) -> None:
+        await self._switchboard.call(
+            "connector_advance",
+            {
+                "kind": kind,
+                "endpoint": endpoint,
+                "instance_id": str(instance_id),
+                "cursor": cursor,
+            },
+        )
 
 
 @dataclass
-class _Left:
-    """What there was no room for."""
+class _Skipped:
+    """Messages for which the Switchboard had no room."""
 
-    cursor: dict[str, Any] | None  # before the first of them
+    cursor: Cursor | None  # before the first of them
     since: float
-    why: str
+    reason: str
     senders: set[str] = field(default_factory=set)
 
 
 @dataclass
 class PollingConnector:
-    source: Source
-    switchboard: McpClient
+    source: PollingSource
+    inbox: ConnectorInbox
     clock: Clock = field(default_factory=SystemClock)
     instance_id: UUID = field(default_factory=uuid7)
     counters: Counters = field(default_factory=Counters)
@@ -83,56 +125,39 @@ class PollingConnector:
 
     def __post_init__(self) -> None:
         self._began = self.clock.monotonic()
-        self._left: _Left | None = None
+        self._skipped: _Skipped | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled. Another instance that takes over ends it with an error."""
-        await self._until_it_works(self.beat)
+        """Run until cancelled. Raises StateConflict when another instance takes over."""
+        await self._retry(self.beat)
         beating = asyncio.create_task(self._beat_forever())
         try:
-            cursor = await self._until_it_works(self.checkpoint)
+            cursor = await self._retry(self.checkpoint)
             while True:
-                cursor = await self._until_it_works(partial(self.step, cursor))
+                cursor = await self._retry(partial(self.step, cursor))
         finally:
             await tasks.end(beating)
 
-    async def checkpoint(self) -> dict[str, Any] | None:
-        where = {"kind": self.source.kind, "endpoint": self.source.endpoint}
-        answer = await self.switchboard.call("connector_checkpoint", where)
-        cursor: dict[str, Any] | None = answer["cursor"]
-        return cursor
+    async def checkpoint(self) -> Cursor | None:
+        return await self.inbox.read_checkpoint(self.source.kind, self.source.endpoint)
 
-    async def step(self, cursor: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Ask the source once and hand in what it has; the cursor from which to ask on."""
-        if self._left and self.clock.monotonic() - self._left.since >= COME_AGAIN_S:
-            # Alone in its step: whatever fails after it is tried again from there.
-            left, self._left = self._left, None
-            return left.cursor
+    async def step(self, cursor: Cursor | None) -> Cursor | None:
+        """Poll the source once and hand in its messages. Returns the cursor for the next step."""
+        if self._skipped and self.clock.monotonic() - self._skipped.since >= SKIPPED_RETRY_S:
+            # In a step of its own, so that a failure after it is retried from this cursor.
+            skipped, self._skipped = self._skipped, None
+            return skipped.cursor
         self._count(source_api_calls=1)
-        for arrival in await self.source.poll(cursor):
-            await self._hand_in_or_leave(arrival.envelope, cursor)
-            cursor = arrival.cursor
-            if self._left is None:
+        for message in await self.source.poll(cursor):
+            await self._hand_in_or_skip(message.envelope, cursor)
+            cursor = message.cursor
+            if self._skipped is None:
                 await self._advance(cursor)
-        self.error = self._left.why if self._left else None
+        self.error = self._skipped.reason if self._skipped else None
         return cursor
-
-    async def _hand_in_or_leave(
-        self, envelope: InboundEnvelope, before: dict[str, Any] | None
-    ) -> None:
-        sender = envelope.sender.identity
-        if self._left and sender in self._left.senders:
-            return  # behind the sender's own one that was left, to keep their order
-        try:
-            await self._hand_in(envelope)
-        except TooManyStrangers as error:
-            if envelope.dedupe_key is None:
-                raise  # nobody would know those behind it again
-            self._left = self._left or _Left(before, self.clock.monotonic(), error.message)
-            self._left.senders.add(sender)
-            log.warning("a message was left", source=self.source.kind, error=error.message)
 
     async def beat(self) -> None:
+        """Send one heartbeat."""
         state = ConnectorState.DEGRADED if self.error else ConnectorState.HEALTHY
         beat = Heartbeat(
             self.source.kind,
@@ -144,32 +169,36 @@ class PollingConnector:
             uptime_s=self.clock.monotonic() - self._began,
             counters=self.counters,
         )
-        await self.switchboard.call("connector_heartbeat", {"heartbeat": encode(beat)})
+        await self.inbox.save_heartbeat(beat)
+
+    async def _hand_in_or_skip(self, envelope: InboundEnvelope, before: Cursor | None) -> None:
+        sender = envelope.sender.identity
+        if self._skipped and sender in self._skipped.senders:
+            return  # keeps the order of the sender's messages
+        try:
+            await self._hand_in(envelope)
+        except TooManyStrangers as error:
+            if envelope.dedupe_key is None:
+                raise  # fetched again, the messages behind it would not be recognized as duplicates
+            self._skipped = self._skipped or _Skipped(before, self.clock.monotonic(), error.message)
+            self._skipped.senders.add(sender)
+            log.warning("message skipped for now", source=self.source.kind, error=error.message)
 
     async def _hand_in(self, envelope: InboundEnvelope) -> None:
         try:
-            answer = await self.switchboard.call("ingest", encode(envelope))
+            answer = await self.inbox.accept(envelope)
         except ButlersError as error:
             if error.retryable or not isinstance(error, (InvalidMessage, InvalidArguments)):
                 raise
             self._count(messages_failed=1)
-            log.warning("a message was refused", source=self.source.kind, error=error.message)
-            answer = await self.switchboard.call("ingest", encode(_note_of(envelope)))
-        if not isinstance(answer, dict) or "request_id" not in answer:
-            raise PeerFailed("the Switchboard did not say that it has the message")
-        repeated = bool(answer["duplicate"])
-        self._count(messages_ingested=int(not repeated), dedupe_accepted=int(repeated))
+            log.warning("message refused", source=self.source.kind, error=error.message)
+            answer = await self.inbox.accept(_metadata_only(envelope))
+        duplicate = bool(answer["duplicate"])
+        self._count(messages_ingested=int(not duplicate), dedupe_accepted=int(duplicate))
 
-    async def _advance(self, cursor: dict[str, Any]) -> None:
-        await self.switchboard.call(
-            "connector_advance",
-            {
-                "kind": self.source.kind,
-                "endpoint": self.source.endpoint,
-                "instance_id": str(self.instance_id),
-                "cursor": cursor,
-            },
-        )
+    async def _advance(self, cursor: Cursor) -> None:
+        source = self.source
+        await self.inbox.save_checkpoint(source.kind, source.endpoint, self.instance_id, cursor)
         self._count(checkpoint_saves=1)
 
     def _count(self, **more: int) -> None:
@@ -182,9 +211,9 @@ class PollingConnector:
             try:
                 await self.beat()
             except ButlersError as error:
-                log.warning("no heartbeat", source=self.source.kind, error=error.message)
+                log.warning("heartbeat failed", source=self.source.kind, error=error.message)
 
-    async def _until_it_works(self, work: Any) -> Any:
+    async def _retry(self, work: Callable[[], Awaitable[T]]) -> T:
         delay = FIRST_RETRY_S
         while True:
             try:
@@ -193,13 +222,13 @@ class PollingConnector:
                 if not error.retryable and not isinstance(error, InternalError):
                     raise
                 self.error = error.message
-                log.warning("trying again", source=self.source.kind, error=error.message)
+                log.warning("connector retries", source=self.source.kind, error=error.message)
             await asyncio.sleep(delay)
             delay = min(delay * 2, LAST_RETRY_S)
 
 
-def _note_of(envelope: InboundEnvelope) -> InboundEnvelope:
-    """That it came, under the same name, so that a second try is still the same message."""
+def _metadata_only(envelope: InboundEnvelope) -> InboundEnvelope:
+    """Return the envelope without its content but with the same deduplication key."""
     control = Control(
         idempotency_key=envelope.control.idempotency_key,
         policy_tier=envelope.control.policy_tier,

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from butlers.config.delivery import ChannelsConfig, DeliveryConfig, WebhookConfig
 from butlers.config.document import Document
-from butlers.config.frozen import FrozenDict, freeze
 from butlers.config.sections import (
     SHARED_DATABASE,
     Access,
@@ -20,9 +16,10 @@ from butlers.config.sections import (
     BufferConfig,
     ButlerFile,
     ButlerSection,
-    ConnectorsConfig,
     DatabaseSection,
+    DeliveryConfig,
     EnvConfig,
+    FreeTables,
     LoggingConfig,
     RuntimeConfig,
     RuntimeType,
@@ -36,6 +33,7 @@ from butlers.config.sections import (
 )
 from butlers.config.settings import Settings
 from butlers.config.values import ButlerName, Port, Section, Timezone
+from butlers.domain.json_safe import FrozenDict
 
 __all__ = [
     "CONFIG_FILE",
@@ -43,13 +41,11 @@ __all__ = [
     "BudgetConfig",
     "BufferConfig",
     "ButlerConfig",
-    "ChannelsConfig",
-    "ConnectorsConfig",
+    "ButlerKind",
     "DatabaseConfig",
     "DeliveryConfig",
     "EnvConfig",
     "LoggingConfig",
-    "ButlerKind",
     "RuntimeConfig",
     "RuntimeType",
     "ScheduleConfig",
@@ -59,7 +55,6 @@ __all__ = [
     "StorageConfig",
     "SwitchboardConfig",
     "TriageConfig",
-    "WebhookConfig",
     "load_butler_config",
 ]
 
@@ -88,17 +83,15 @@ class ButlerConfig(Section):
     strict_modules: bool = False
     db: DatabaseConfig
     schedules: tuple[ScheduleConfig, ...] = ()
-    # Not in the repr: ${VAR} has put credentials in here.
-    modules: Annotated[Mapping[str, Mapping[str, Any]], AfterValidator(freeze)] = Field(
-        default=FrozenDict(), repr=False
-    )
+    # Not in the repr: ${VAR} may have put credentials in here.
+    modules: FreeTables = Field(default=FrozenDict(), repr=False)
+    channels: FreeTables = Field(default=FrozenDict(), repr=False)
+    connectors: FreeTables = Field(default=FrozenDict(), repr=False)
     runtime: RuntimeConfig = RuntimeConfig()
     switchboard: SwitchboardConfig | None = None
     buffer: BufferConfig = BufferConfig()
     triage: TriageConfig = TriageConfig()
-    connectors: ConnectorsConfig = ConnectorsConfig()
     delivery: DeliveryConfig = DeliveryConfig()
-    channels: ChannelsConfig = ChannelsConfig()
     env: EnvConfig = EnvConfig()
     shutdown: ShutdownConfig = ShutdownConfig()
     budget: BudgetConfig = BudgetConfig()
@@ -110,7 +103,11 @@ class ButlerConfig(Section):
 
     @property
     def role(self) -> ButlerKind:
-        return ButlerKind(self.name) if self.name in ("switchboard", "messenger") else ButlerKind.DOMAIN
+        return (
+            ButlerKind(self.name)
+            if self.name in ("switchboard", "messenger")
+            else ButlerKind.DOMAIN
+        )
 
     @property
     def file(self) -> Path:

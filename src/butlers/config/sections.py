@@ -10,9 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from butlers.config.delivery import ChannelsConfig, DeliveryConfig
-from butlers.config.frozen import FrozenDict, freeze
-from butlers.config.problems import refuse
+from butlers.config.document import refuse
 from butlers.config.values import (
     ButlerName,
     Count,
@@ -28,12 +26,16 @@ from butlers.config.values import (
     Timezone,
     VariableName,
 )
+from butlers.domain.json_safe import FrozenDict, freeze
 
 Access = Literal["workspace", "sealed", "full"]
 RuntimeType = Literal["auto", "claude-code", "codex", "gemini", "reflex"]
 
+FreeTables = Annotated[Mapping[str, Mapping[str, Any]], AfterValidator(freeze)]
+
 SHARED_DATABASE = "butlers"
 _SWITCHBOARD_URL = "http://127.0.0.1:40100/mcp"
+_QUIET_HOURS = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d")
 _ROUTE_CONTRACT = re.compile(r"route\.v([0-9]{1,4})")
 
 
@@ -148,15 +150,21 @@ class TriageConfig(Section):
     dedupe_window_s: Seconds = 300
 
 
-class WebhookInConfig(Section):
-    """A door for programs: what they post must be signed with the secret."""
+def _quiet_hours(value: str) -> str:
+    start, _, end = value.partition("-")
+    if not _QUIET_HOURS.fullmatch(value) or start == end:
+        raise refuse(f"{value!r} is not a span of hours", hint='write it as "22:00-07:00"')
+    return value
 
-    secret: Text  # its name in the secrets store
-    owner: bool = False  # what comes in here is the owner's own word
 
+class DeliveryConfig(Section):
+    """Limits of the Messenger."""
 
-class ConnectorsConfig(Section):
-    webhook: Annotated[Mapping[ButlerName, WebhookInConfig], AfterValidator(freeze)] = FrozenDict()
+    reply_ttl_s: Seconds = 6 * 3600  # of reactions too
+    send_ttl_s: Seconds = 24 * 3600
+    per_minute: Count = 60  # over one line to the outside
+    per_recipient_per_minute: Count = 10
+    quiet_hours: Annotated[str, AfterValidator(_quiet_hours)] | None = None  # in the butler's zone
 
 
 class EnvConfig(Section):
@@ -280,12 +288,12 @@ class ButlerFile(Section):
     runtime: RuntimeTypeSection = RuntimeTypeSection()
     buffer: BufferConfig = BufferConfig()
     triage: TriageConfig = TriageConfig()
-    connectors: ConnectorsConfig = ConnectorsConfig()
     delivery: DeliveryConfig = DeliveryConfig()
-    channels: ChannelsConfig = ChannelsConfig()
     skills: SkillsConfig = SkillsConfig()
-    # Free-form: each module knows its own keys.
-    modules: Annotated[Mapping[str, Mapping[str, Any]], AfterValidator(freeze)] = FrozenDict()
+    # Each module and each channel validates its own table.
+    modules: FreeTables = FrozenDict()
+    channels: FreeTables = FrozenDict()  # outbound, of the Messenger
+    connectors: FreeTables = FrozenDict()  # inbound, of the Switchboard
 
     @model_validator(mode="before")
     @classmethod

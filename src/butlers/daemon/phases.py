@@ -48,11 +48,11 @@ from butlers.sessions.spawner import Means, Spawner
 from butlers.sessions.workspace import Workspaces
 from butlers.skills.reflexes import OwnerReflexes, load_reflexes
 from butlers.skills.registry.built_in import MAIL_TOOLS
-from butlers.tools.auth import ButlerTokens
+from butlers.tools.callers import ButlerTokens
 from butlers.tools.calls import CallPipeline
 from butlers.tools.catalogue import core_tools
 from butlers.tools.role import RoleParts
-from butlers.tools.state_store import StateStore
+from butlers.tools.state import StateStore
 from butlers.wire import telemetry
 from butlers.wire.directory import announce
 from butlers.wire.peers import Peers

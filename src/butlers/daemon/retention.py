@@ -21,7 +21,7 @@ from butlers.config.butler import ButlerConfig
 from butlers.db.database import Connection, Database
 from butlers.domain.clock import Clock
 from butlers.domain.errors import DatabaseUnavailable
-from butlers.tools.blobs import BlobStore
+from butlers.tools.attachments import BlobStore
 from butlers.tools.role import Role
 
 log = structlog.get_logger()
@@ -42,7 +42,7 @@ SELECT DISTINCT file ->> 'storage_ref' AS reference
 FROM queue_items, LATERAL jsonb_array_elements(payload -> 'attachments') AS file
 WHERE state <> 'done' AND jsonb_typeof(payload -> 'attachments') = 'array'
 """
-# Of the tables that every butler has; the form is that of Role.retention.
+# Of the tables that every butler has; the form is that of Role.retention().
 CORE_TABLES: Mapping[str, str] = {
     "queue_items": """
         state = 'done' AND finished_at < $1 AND split_part(key, ':', 1) <> ALL($2)
@@ -81,7 +81,7 @@ class Retention:
         if not self._keep:
             return {}
         before = self._clock.now() - self._keep
-        of_roles = [role.retention for role in self._roles]
+        of_roles = [role.retention() for role in self._roles]
         deleted = await delete_old_rows(self._database, of_roles, before)
         for role in self._roles:
             async with self._database.transaction() as connection:

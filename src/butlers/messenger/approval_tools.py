@@ -12,7 +12,7 @@ from butlers.domain.caller import OWNER_ONLY
 from butlers.messenger import approvals, pending_actions
 from butlers.messenger.pending_actions import Decision
 from butlers.messenger.terms import Terms
-from butlers.tools.base import Effect, tool
+from butlers.tools.declaration import Effect, tool
 from butlers.tools.context import CallContext
 
 _DECISIONS = {"approve": Decision.APPROVED, "reject": Decision.REJECTED}
@@ -49,7 +49,7 @@ async def approvals_decide(
         id,
         _DECISIONS[decision],
         ctx.caller.name,
-        Terms.of(ctx.services.config),
+        ctx.service(Terms),
         ctx.clock.now(),
     )
     return {

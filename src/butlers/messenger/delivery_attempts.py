@@ -9,7 +9,7 @@ from uuid import UUID
 
 from butlers.db.database import Connection
 from butlers.domain.delivery import AttemptOutcome, DeliveryReceipt, DeliveryRequest
-from butlers.domain.request import joined
+from butlers.domain.message import joined
 
 
 @dataclass(frozen=True, slots=True)

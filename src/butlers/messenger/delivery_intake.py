@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from butlers.db.database import Connection
+from butlers.domain.clock import uuid7
 from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, DeliveryState, Intent
 from butlers.domain.errors import StateConflict
-from butlers.domain.ids import uuid7
-from butlers.domain.message import Channel
+from butlers.domain.message import CONSOLE
+from butlers.domain.queues import DELIVERIES
 from butlers.messenger import deliveries, pending_actions, recipients
 from butlers.messenger.pending_actions import Kind, PendingAction
-from butlers.messenger.sender import DELIVERIES
 from butlers.messenger.terms import Terms
 from butlers.queue import dead_letters
 from butlers.queue import leased_queue as queue
@@ -98,7 +98,7 @@ async def _reasons_to_ask(
     """Why the owner is asked first. A channel that is not there is refused later, without a question;
     a line on the owner's own console reaches nobody else, and opens no links. Whoever is answered is not new,
     but links that somebody else put into the conversation may carry out what was said in it."""
-    own = delivery.channel == Channel.CONSOLE and delivery.target == OWNERS_CONSOLE
+    own = delivery.channel == CONSOLE and delivery.target == OWNERS_CONSOLE
     if own or delivery.channel not in terms.channels:
         return []
     links = [Kind.OUTSIDE_LINKS] if delivery.outside_links else []

@@ -1,25 +1,23 @@
-"""The Messenger as a role: its channels, the sender of deliveries, and the notices to the owner."""
+"""The Messenger as a role: sends deliveries over the channels and tells the owner of those that failed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
-from butlers.channels.base import ChannelSender
-from butlers.channels.console.mailbox import post_mail
-from butlers.channels.console.sender import ConsoleChannel
-from butlers.channels.webhook.sender import Hook, WebhookChannel
+from butlers.channels.base import Channel, OutboundContext
+from butlers.channels.registry import build_senders, load_channels
 from butlers.config.butler import ButlerConfig, ButlerKind
 from butlers.db.database import Connection
-from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.queues import DELIVERIES
 from butlers.messenger import approval_tools, tools
 from butlers.messenger.delivery_notices import Housekeeper
 from butlers.messenger.sender import Counter
 from butlers.messenger.terms import Terms
 from butlers.messenger.traffic import Traffic
-from butlers.tools.request_path import read_hops
+from butlers.tools.declaration import ToolFunction
+from butlers.tools.requests import read_hops
 from butlers.tools.role import Hop, QueueWork, Role, RoleParts
 
 DELIVERY_HOPS = """
@@ -32,20 +30,20 @@ SELECT started_at AS at, delivery_id, number, channel, target, ended_at, outcome
        response
 FROM delivery_attempts JOIN deliveries USING (delivery_id) WHERE request_id = $1
 """
+RETENTION = {
+    # Attempts and pending actions of a delivery are deleted with it.
+    "deliveries": """
+        accepted_at < $1 AND delivery_id::text <> ALL($2)
+        AND coalesce(request_id::text, '') <> ALL($2)
+        AND (state IN ('delivered', 'discarded')
+             OR state IN ('unknown', 'expired', 'failed') AND told_at IS NOT NULL)"""
+}
 
 
 class MessengerRole(Role):
-    tools = (*tools.TOOLS, *approval_tools.TOOLS)
-    retention: ClassVar[Mapping[str, str]] = {
-        # Attempts and pending actions of a delivery are deleted with it.
-        "deliveries": """
-            accepted_at < $1 AND delivery_id::text <> ALL($2)
-            AND coalesce(request_id::text, '') <> ALL($2)
-            AND (state IN ('delivered', 'discarded')
-                 OR state IN ('unknown', 'expired', 'failed') AND told_at IS NOT NULL)""",
-        "console_mailbox": "shown_at < $1 AND coalesce(request_id::text, '') <> ALL($2)",
-    }
     _parts: RoleParts
+    _channels: Sequence[Channel] = ()
+    _policy: Terms
     _sender: Counter
     _notices: Housekeeper
 
@@ -54,21 +52,28 @@ class MessengerRole(Role):
         return config.role is ButlerKind.MESSENGER
 
     async def open(self, parts: RoleParts) -> None:
+        config, clock, database = parts.config, parts.clock, parts.database
+        context = OutboundContext(clock, parts.credentials.require, database)
+        senders = build_senders(load_channels(parts.home).outbound(config), context)
         self._parts = parts
-        limits, terms = parts.config.delivery, Terms.of(parts.config)
-        traffic = Traffic(
-            parts.clock,
-            per_minute=limits.per_minute,
-            per_recipient_per_minute=limits.per_recipient_per_minute,
+        self._channels = tuple(senders)
+        by_name = {channel.name: sender for channel, sender in senders.items()}
+        self._policy = Terms.of(config, frozenset(by_name))
+        limits = Traffic(
+            clock,
+            per_minute=config.delivery.per_minute,
+            per_recipient_per_minute=config.delivery.per_recipient_per_minute,
         )
-        self._sender = Counter(parts.database, _channels(parts), terms, traffic, parts.clock)
+        self._sender = Counter(database, by_name, self._policy, limits, clock)
         await self._sender.open()
-        self._notices = Housekeeper(
-            parts.config.name, parts.database, parts.listener, terms, parts.clock
-        )
+        self._notices = Housekeeper(config.name, database, parts.listener, self._policy, clock)
 
     def services(self) -> Sequence[object]:
-        return (self._sender.traffic,)
+        return (self._policy, self._sender.traffic)
+
+    def tools(self) -> Sequence[ToolFunction]:
+        of_channels = (function for channel in self._channels for function in channel.tools)
+        return (*tools.TOOLS, *approval_tools.TOOLS, *of_channels)
 
     def workers(self) -> Sequence[QueueWork]:
         return (QueueWork(DELIVERIES, self._sender.send, self._parts.config.buffer.worker_count),)
@@ -76,28 +81,14 @@ class MessengerRole(Role):
     def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
         return {"delivery notices": self._notices.run}
 
+    def retention(self) -> Mapping[str, str]:
+        tables = dict(RETENTION)
+        for channel in self._channels:
+            tables |= channel.retention
+        return tables
+
     async def request_hops(self, connection: Connection, request_id: UUID) -> list[Hop]:
         return [
             *await read_hops(connection, "delivery", DELIVERY_HOPS, request_id),
             *await read_hops(connection, "attempt", ATTEMPT_HOPS, request_id),
         ]
-
-
-def _channels(parts: RoleParts) -> dict[str, ChannelSender]:
-    async def post(delivery: DeliveryRequest) -> int:
-        async with parts.database.transaction() as connection:
-            return await post_mail(connection, delivery)
-
-    console = ConsoleChannel(post, parts.clock)
-    channels: dict[str, ChannelSender] = {console.name: console}
-    if hooks := parts.config.channels.webhook:
-        webhook = WebhookChannel(
-            {
-                name: Hook(hook.url, hook.secret_name, hook.idempotent)
-                for name, hook in hooks.items()
-            },
-            parts.credentials.require,
-            parts.clock,
-        )
-        channels[webhook.name] = webhook
-    return channels

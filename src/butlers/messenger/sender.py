@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from butlers.channels.base import Channel
+from butlers.channels.base import ChannelSender
 from butlers.db.database import Connection, Database
 from butlers.domain.clock import Clock
 from butlers.domain.delivery import AttemptOutcome, DeliveryReceipt, DeliveryRequest, DeliveryState
@@ -50,7 +50,6 @@ from butlers.wire.telemetry import delivery_span
 
 log = structlog.get_logger()
 
-DELIVERIES = "deliveries"
 RETRY_S = 0.5
 
 
@@ -60,7 +59,7 @@ class _Attempt:
 
     lease: Lease
     record: DeliveryRecord
-    channel: Channel
+    channel: ChannelSender
     line: str | None
     number: int
     line_works: bool  # as far as was known when it went
@@ -74,7 +73,7 @@ class Counter:
     def __init__(
         self,
         database: Database,
-        channels: Mapping[str, Channel],
+        channels: Mapping[str, ChannelSender],
         terms: Terms,
         traffic: Traffic,
         clock: Clock,
@@ -149,7 +148,7 @@ class Counter:
             return End(record.state, record.reason)
         return give_up(record, DeliveryState.FAILED, why)
 
-    def _judge(self, record: DeliveryRecord, channel: Channel) -> Turn:
+    def _judge(self, record: DeliveryRecord, channel: ChannelSender) -> Turn:
         turn = judge(record, channel, self._terms, self._clock.now())
         line = channel.line(record.delivery.target)
         if isinstance(turn, Go) and line is not None:
@@ -246,7 +245,7 @@ class Counter:
             self.traffic.ended(line, outcome)
 
 
-async def _ask(channel: Channel, delivery: DeliveryRequest) -> DeliveryReceipt:
+async def _ask(channel: ChannelSender, delivery: DeliveryRequest) -> DeliveryReceipt:
     receipt = await channel.send(delivery)
     if not receipt.provider_message_id.strip():
         raise DeliveryUncertain(f"{channel.name} gave no id for it")

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from butlers.config.butler import ButlerConfig
 from butlers.domain.delivery import Intent
-from butlers.domain.message import Channel
+from butlers.domain.message import CONSOLE
 from butlers.messenger.quiet_hours import QuietHours
 
 
@@ -18,18 +18,17 @@ class Terms:
     reply_ttl: timedelta = timedelta(hours=6)
     send_ttl: timedelta = timedelta(hours=24)
     quiet: QuietHours | None = None
-    channels: frozenset[str] = frozenset({Channel.CONSOLE})
+    channels: frozenset[str] = frozenset({CONSOLE})
 
     @classmethod
-    def of(cls, config: ButlerConfig) -> Self:
+    def of(cls, config: ButlerConfig, channels: frozenset[str]) -> Self:
         given = config.delivery
         quiet = given.quiet_hours and QuietHours.parse(given.quiet_hours, ZoneInfo(config.timezone))
-        hooks = {Channel.WEBHOOK} if config.channels.webhook else set()
         return cls(
             timedelta(seconds=given.reply_ttl_s),
             timedelta(seconds=given.send_ttl_s),
             quiet or None,
-            frozenset({Channel.CONSOLE} | hooks),
+            channels,
         )
 
     def deadline(self, intent: Intent, since: datetime) -> datetime:

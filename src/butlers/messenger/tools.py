@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import Field
 
-from butlers.channels.console import mailbox
-from butlers.channels.console.mailbox import MAILBOX, Mail
 from butlers.domain.caller import OWNER_ONLY, PEERS
-from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, DeliveryState
+from butlers.domain.delivery import DeliveryRequest, DeliveryState
 from butlers.domain.errors import NotAllowed, NotFound
 from butlers.domain.queues import SWITCHBOARD
 from butlers.messenger import deliveries, delivery_attempts
 from butlers.messenger import delivery_intake as desk
 from butlers.messenger.terms import Terms
 from butlers.messenger.traffic import Traffic
-from butlers.tools.base import Effect, tool
+from butlers.tools.declaration import Effect, tool
 from butlers.tools.context import CallContext
 
 
@@ -28,7 +24,7 @@ async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]
     """Take a delivery. It is written down before this answers, and sent after."""
     if ctx.caller.name != SWITCHBOARD:
         raise NotAllowed(f"only the Switchboard hands over deliveries, not {ctx.caller.name}")
-    terms = Terms.of(ctx.services.config)
+    terms = ctx.service(Terms)
     delivery_id = await desk.accept_delivery(ctx.connection, delivery, terms, ctx.clock.now())
     return {"status": "accepted", "delivery_id": str(delivery_id)}
 
@@ -62,7 +58,7 @@ async def deliveries_resend(
     id: UUID,  # noqa: A002
 ) -> dict[str, Any]:
     """Send once more what did not arrive, or may not have. Only the owner can know that it is wanted."""
-    await desk.resend(ctx.connection, id, Terms.of(ctx.services.config), ctx.clock.now())
+    await desk.resend(ctx.connection, id, ctx.service(Terms), ctx.clock.now())
     return {"id": str(id), "status": "accepted"}
 
 
@@ -75,55 +71,12 @@ async def messenger_status(ctx: CallContext) -> dict[str, Any]:
     }
 
 
-@tool(callers=OWNER_ONLY, effect=Effect.LOOK)
-async def console_receive(
-    ctx: CallContext,
-    target: str = OWNERS_CONSOLE,
-    request_id: UUID | None = None,
-    wait_s: Annotated[float, Field(ge=0, le=25)] = 0,
-) -> dict[str, Any]:
-    """Mail that no console has shown yet, of one request or all; waits up to wait_s for the first."""
-    deadline = asyncio.get_running_loop().time() + wait_s
-    posted = asyncio.Event()
-    with ctx.services.listener.wakes(MAILBOX, posted):
-        while True:
-            posted.clear()
-            async with ctx.services.database.transaction() as connection:
-                found = await mailbox.waiting_mail(connection, target, request_id)
-            left = deadline - asyncio.get_running_loop().time()
-            if found or left <= 0:
-                return {"mail": _listed(found)}
-            try:
-                await asyncio.wait_for(posted.wait(), left)
-            except TimeoutError:
-                return {"mail": []}
-
-
 @tool(callers=PEERS, effect=Effect.READ)
 async def delivery_origin(
     ctx: CallContext, channel: str, provider_message_id: str
 ) -> dict[str, Any]:
     """Which butler a message of ours came from, by the platform's id of it; null where it is not ours."""
     return {"origin": await deliveries.origin_of(ctx.connection, channel, provider_message_id)}
-
-
-@tool(callers=OWNER_ONLY)
-async def console_shown(ctx: CallContext, delivery_ids: list[UUID]) -> dict[str, Any]:
-    """Say that a console has shown these; they are not handed out again."""
-    return {"shown": await mailbox.mark_shown(ctx.connection, delivery_ids)}
-
-
-def _listed(mail: Sequence[Mail]) -> list[dict[str, Any]]:
-    return [
-        {
-            "delivery_id": str(item.delivery_id),
-            "request_id": str(item.request_id) if item.request_id else None,
-            "origin": item.origin,
-            "message": item.message,
-            "posted_at": item.posted_at.isoformat(),
-        }
-        for item in mail
-    ]
 
 
 TOOLS = (
@@ -133,6 +86,4 @@ TOOLS = (
     deliveries_resend,
     messenger_status,
     delivery_origin,
-    console_receive,
-    console_shown,
 )

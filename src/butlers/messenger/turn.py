@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from butlers.channels.base import Channel
+from butlers.channels.base import ChannelSender
 from butlers.db.database import Connection
 from butlers.domain.delivery import AttemptOutcome, DeliveryState
 from butlers.messenger import deliveries, delivery_attempts
@@ -28,7 +28,7 @@ _COUNTED = (AttemptOutcome.FAILED, AttemptOutcome.UNCERTAIN)
 class Go:
     """It is to be sent now."""
 
-    channel: Channel
+    channel: ChannelSender
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class End:
 Turn = Go | Later | End
 
 
-def judge(record: DeliveryRecord, channel: Channel, terms: Terms, now: datetime) -> Turn:
+def judge(record: DeliveryRecord, channel: ChannelSender, terms: Terms, now: datetime) -> Turn:
     """Whether a delivery whose turn has come is sent, waits, or is over."""
     delivery, state = record.delivery, record.state
     expired = record.expires_at <= now
@@ -73,7 +73,7 @@ def give_up(record: DeliveryRecord, state: DeliveryState, why: str) -> End:
 def after(
     failure: Failure,
     record: DeliveryRecord,
-    channel: Channel,
+    channel: ChannelSender,
     number: int,
     tries: int,
     now: datetime,

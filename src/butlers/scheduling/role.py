@@ -8,13 +8,13 @@ from typing import Any
 from butlers.domain.queues import SCHEDULES
 from butlers.queue.outbox import queue_delivery
 from butlers.scheduling import tools
-from butlers.scheduling.runs import Runner
+from butlers.scheduling.runs import TaskRunner
 from butlers.scheduling.scheduler import Scheduler
+from butlers.tools.declaration import ToolFunction
 from butlers.tools.role import QueueWork, Role, RoleParts
 
 
 class SchedulingRole(Role):
-    tools = tools.TOOLS
     _parts: RoleParts
     _scheduler: Scheduler
 
@@ -30,9 +30,12 @@ class SchedulingRole(Role):
     def services(self) -> Sequence[object]:
         return (self._scheduler,)
 
+    def tools(self) -> Sequence[ToolFunction]:
+        return tools.TOOLS
+
     def workers(self) -> Sequence[QueueWork]:
         parts, config = self._parts, self._parts.config
-        runner = Runner(
+        runner = TaskRunner(
             config.name,
             parts.database,
             parts.clock,
@@ -42,7 +45,7 @@ class SchedulingRole(Role):
             timeout_s=config.runtime.timeout_s,
             waits_for_budget=config.budget.at_limit == "wait",
         )
-        # More than there are sessions, so that a job does not wait for a model to finish.
+        # More than the number of sessions, so that jobs do not wait for models.
         concurrency = config.runtime.max_concurrent_sessions + config.buffer.worker_count
         return (QueueWork(SCHEDULES, runner.process, concurrency),)
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from butlers.db.database import Connection
 from butlers.domain.caller import OWNER_ONLY
-from butlers.domain.connector import ConnectorState, Heartbeat
 from butlers.domain.errors import StateConflict
 from butlers.domain.message import check_storable
+from butlers.domain.registration import ConnectorState, Heartbeat
 from butlers.switchboard import connector_store as connectors
 from butlers.switchboard.connector_health import HEARTBEAT_S, condition
 from butlers.switchboard.inbound import InboundService
-from butlers.switchboard.ingest_stats import Counts, Seen
-from butlers.tools.base import Effect, tool
+from butlers.switchboard.ingest_stats import Counts, IngestStats, Seen
+from butlers.tools.declaration import Effect, tool
 from butlers.tools.context import CallContext
 
 UNKNOWN = "unknown"
@@ -21,7 +22,14 @@ UNKNOWN = "unknown"
 
 @tool(callers=OWNER_ONLY)
 async def connector_heartbeat(ctx: CallContext, heartbeat: Heartbeat) -> dict[str, Any]:
-    """Say that a connector is there, and what it counted. The first time registers it."""
+    """Report that a connector is alive, and its counters. The first heartbeat registers it."""
+    await record_heartbeat(ctx.connection, ctx.service(InboundService).stats, heartbeat)
+    return {"status": "noted", "again_in_s": HEARTBEAT_S}
+
+
+async def record_heartbeat(
+    connection: Connection, stats: IngestStats, heartbeat: Heartbeat
+) -> None:
     texts = [
         heartbeat.kind,
         heartbeat.endpoint_identity,
@@ -29,13 +37,10 @@ async def connector_heartbeat(ctx: CallContext, heartbeat: Heartbeat) -> dict[st
         heartbeat.version or "",
     ]
     check_storable("the heartbeat", texts)
-    failed = await connectors.keep_heartbeat(ctx.connection, heartbeat)
+    failed = await connectors.keep_heartbeat(connection, heartbeat)
     if failed:
         why = heartbeat.error or "by its own count"
-        ctx.service(InboundService).stats.count(
-            heartbeat.endpoint_identity, Seen.FAILED, why, failed
-        )
-    return {"status": "noted", "again_in_s": HEARTBEAT_S}
+        stats.count(heartbeat.endpoint_identity, Seen.FAILED, why, failed)
 
 
 @tool(callers=OWNER_ONLY, effect=Effect.READ)
@@ -53,13 +58,19 @@ async def connector_advance(
     ctx: CallContext, kind: str, endpoint: str, instance_id: UUID, cursor: dict[str, Any]
 ) -> dict[str, Any]:
     """Move a connector's checkpoint. Everything before it must have been accepted."""
-    moved = await connectors.move_checkpoint(ctx.connection, kind, endpoint, instance_id, cursor)
-    if not moved:
+    await advance_checkpoint(ctx.connection, kind, endpoint, instance_id, cursor)
+    return {"status": "moved"}
+
+
+async def advance_checkpoint(
+    connection: Connection, kind: str, endpoint: str, instance_id: UUID, cursor: dict[str, Any]
+) -> None:
+    """Raises StateConflict if another instance has taken over."""
+    if not await connectors.move_checkpoint(connection, kind, endpoint, instance_id, cursor):
         raise StateConflict(
             f"another instance of the {kind} connector for {endpoint} is at work",
             hint="end one of the two; a connector begins with a heartbeat",
         )
-    return {"status": "moved"}
 
 
 @tool(callers=OWNER_ONLY, effect=Effect.READ)

@@ -6,13 +6,12 @@ from typing import Any, Literal
 
 from butlers.domain.caller import OWNER_ONLY
 from butlers.domain.errors import InvalidArguments
-from butlers.domain.message import check_storable
-from butlers.domain.request import BLOCKED, OWNER
+from butlers.domain.message import BLOCKED, OWNER, check_storable
 from butlers.switchboard import contacts, inbox
 from butlers.switchboard.inbound import InboundService
 from butlers.switchboard.inbox import MessageState
 from butlers.switchboard.senders import KNOWN
-from butlers.tools.base import Effect, tool
+from butlers.tools.declaration import Effect, tool
 from butlers.tools.context import CallContext
 
 

@@ -12,10 +12,9 @@ import structlog
 from butlers.channels.registry import ChannelSet
 from butlers.db.database import Database
 from butlers.domain.errors import ButlersError, NotFound
-from butlers.domain.message import InboxItem, headers_of
+from butlers.domain.message import InboxItem, RouteDecision, headers_of
 from butlers.domain.queues import MESSENGER
 from butlers.domain.registration import Registration
-from butlers.domain.route import RouteDecision
 from butlers.switchboard import decisions, inbox, registry
 from butlers.switchboard import rule_store as rules
 from butlers.switchboard.rules import Letter

@@ -14,26 +14,27 @@ from uuid import UUID
 
 from butlers.channels.registry import ChannelSet
 from butlers.db.database import Connection
-from butlers.domain import command
-from butlers.domain.clock import Clock
+from butlers.domain.clock import Clock, uuid7
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import QueueFull
-from butlers.domain.ids import uuid7
 from butlers.domain.message import (
+    BY_RULE,
     Attachment,
+    Command,
     Control,
     InboundEnvelope,
     InboxItem,
     IngestionTier,
     Payload,
     PolicyTier,
+    RequestContext,
+    RouteDecision,
     headers_of,
+    parse_command,
 )
 from butlers.domain.queues import COMMANDS, INBOX
-from butlers.domain.request import RequestContext
-from butlers.domain.route import BY_RULE, RouteDecision
-from butlers.domain.rule import RuleAction, TriageRule
 from butlers.domain.trace import TraceContext, current_trace
+from butlers.domain.triage import RuleAction, TriageRule
 from butlers.queue import leased_queue as queue
 from butlers.switchboard import contacts, decisions, inbox
 from butlers.switchboard import rule_store as rules
@@ -41,7 +42,7 @@ from butlers.switchboard import senders as strangers
 from butlers.switchboard.attachments import keep_all
 from butlers.switchboard.inbox import MessageState
 from butlers.switchboard.rules import Letter, first_match
-from butlers.tools.blobs import BlobStore
+from butlers.tools.attachments import BlobStore
 from butlers.wire.codec import decode, encode
 
 Post = Callable[[Connection, DeliveryRequest], Awaitable[UUID]]
@@ -200,8 +201,8 @@ class MessageIntake:
         await enqueue_item(connection, item)
 
 
-def _command(request: RequestContext, text: str) -> command.Command | None:
-    return command.parse_command(text) if request.is_owners else None
+def _command(request: RequestContext, text: str) -> Command | None:
+    return parse_command(text) if request.is_owners else None
 
 
 def _letter(request: RequestContext, envelope: InboundEnvelope) -> Letter:

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 from uuid import UUID
 
+from butlers.channels.base import Channel
+from butlers.channels.registry import load_channels, run_connector
 from butlers.config.butler import ButlerConfig, ButlerKind
 from butlers.db.database import Connection
+from butlers.domain.message import joined
 from butlers.domain.queues import COMMANDS, DELIVERIES, INBOX, NOTIFY
-from butlers.domain.request import joined
 from butlers.queue.outbox import queue_delivery
 from butlers.switchboard import connector_tools, contact_tools, inbox, tools, triage_tools
+from butlers.switchboard.channel_inbox import ChannelInbox
 from butlers.switchboard.classification import Classifier
 from butlers.switchboard.commands import OwnerCommands
 from butlers.switchboard.decide import Triage
 from butlers.switchboard.dispatch import Dispatch, History
-from butlers.switchboard.http_ingest import HttpIngest, WebhookPresence
+from butlers.switchboard.http_ingest import HttpIngest
 from butlers.switchboard.inbound import InboundService
 from butlers.switchboard.ingest import MessageIntake
 from butlers.switchboard.ingest_stats import IngestStats
-from butlers.tools.blobs import BlobStore
+from butlers.tools.declaration import ToolFunction
+from butlers.tools.attachments import BlobStore
 from butlers.tools.mail import MailView
-from butlers.tools.request_path import queued_hops, read_hops
+from butlers.tools.requests import queued_hops, read_hops
 from butlers.tools.role import Hop, HttpRoute, QueueWork, Role, RoleParts
 
 MESSAGE_HOPS = """
@@ -36,16 +41,18 @@ SELECT decided_at AS at, target, rule, reason, part, after_previous, routed_at, 
 FROM route_decisions WHERE request_id = $1 ORDER BY position
 """
 
+RETENTION = {
+    # The decisions on a message are deleted with it.
+    "message_inbox": "received_at < $1 AND state <> 'held' AND request_id::text <> ALL($2)",
+    "said": "said_at < $1 AND coalesce(request_id::text, '') <> ALL($2)",
+}
+
 
 class SwitchboardRole(Role):
-    tools = (*tools.TOOLS, *triage_tools.TOOLS, *contact_tools.TOOLS, *connector_tools.TOOLS)
-    retention: ClassVar[Mapping[str, str]] = {
-        # The decisions on a message are deleted with it.
-        "message_inbox": "received_at < $1 AND state <> 'held' AND request_id::text <> ALL($2)",
-        "said": "said_at < $1 AND coalesce(request_id::text, '') <> ALL($2)",
-    }
     _parts: RoleParts
     _inbound: InboundService
+    _inbox: ChannelInbox
+    _channels: Mapping[Channel, Any]
     _dispatch: Dispatch
     _commands: OwnerCommands
 
@@ -55,16 +62,22 @@ class SwitchboardRole(Role):
 
     async def open(self, parts: RoleParts) -> None:
         config, settings = parts.config, parts.config.triage
+        channels = load_channels(parts.home)
         intake = MessageIntake(
             parts.clock,
+            channels,
             BlobStore(config.storage.blob_dir),
             queue_delivery,
             config.buffer.queue_capacity,
             timedelta(seconds=settings.dedupe_window_s),
         )
-        triage = Triage(parts.database, parts.peers, timedelta(days=settings.affinity_days))
+        triage = Triage(
+            parts.database, parts.peers, channels, timedelta(days=settings.affinity_days)
+        )
         self._parts = parts
+        self._channels = channels.inbound(config)
         self._inbound = InboundService(intake, triage, IngestStats(parts.clock))
+        self._inbox = ChannelInbox(parts, self._inbound)
         self._dispatch = Dispatch(
             parts.database,
             parts.peers,
@@ -78,6 +91,17 @@ class SwitchboardRole(Role):
     def services(self) -> Sequence[object]:
         return (self._inbound, MailView(INBOX, inbox.search_messages))
 
+    def tools(self) -> Sequence[ToolFunction]:
+        return (
+            *tools.TOOLS,
+            *triage_tools.TOOLS,
+            *contact_tools.TOOLS,
+            *connector_tools.TOOLS,
+        )
+
+    def retention(self) -> Mapping[str, str]:
+        return RETENTION
+
     def workers(self) -> Sequence[QueueWork]:
         concurrency = self._parts.config.buffer.worker_count
         return (
@@ -88,12 +112,14 @@ class SwitchboardRole(Role):
         )
 
     def routes(self) -> Sequence[HttpRoute]:
-        return HttpIngest(self._parts, self._inbound).routes()
+        return HttpIngest(self._parts, self._inbound, self._inbox, self._channels).routes()
 
     def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
-        if not self._parts.config.connectors.webhook:
-            return {}
-        return {"webhooks": WebhookPresence(self._parts).run}
+        context = self._inbox.context()
+        return {
+            f"{channel.name} connector": partial(run_connector, channel, config, context)
+            for channel, config in self._channels.items()
+        }
 
     async def request_hops(self, connection: Connection, request_id: UUID) -> list[Hop]:
         decided = await read_hops(connection, "decided", DECISION_HOPS, request_id)

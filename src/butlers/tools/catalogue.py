@@ -1,35 +1,27 @@
-"""The core tools that every butler has. Roles, modules and skills bring further ones."""
+"""The core tools that every butler has. Roles, modules and skills bring further ones.
+
+To add one, write the function in the file of its family and name it in that file's ``TOOLS``.
+"""
 
 from __future__ import annotations
 
-from butlers.tools import (
-    attachments,
-    control,
-    dead_letters,
-    modules,
-    request_path,
-    routing,
-    sessions,
-    state,
-    status,
-)
-from butlers.tools.base import ToolFunction, ToolSpec, spec_of
+from collections.abc import Sequence
+
+from butlers.tools import attachments, control, requests, routing, sessions, state
+from butlers.tools.declaration import ToolFunction, ToolSpec, spec_of
 from butlers.tools.role import Role
 
-CORE = (
-    *status.TOOLS,
+CORE: tuple[ToolFunction, ...] = (
+    *control.TOOLS,
     *sessions.TOOLS,
     *routing.TOOLS,
     *attachments.TOOLS,
-    *dead_letters.TOOLS,
-    *request_path.TOOLS,
+    *requests.TOOLS,
     *state.TOOLS,
-    *modules.TOOLS,
-    *control.TOOLS,
 )
 
 
-def core_tools(*roles: type[Role]) -> tuple[ToolSpec, ...]:
+def core_tools(*roles: Role) -> tuple[ToolSpec, ...]:
     """Return the core tools and those of the roles."""
-    families: list[tuple[ToolFunction, ...]] = [CORE, *(role.tools for role in roles)]
+    families: list[Sequence[ToolFunction]] = [CORE, *(role.tools() for role in roles)]
     return tuple(spec_of(function) for family in families for function in family)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 from starlette.requests import Request
@@ -22,9 +22,8 @@ from butlers.queue.listener import Listener
 from butlers.queue.worker import Handler
 from butlers.secrets.credentials import CredentialStore
 from butlers.sessions.spawner import Spawner
-from butlers.tools.auth import ButlerTokens
-from butlers.tools.base import ToolFunction
-from butlers.tools.in_flight import InFlight
+from butlers.tools.callers import ButlerTokens, InFlight
+from butlers.tools.declaration import ToolFunction
 from butlers.wire.peers import Peers
 
 Hop = dict[str, Any]  # one step of a request: "hop" is its kind, "at" its time
@@ -69,11 +68,6 @@ class HttpRoute:
 class Role:
     """Base class of roles. Each default contributes nothing."""
 
-    tools: ClassVar[tuple[ToolFunction, ...]] = ()
-    # Table -> SQL condition of the rows that retention may delete. $1 is the time before which a row
-    # must have ended, $2 the ids (text[]) of requests and deliveries that are still open.
-    retention: ClassVar[Mapping[str, str]] = {}
-
     @classmethod
     def belongs_to(cls, config: ButlerConfig) -> bool:
         """Return whether the butler with this configuration has the role."""
@@ -89,6 +83,9 @@ class Role:
         """Return the objects that tools find by their type (``ctx.service``)."""
         return ()
 
+    def tools(self) -> Sequence[ToolFunction]:
+        return ()
+
     def workers(self) -> Sequence[QueueWork]:
         return ()
 
@@ -97,6 +94,14 @@ class Role:
 
     def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
         """Return the background loops by name. They run while the butler lives."""
+        return {}
+
+    def retention(self) -> Mapping[str, str]:
+        """Return, by table, the SQL condition of the rows that retention may delete.
+
+        $1 is the time before which a row must have ended, $2 the ids (text[]) of requests and
+        deliveries that are still open.
+        """
         return {}
 
     async def request_hops(self, connection: Connection, request_id: UUID) -> list[Hop]:

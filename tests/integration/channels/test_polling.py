@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from butlers.channels.polling import COME_AGAIN_S, Arrival, PollingConnector
+from butlers.channels.polling import SKIPPED_RETRY_S, McpInbox, PolledMessage, PollingConnector
 from butlers.domain.errors import PeerUnavailable, QueueFull, StateConflict, TooManyStrangers
 from butlers.domain.message import Event, InboundEnvelope, Payload, Sender, Source
 from support.clocks import LeapClock
@@ -30,13 +30,13 @@ class Shelf:
     named: bool = True  # whether it gives its messages ids
     asked: list[Any] = field(default_factory=list)
 
-    async def poll(self, cursor: dict[str, Any] | None) -> Sequence[Arrival]:
+    async def poll(self, cursor: dict[str, Any] | None) -> Sequence[PolledMessage]:
         self.asked.append(cursor)
         first = cursor["uid"] if cursor else 0
         if first >= len(self.texts):
             await asyncio.sleep(0.02)
         return [
-            Arrival(self._envelope(number, text), {"uid": number + 1})
+            PolledMessage(self._envelope(number, text), {"uid": number + 1})
             for number, text in enumerate(self.texts[first:], first)
         ]
 
@@ -65,7 +65,7 @@ async def test_everything_comes_in_once_and_the_checkpoint_follows(
 ) -> None:
     shelf = Shelf(["one", "two", "three"])
     async with switchboard.owner() as client:
-        connector = PollingConnector(shelf, client)
+        connector = PollingConnector(shelf, McpInbox(client))
         running = asyncio.create_task(connector.run())
         await until("the last to be accepted", lambda: _at(switchboard, 3))
         shelf.texts.append("four")
@@ -87,7 +87,7 @@ async def test_what_is_not_accepted_does_not_move_the_checkpoint(
     await _let_in(switchboard)
     monkeypatch.setattr("butlers.queue.leased_queue.is_full", is_full)
     async with switchboard.owner() as client:
-        connector = PollingConnector(Shelf(["one", "two"]), client)
+        connector = PollingConnector(Shelf(["one", "two"]), McpInbox(client))
         await connector.beat()
         with pytest.raises(QueueFull):
             await connector.step(None)
@@ -104,7 +104,7 @@ async def test_killed_between_acceptance_and_checkpoint_nothing_is_doubled(
 ) -> None:
     shelf = Shelf(["one", "two"])
     async with switchboard.owner() as client:
-        first = PollingConnector(shelf, client)
+        first = PollingConnector(shelf, McpInbox(client))
         await first.beat()
 
         async def die(_cursor: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ async def test_killed_between_acceptance_and_checkpoint_nothing_is_doubled(
         with contextlib.suppress(asyncio.CancelledError):
             await first.step(None)
         assert await checkpoint(switchboard) is None
-        second = PollingConnector(shelf, client)
+        second = PollingConnector(shelf, McpInbox(client))
         await second.beat()
         assert await second.step(await second.checkpoint()) == {"uid": 2}
     assert await kept(switchboard) == ["uid-0", "uid-1"]
@@ -125,7 +125,7 @@ async def test_a_message_that_is_refused_is_noted_and_blocks_nobody(
     switchboard: InProcessButler,
 ) -> None:
     async with switchboard.owner() as client:
-        connector = PollingConnector(Shelf(["one", "bad\0", "three"]), client)
+        connector = PollingConnector(Shelf(["one", "bad\0", "three"]), McpInbox(client))
         await connector.beat()
         assert await connector.step(None) == {"uid": 3}
     rows = await switchboard.rows(
@@ -143,7 +143,7 @@ async def test_one_whose_every_message_is_refused_is_seen_though_each_is_noted(
     switchboard: InProcessButler,
 ) -> None:
     async with switchboard.owner() as client:
-        connector = PollingConnector(Shelf(["bad\0", "worse\0"]), client)
+        connector = PollingConnector(Shelf(["bad\0", "worse\0"]), McpInbox(client))
         await connector.beat()
         assert await connector.step(None) == {"uid": 2}
         (one,) = (await client.call("connectors_list"))["connectors"]
@@ -159,7 +159,7 @@ async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the
     shelf = Shelf(["one", "two", "three", "/status", "five"], senders={3: "me@example.com"})
     clock = LeapClock()
     async with switchboard.owner() as client:
-        connector = PollingConnector(shelf, client, clock)
+        connector = PollingConnector(shelf, McpInbox(client), clock)
         await connector.beat()
         cursor = await connector.step(None)
         assert cursor == {"uid": 5}
@@ -167,7 +167,7 @@ async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the
         assert "messages of strangers are held" in (connector.error or "")
         assert await kept(switchboard) == ["uid-0", "uid-1", "uid-3"]
 
-        clock.leap(seconds=COME_AGAIN_S)  # there is no room yet
+        clock.leap(seconds=SKIPPED_RETRY_S)  # there is no room yet
         assert await connector.step(cursor) == {"uid": 2}
         assert await connector.step({"uid": 2}) == {"uid": 5}
         assert await checkpoint(switchboard) == {"uid": 2}
@@ -176,7 +176,7 @@ async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the
         shelf.texts.append("six")
         assert await connector.step({"uid": 5}) == {"uid": 6}  # Anna's stay behind her own
         assert await kept(switchboard) == ["uid-0", "uid-1", "uid-3"]
-        clock.leap(seconds=COME_AGAIN_S)
+        clock.leap(seconds=SKIPPED_RETRY_S)
         assert await connector.step({"uid": 6}) == {"uid": 2}
         assert await connector.step({"uid": 2}) == {"uid": 6}
         assert await checkpoint(switchboard) == {"uid": 6}
@@ -192,11 +192,11 @@ async def test_what_was_left_is_found_again_after_a_restart(
     await _let_in(switchboard, "ben@example.com")
     shelf = Shelf(["one", "two", "three"], senders={2: "ben@example.com"})
     async with switchboard.owner() as client:
-        first = PollingConnector(shelf, client)
+        first = PollingConnector(shelf, McpInbox(client))
         await first.beat()
         assert await first.step(None) == {"uid": 3}
         await _let_in(switchboard)
-        second = PollingConnector(shelf, client)
+        second = PollingConnector(shelf, McpInbox(client))
         await second.beat()
         assert await second.step(await second.checkpoint()) == {"uid": 3}
         assert await checkpoint(switchboard) == {"uid": 3}
@@ -208,11 +208,11 @@ async def test_a_source_that_fails_on_the_way_back_moves_no_checkpoint_past_what
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
-    monkeypatch.setattr("butlers.channels.polling.COME_AGAIN_S", 0.1)
+    monkeypatch.setattr("butlers.channels.polling.SKIPPED_RETRY_S", 0.1)
     shelf = Shelf(["one", "two"])
     poll, failed = shelf.poll, []
 
-    async def fail_once(cursor: dict[str, Any] | None) -> Sequence[Arrival]:
+    async def fail_once(cursor: dict[str, Any] | None) -> Sequence[PolledMessage]:
         if shelf.asked and cursor == {"uid": 1} and not failed:
             failed.append(cursor)
             raise PeerUnavailable("the source is away")
@@ -220,7 +220,7 @@ async def test_a_source_that_fails_on_the_way_back_moves_no_checkpoint_past_what
 
     monkeypatch.setattr(shelf, "poll", fail_once)
     async with switchboard.owner() as client:
-        running = asyncio.create_task(PollingConnector(shelf, client).run())
+        running = asyncio.create_task(PollingConnector(shelf, McpInbox(client)).run())
         await until("it to have gone back", lambda: failed or None)
         await _let_in(switchboard)
         await until("what was left", lambda: _at(switchboard, 2))
@@ -234,7 +234,7 @@ async def test_a_source_without_ids_is_not_left_behind_because_nobody_would_know
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
     async with switchboard.owner() as client:
-        connector = PollingConnector(Shelf(["one", "two"], named=False), client)
+        connector = PollingConnector(Shelf(["one", "two"], named=False), McpInbox(client))
         await connector.beat()
         with pytest.raises(TooManyStrangers):
             await connector.step(None)
@@ -243,7 +243,7 @@ async def test_a_source_without_ids_is_not_left_behind_because_nobody_would_know
 
 async def test_of_two_instances_the_older_gives_way(switchboard: InProcessButler) -> None:
     async with switchboard.owner() as client:
-        old, new = (PollingConnector(Shelf(["one"]), client) for _ in range(2))
+        old, new = (PollingConnector(Shelf(["one"]), McpInbox(client)) for _ in range(2))
         await old.beat()
         await new.beat()
         with pytest.raises(StateConflict):
@@ -256,7 +256,7 @@ async def test_while_the_switchboard_is_away_it_waits_and_says_why(
     switchboard: InProcessButler,
 ) -> None:
     async with switchboard.owner() as client:
-        connector = PollingConnector(Shelf(["one"]), client)
+        connector = PollingConnector(Shelf(["one"]), McpInbox(client))
         switchboard.butler.in_flight.refuse_outsiders()
         running = asyncio.create_task(connector.run())
         await until("it to have tried", lambda: connector.error)

@@ -64,13 +64,6 @@ async def messenger_database(admin: Login, messenger_template: Login) -> AsyncIt
 
 
 @pytest.fixture
-def server() -> Iterator[WebhookServer]:
-    running = WebhookServer()
-    yield running
-    running.close()
-
-
-@pytest.fixture
 async def closed(
     messenger_database: Database, server: WebhookServer
 ) -> AsyncIterator[DeliveryHarness]:

@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from butlers.domain.clock import uuid7
 from butlers.domain.delivery import DeliveryState, Intent
 from butlers.domain.errors import InvalidMessage, MessageTooLarge, NotFound, StateConflict
-from butlers.domain.ids import uuid7
 from butlers.messenger.pending_actions import Decision
 from butlers.messenger.quiet_hours import QuietHours
 from support.deliveries import DeliveryHarness, delivery

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from butlers.domain.clock import uuid7
 from butlers.domain.delivery import DeliveryState, Intent
-from butlers.domain.ids import uuid7
 from support.deliveries import DeliveryHarness, delivery
 from support.webhook_server import CLOSE, status
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from butlers.db.database import Database, Login
 from butlers.db.migrations import Chain, find_chain, migrate, shipped_versions
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 
 OLD = """
 INSERT INTO deliveries (delivery_id, idempotency_key, origin, intent, channel, target, message,

@@ -34,7 +34,7 @@ async def test_old_deliveries_that_are_over_go_and_all_others_stay(
     await harness.until_state(young, DeliveryState.DELIVERED)
 
     before = harness.clock.now() - timedelta(days=365)
-    gone = await delete_old_rows(harness.database, [MessengerRole.retention], before)
+    gone = await delete_old_rows(harness.database, [MessengerRole().retention()], before)
     assert gone["deliveries"] == 1
     rows = await harness.rows("SELECT delivery_id FROM deliveries")
     assert {UUID(str(row["delivery_id"])) for row in rows} == {refused, untold, young}

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from butlers.domain.clock import uuid7
 from butlers.domain.delivery import DeliveryRequest, Intent
 from butlers.domain.errors import (
     ButlersError,
@@ -21,14 +22,13 @@ from butlers.domain.errors import (
     NotFound,
     StateConflict,
 )
-from butlers.domain.ids import uuid7
+from butlers.domain.message import RouteDecision, RouteRequest
 from butlers.domain.redaction import SecretText
-from butlers.domain.route import RouteDecision, RouteRequest
 from butlers.queue.leased_queue import enqueue
 from butlers.secrets.master_key import MasterKey
 from butlers.secrets.sealed import NewSecret
 from butlers.secrets.vault import Vault
-from butlers.tools.blobs import BlobStore
+from butlers.tools.attachments import BlobStore
 from butlers.wire.codec import encode
 from support.in_process import InProcessButler, MakeButler
 from support.messages import request_context

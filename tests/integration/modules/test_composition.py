@@ -16,7 +16,7 @@ from butlers.daemon.butler import Butler
 from butlers.domain.caller import CallerKind
 from butlers.modules.base import Module
 from butlers.scheduling.role import SchedulingRole
-from butlers.tools.base import spec_of
+from butlers.tools.declaration import spec_of
 from butlers.tools.catalogue import core_tools
 from support import mcp_clients as clients
 from support.mcp_clients import ToolClient
@@ -130,7 +130,7 @@ async def test_a_butler_without_modules_has_the_tools_of_the_core_and_no_others(
         answers = await call_each_core_tool(client)
         assert set(answers) <= await client.names()
     check_answers(answers)
-    core = {name for spec in core_tools(SchedulingRole) for name in (spec.name, *spec.aliases)}
+    core = {name for spec in core_tools(SchedulingRole()) for name in (spec.name, *spec.aliases)}
     assert set(await postbox.offered()) == core | OWNERS_OVER_SKILLS
 
 

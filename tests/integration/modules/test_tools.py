@@ -11,7 +11,7 @@ from butlers.daemon.mcp_server import name_tools
 from butlers.domain.errors import ConfigInvalid
 from butlers.domain.module import FailurePhase
 from butlers.modules.base import ToolMeta
-from butlers.tools.base import Effect, spec_of
+from butlers.tools.declaration import Effect, spec_of
 from butlers.tools.catalogue import core_tools
 from support.postbox import GOOD, ModuleHarness
 
@@ -168,7 +168,7 @@ async def test_a_name_with_two_owners_is_found_and_both_are_named(
     code = module_code("twin", tools=tool_code(name), declared=f"({name},)")
     harness = make_modules({**GOOD, "twin": ""}, code={"twin": code})
     await harness.bring_up()
-    core = [("the core", spec) for spec in core_tools(harness.config.role)]
+    core = [("the core", spec) for spec in core_tools(SchedulingRole())]
     with pytest.raises(ConfigInvalid) as refused:
         name_tools([*core, *harness.specs])
     assert f"{name!r} is declared by {owner} and by module twin" in refused.value.message
@@ -179,7 +179,7 @@ async def test_the_tools_of_the_core_and_of_both_modules_fit_together(
 ) -> None:
     harness = make_modules()
     await harness.bring_up()
-    core = [("the core", spec) for spec in core_tools(harness.config.role)]
+    core = [("the core", spec) for spec in core_tools(SchedulingRole())]
     named = name_tools([*core, *harness.specs])
     for tool_function in harness.modules.modules[0].tools:
         assert named[spec_of(tool_function).name].function is tool_function

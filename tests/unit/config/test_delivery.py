@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from butlers.channels.registry import load_channels
 from butlers.config.butler import ButlerConfig, load_butler_config
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid
@@ -16,11 +18,17 @@ def load(folder: Path, text: str, name: str = "messenger") -> ButlerConfig:
     return load_butler_config(folder, Settings(folder, port_offset=100))
 
 
+def outbound(config: ButlerConfig) -> dict[str, Any]:
+    """The validated [channels] table, as the Messenger loads it."""
+    found = load_channels(config.directory).outbound(config)
+    return {channel.name: section for channel, section in found.items()}
+
+
 def test_without_the_tables_there_are_defaults_and_no_webhook(tmp_path: Path) -> None:
     config = load(tmp_path, "")
     assert (config.delivery.reply_ttl_s, config.delivery.send_ttl_s) == (6 * 3600, 24 * 3600)
     assert config.delivery.quiet_hours is None
-    assert config.channels.webhook == {}
+    assert config.channels == {}
 
 
 def test_everything_can_be_said(tmp_path: Path) -> None:
@@ -33,7 +41,8 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
         '[channels.webhook.far]\nurl = "https://far.example/in"\nsecret_name = "FAR"\n',
     )
     assert config.delivery.quiet_hours == "22:00-07:00"
-    door, far = config.channels.webhook["door"], config.channels.webhook["far"]
+    webhooks = outbound(config)["webhook"]
+    door, far = webhooks["door"], webhooks["far"]
     assert door.url == "http://127.0.0.1:9000/in"  # somebody else's port is not shifted with ours
     assert (door.idempotent, far.idempotent) == (True, False)
 
@@ -58,7 +67,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
 )
 def test_what_can_not_be_used_is_named(tmp_path: Path, text: str, key: str) -> None:
     with pytest.raises(ConfigInvalid) as refused:
-        load(tmp_path, text)
+        outbound(load(tmp_path, text))
     assert key in refused.value.message
 
 

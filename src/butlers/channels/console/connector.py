@@ -1,4 +1,4 @@
-"""The console connector: sends what a person types, and shows the replies, each once."""
+"""The console connector: hands typed messages to the Switchboard and fetches the replies."""
 
 from __future__ import annotations
 
@@ -8,15 +8,36 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from butlers.channels.console import sender as console
-from butlers.domain.clock import Clock, SystemClock
+from butlers.domain.clock import Clock, SystemClock, uuid7
+from butlers.domain.delivery import OWNERS_CONSOLE
 from butlers.domain.errors import AnswerLost, ButlersError, QueueFull
+from butlers.domain.message import (
+    CONSOLE,
+    Control,
+    Event,
+    InboundEnvelope,
+    Payload,
+    PolicyTier,
+    Sender,
+    Source,
+)
 from butlers.wire.client import McpClient
 from butlers.wire.codec import encode
 
 POLL_S = 20.0
 PATIENCE_S = 15.0
 RETRY_S = 0.2
+
+
+def parse(text: str, clock: Clock, *, event_id: str | None = None) -> InboundEnvelope:
+    """Return the envelope of one typed message."""
+    return InboundEnvelope(
+        source=Source(CONSOLE, CONSOLE, OWNERS_CONSOLE),
+        event=Event(event_id or str(uuid7()), clock.now()),
+        sender=Sender("owner"),
+        payload=Payload(text, raw={"text": text}),
+        control=Control(policy_tier=PolicyTier.INTERACTIVE),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +59,13 @@ class ConsoleConnector:
     async def send(
         self, text: str, *, event_id: str | None = None, patience_s: float = PATIENCE_S
     ) -> UUID:
-        """Hand a message to the Switchboard; it is stored when this returns.
+        """Hand a message to the Switchboard. It is stored when this returns.
 
-        When the answer is lost on the way nobody knows whether it was stored, so the same event is sent
-        again until there is an answer: the Switchboard keeps one of them. So it is when it has too much to
-        do for the moment.
+        If the answer is lost or the Switchboard's queue is full, the same event is sent again until there
+        is an answer. The Switchboard stores one event once.
         """
-        envelope = console.parse(text, self._clock, event_id=event_id)
-        envelope.check()
+        envelope = parse(text, self._clock, event_id=event_id)
+        envelope.check({CONSOLE})
         arguments = encode(envelope)
         try:
             return await self._ingest(arguments)
@@ -67,8 +87,10 @@ class ConsoleConnector:
                     raise
 
     async def receive(self, request_id: UUID | None, timeout_s: float) -> list[Reply]:
-        """Replies not shown yet, to one request or any; waits up to ``timeout_s`` for the first. That there
-        are none is said only by a Messenger that answered."""
+        """Return replies not shown yet, to one request or to any; wait up to ``timeout_s`` for the first.
+
+        Raises if the Messenger does not answer, so an empty list means that there are none.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while True:
@@ -84,7 +106,7 @@ class ConsoleConnector:
                     return fresh
 
     async def shown(self, replies: Sequence[Reply]) -> None:
-        """Say that these were shown. Before that they come again, so that none is lost on the way."""
+        """Mark replies as shown. Until then ``receive`` returns them again, so that none is lost."""
         self._shown.update(reply.delivery_id for reply in replies)
         ids = [str(reply.delivery_id) for reply in replies]
         await self._messenger.call("console_shown", {"delivery_ids": ids})

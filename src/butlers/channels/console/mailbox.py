@@ -1,4 +1,4 @@
-"""The console's mailbox: replies wait there until a console has shown them."""
+"""The console's mailbox: a sent delivery waits there until a console has shown it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from butlers.db.database import Connection
-from butlers.domain.delivery import DeliveryRequest
+from butlers.db.database import Connection, Database
+from butlers.domain.clock import Clock
+from butlers.domain.delivery import DeliveryReceipt, DeliveryRequest
+from butlers.domain.message import CONSOLE
 from butlers.queue import leased_queue as queue
 
 MAILBOX = "console_mailbox"
+RETENTION = {MAILBOX: "shown_at < $1 AND coalesce(request_id::text, '') <> ALL($2)"}
 
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """One reply in the console's mailbox."""
+    """One delivery in the mailbox."""
 
     delivery_id: UUID
     request_id: UUID | None
@@ -25,8 +28,27 @@ class Mail:
     posted_at: datetime
 
 
+class ConsoleSender:
+    name = CONSOLE
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def idempotent(self, target: str) -> bool:
+        return True  # the mailbox has one row per delivery id
+
+    def line(self, target: str) -> str | None:
+        return None
+
+    async def send(self, delivery: DeliveryRequest) -> DeliveryReceipt:
+        async with self._database.transaction() as connection:
+            position = await post_mail(connection, delivery)
+        return DeliveryReceipt(delivery.delivery_id, self.name, str(position), self._clock.now())
+
+
 async def post_mail(connection: Connection, delivery: DeliveryRequest) -> int:
-    """Put a reply in the console's mailbox, once; its position is the platform's message id."""
+    """Put a delivery in the mailbox, once. Returns its position, which serves as the message id."""
     await connection.execute(
         """
         INSERT INTO console_mailbox (delivery_id, target, request_id, origin, message)
@@ -49,6 +71,7 @@ async def post_mail(connection: Connection, delivery: DeliveryRequest) -> int:
 async def waiting_mail(
     connection: Connection, target: str, request_id: UUID | None, limit: int = 50
 ) -> list[Mail]:
+    """Return the mail of a target that no console has shown, of one request or of all."""
     rows = await connection.fetch(
         """
         SELECT delivery_id, request_id, origin, message, posted_at FROM console_mailbox

@@ -1,9 +1,7 @@
-"""A generic way in: a program posts a signed message, and it becomes an envelope.
+"""Turns a signed request of a program into an envelope.
 
-The signature is the one of the way out (``channels.webhook``), over a timestamp that is a few minutes off
-at most.
-The body is JSON: ``text``, and where the program has them ``id``, ``sender``, ``thread``, ``reply_to`` and
-``attachments``.
+The signature is made as in ``webhook/sender.py``, and its timestamp is at most two minutes old. The body is
+JSON: ``text``, and optionally ``id``, ``sender``, ``thread``, ``reply_to`` and ``attachments``.
 """
 
 from __future__ import annotations
@@ -14,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from butlers.channels.webhook.sender import sign
+from butlers.channels.webhook.sender import WEBHOOK, sign
 from butlers.domain.clock import Clock
 from butlers.domain.errors import InvalidMessage, NotAuthenticated
+from butlers.domain.json_safe import STRICT
 from butlers.domain.message import (
+    OWNER,
     Attachment,
-    Channel,
     Control,
     Event,
     InboundEnvelope,
@@ -28,19 +27,17 @@ from butlers.domain.message import (
     Sender,
     Source,
 )
-from butlers.domain.request import OWNER
-from butlers.domain.strict import STRICT
 from butlers.wire.codec import decode
 
 TIMESTAMP, SIGNATURE = "butlers-timestamp", "butlers-signature"
-# How far a sender's clock may be off. A copy played back meanwhile is known by its id or its words.
-LATEST = timedelta(minutes=2)
-LONGEST_TIME = 12  # digits
+# Within this time a replayed copy is recognized as a duplicate by its id or its text.
+MAX_CLOCK_SKEW = timedelta(minutes=2)
+MAX_TIMESTAMP_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
-    """What a program posts."""
+class WebhookMessage:
+    """The body of a request."""
 
     text: str
     id: str = ""
@@ -52,13 +49,13 @@ class Post:
 
 
 def check_signature(headers: Mapping[str, str], body: bytes, secret: str, clock: Clock) -> None:
-    """Refuse what was not signed with the secret, or long ago, without saying which."""
+    """Raise NotAuthenticated for a wrong or old signature, with the same message for both."""
     timestamp = headers.get(TIMESTAMP, "")
     expected = sign(secret, timestamp, body)
     signed = hmac.compare_digest(expected.encode(), headers.get(SIGNATURE, "").encode())
-    known = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= LONGEST_TIME
+    known = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= MAX_TIMESTAMP_DIGITS
     age = abs(clock.now().timestamp() - int(timestamp)) if known else None
-    if not signed or age is None or age > LATEST.total_seconds():
+    if not signed or age is None or age > MAX_CLOCK_SKEW.total_seconds():
         raise NotAuthenticated(
             "the signature is missing, wrong or too old",
             hint="sign timestamp + '.' + body with the webhook's secret, and check the clock",
@@ -66,23 +63,25 @@ def check_signature(headers: Mapping[str, str], body: bytes, secret: str, clock:
 
 
 def parse(name: str, body: bytes, clock: Clock, *, owners: bool) -> InboundEnvelope:
+    """Return the envelope of a request. ``owners``: the webhook's messages are the owner's own."""
     try:
         data = json.loads(body)
     except ValueError as error:
         raise InvalidMessage(
             f"the body is not JSON: {error}", hint='for example {"text": "hello"}'
         ) from None
-    post = decode(Post, data)
-    if not owners and post.sender.strip() == OWNER:
+    message = decode(WebhookMessage, data)
+    if not owners and message.sender.strip() == OWNER:
         raise InvalidMessage(
-            "this webhook does not speak for the owner", hint="name another sender, or none"
+            "this webhook is not the owner's, so its sender cannot be 'owner'",
+            hint="use another sender, or leave it out",
         )
-    sender = OWNER if owners else post.sender.strip() or name
+    sender = OWNER if owners else message.sender.strip() or name
     address = f"{name}:{sender}"
     return InboundEnvelope(
-        source=Source(Channel.WEBHOOK, "webhook", address),
-        event=Event(post.id.strip(), clock.now(), post.thread, post.reply_to),
+        source=Source(WEBHOOK, WEBHOOK, address),
+        event=Event(message.id.strip(), clock.now(), message.thread, message.reply_to),
         sender=Sender(address),
-        payload=Payload(post.text, attachments=post.attachments),
+        payload=Payload(message.text, attachments=message.attachments),
         control=Control(policy_tier=PolicyTier.INTERACTIVE if owners else PolicyTier.DEFAULT),
     )

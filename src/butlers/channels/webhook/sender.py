@@ -1,11 +1,12 @@
-"""A generic way out: a signed POST to an address that the owner has configured.
+"""Sends deliveries as signed POST requests to the URLs that the owner has configured.
 
 The signature is ``v1=`` and the HMAC-SHA256, in hex, of timestamp, a full stop and the body. The receiver
-answers 2xx with its own id of the message, ``{"id": "..."}``, and takes one delivery id once.
+answers 2xx with its own id of the message, ``{"id": "..."}``.
 
-One that is not said to do so (``idempotent``) is asked again only where it can not have the message: nobody
-listens there, or it answers 429 or 503 and says with ``Retry-After`` when to come again. After any other
-failure the delivery ends as unknown.
+A receiver that is configured as ``idempotent`` accepts one delivery id once, so a delivery to it may be sent
+again after any failure. To any other receiver it is sent again only if the message cannot have arrived: the
+connection was refused, or the answer was 408, 425, 429 or 503 with a ``Retry-After`` header. After any other
+failure the state of the delivery is ``unknown``.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import hashlib
 import hmac
 import json
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import httpx
 
-from butlers.channels.http_answers import error_for
+from butlers.channels.base import ReadSecret
+from butlers.channels.webhook.http_errors import error_for
 from butlers.domain.clock import Clock
 from butlers.domain.delivery import DeliveryReceipt, DeliveryRequest
 from butlers.domain.errors import (
@@ -30,79 +32,80 @@ from butlers.domain.errors import (
     DeliveryRefused,
     DeliveryUncertain,
 )
-from butlers.domain.message import Channel
 
+WEBHOOK = "webhook"
 CONNECT_S = 5.0
-TIMEOUT_S = 10.0  # from the connection to the end of the answer
-LARGEST_ANSWER = 64 * 1024
-LONGEST_ID = 256
-
-Secret = Callable[[str], Awaitable[str]]
+TIMEOUT_S = 10.0  # from the connection to the end of the response
+MAX_RESPONSE_BYTES = 64 * 1024
+MAX_ID_LENGTH = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
-    """One address that deliveries can be posted to."""
+class WebhookTarget:
+    """One URL that deliveries can be posted to."""
 
     url: str
     secret_name: str
-    idempotent: bool  # the owner's word that the receiver keeps to the idempotency key
+    idempotent: bool  # the receiver accepts one Idempotency-Key once
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
+    """Return the signature of a body, for the header ``Butlers-Signature``."""
     signed = timestamp.encode() + b"." + body
     return f"v1={hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()}"
 
 
-class WebhookChannel:
-    name = str(Channel.WEBHOOK)
+class WebhookSender:
+    name = WEBHOOK
 
     def __init__(
         self,
-        hooks: Mapping[str, Hook],
-        secret: Secret,
+        targets: Mapping[str, WebhookTarget],
+        secret: ReadSecret,
         clock: Clock,
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self._hooks = hooks
+        self._targets = targets
         self._secret = secret
         self._clock = clock
         self._timeout_s = timeout_s
 
     def idempotent(self, target: str) -> bool:
-        hook = self._hooks.get(_hook_name(target))
-        return hook is not None and hook.idempotent
+        found = self._targets.get(_webhook_name(target))
+        return found is not None and found.idempotent
 
     def line(self, target: str) -> str | None:
-        name = _hook_name(target)
-        return f"{self.name}:{name}" if name in self._hooks else None
+        name = _webhook_name(target)
+        return f"{self.name}:{name}" if name in self._targets else None
 
     async def send(self, delivery: DeliveryRequest) -> DeliveryReceipt:
-        hook = self._hook(delivery.target)
+        target = self._target(delivery.target)
         body = _body(delivery)
         timestamp = str(int(self._clock.now().timestamp()))
         headers = {
             "Content-Type": "application/json",
             "Butlers-Timestamp": timestamp,
-            "Butlers-Signature": sign(await self._secret(hook.secret_name), timestamp, body),
+            "Butlers-Signature": sign(await self._secret(target.secret_name), timestamp, body),
             "Idempotency-Key": str(delivery.delivery_id),
         }
-        answer = await self._post(hook, body, headers)
-        return DeliveryReceipt(delivery.delivery_id, self.name, answer, self._clock.now())
+        message_id = await self._post(target, body, headers)
+        return DeliveryReceipt(delivery.delivery_id, self.name, message_id, self._clock.now())
 
-    def _hook(self, target: str) -> Hook:
-        if (hook := self._hooks.get(_hook_name(target))) is None:
+    def _target(self, target: str) -> WebhookTarget:
+        name = _webhook_name(target)
+        if name not in self._targets:
+            known = ", ".join(self._targets) or "none"
             raise DeliveryRefused(
-                f"there is no webhook {_hook_name(target)!r}",
-                hint=f"a target is NAME:WHOM; names: {', '.join(self._hooks) or 'none'}",
+                f"there is no webhook {name!r}",
+                hint=f"a target is WEBHOOK:RECIPIENT; webhooks: {known}",
             )
-        return hook
+        return self._targets[name]
 
-    async def _post(self, hook: Hook, body: bytes, headers: Mapping[str, str]) -> str:
-        # A connection of its own each time: one that was kept may have been closed by the other side,
-        # and then nobody knows whether the request was read.
-        url, connect_s = hook.url, min(CONNECT_S, self._timeout_s)
+    async def _post(self, target: WebhookTarget, body: bytes, headers: Mapping[str, str]) -> str:
+        # A new connection each time: the other side may have closed a kept one, and then it is not known
+        # whether the request was read.
+        url, connect_s = target.url, min(CONNECT_S, self._timeout_s)
         client = httpx.AsyncClient(
             timeout=httpx.Timeout(self._timeout_s, connect=connect_s),
             follow_redirects=False,
@@ -118,23 +121,23 @@ class WebhookChannel:
                 text = await _read(answer)
                 if not answer.is_success:
                     now = self._clock.now()
-                    raise error_for(answer, text, now, repeatable=hook.idempotent)
-                return _proof(answer, text)
+                    raise error_for(answer, text, now, repeatable=target.idempotent)
+                return _message_id(answer, text)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise ChannelUnavailable(f"{_host(url)} can not be reached ({error})") from error
+            raise ChannelUnavailable(f"{_host(url)} cannot be reached ({error})") from error
         except (httpx.HTTPError, OSError, TimeoutError) as error:
             raise DeliveryUncertain(
-                f"{_host(url)} was asked and did not answer ({type(error).__name__})"
+                f"{_host(url)} did not answer the request ({type(error).__name__})"
             ) from error
 
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Made once: reading the certificate store takes longer than a delivery."""
+    """Return the TLS settings, made once: reading the certificate store takes longer than a delivery."""
     return httpx.create_ssl_context(trust_env=False)
 
 
-def _hook_name(target: str) -> str:
+def _webhook_name(target: str) -> str:
     return target.partition(":")[0]
 
 
@@ -143,7 +146,7 @@ def _host(url: str) -> str:
 
 
 def _body(delivery: DeliveryRequest) -> bytes:
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "schema_version": "webhook.v1",
         "delivery_id": str(delivery.delivery_id),
         "intent": str(delivery.intent),
@@ -155,29 +158,29 @@ def _body(delivery: DeliveryRequest) -> bytes:
         "origin": delivery.origin,
         "request_id": str(delivery.request_id) if delivery.request_id else None,
     }
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 async def _read(answer: httpx.Response) -> str:
-    found = b""
+    content = b""
     async for chunk in answer.aiter_bytes():
-        found += chunk
-        if len(found) > LARGEST_ANSWER:
+        content += chunk
+        if len(content) > MAX_RESPONSE_BYTES:
             break
-    return found[:LARGEST_ANSWER].decode("utf-8", "replace")
+    return content[:MAX_RESPONSE_BYTES].decode("utf-8", "replace")
 
 
-def _proof(answer: httpx.Response, text: str) -> str:
-    """The platform's own id."""
+def _message_id(answer: httpx.Response, text: str) -> str:
+    """Return the receiver's own id of the message."""
     try:
-        told = json.loads(text)
+        content = json.loads(text)
     except ValueError:
-        told = None
-    proof = told.get("id") if isinstance(told, dict) else None
-    if isinstance(proof, bool) or not isinstance(proof, str | int) or not str(proof).strip():
+        content = None
+    found = content.get("id") if isinstance(content, dict) else None
+    if isinstance(found, bool) or not isinstance(found, str | int) or not str(found).strip():
         raise DeliveryUncertain(
             f"{answer.request.url.host} answered {answer.status_code} without an id",
-            hint='it has to answer with its own id of the message: {"id": "..."}',
+            hint='the receiver has to answer with its own id of the message: {"id": "..."}',
             response=text,
         )
-    return str(proof)[:LONGEST_ID]
+    return str(found)[:MAX_ID_LENGTH]

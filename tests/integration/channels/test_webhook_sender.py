@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from butlers.channels.http_answers import retry_after
-from butlers.channels.webhook.sender import Hook, WebhookChannel, sign
+from butlers.channels.webhook.http_errors import retry_after
+from butlers.channels.webhook.sender import WebhookSender, WebhookTarget, sign
 from butlers.domain.errors import (
     ButlersError,
     ChannelBusy,
@@ -25,12 +25,15 @@ from support.webhook_server import CLOSE, HANG, Behaviour, WebhookServer, status
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
-def channel(url: str, *, timeout_s: float = 10.0) -> WebhookChannel:
+def channel(url: str, *, timeout_s: float = 10.0) -> WebhookSender:
     async def secret(_name: str) -> str:
         return SECRET
 
-    hooks = {"plain": Hook(url, "HOOK_SECRET", False), "sure": Hook(url, "HOOK_SECRET", True)}
-    return WebhookChannel(hooks, secret, SetClock(NOW), timeout_s=timeout_s)
+    targets = {
+        "plain": WebhookTarget(url, "HOOK_SECRET", False),
+        "sure": WebhookTarget(url, "HOOK_SECRET", True),
+    }
+    return WebhookSender(targets, secret, SetClock(NOW), timeout_s=timeout_s)
 
 
 async def test_a_delivery_arrives_signed_and_named(server: WebhookServer) -> None:

@@ -1,0 +1,162 @@
+"""The webhook channel: its registration, its configuration, its HTTP route and its heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+import structlog
+from pydantic import AfterValidator
+from starlette.requests import Request
+
+from butlers.channels.base import (
+    Channel,
+    ChannelCheck,
+    ChannelSender,
+    InboundContext,
+    OutboundContext,
+    RequestHandler,
+    read_body,
+)
+from butlers.channels.polling import HEARTBEAT_S
+from butlers.channels.webhook.parser import check_signature, parse
+from butlers.channels.webhook.sender import WEBHOOK, WebhookSender, WebhookTarget
+from butlers.domain.json_safe import freeze
+from butlers.config.document import refuse
+from butlers.config.values import ButlerName, Section, Text, WebUrl
+from butlers.domain.clock import uuid7
+from butlers.domain.errors import ButlersError, DatabaseUnavailable, NotAuthenticated
+from butlers.domain.message import OWNER
+from butlers.domain.registration import Heartbeat
+from butlers.secrets.credentials import CredentialMissing
+
+log = structlog.get_logger()
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+
+
+def _webhook_name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise refuse(
+            f"{value!r} is not a webhook's name: lower-case letters, digits and '-', "
+            "a letter first, at most 40"
+        )
+    return value
+
+
+class OutboundWebhook(Section):
+    """``[channels.webhook.NAME]``: a URL that gets deliveries."""
+
+    url: WebUrl
+    secret_name: Text
+    # Whether the receiver accepts one Idempotency-Key once, so that sending again is harmless.
+    idempotent: bool = False
+
+
+class InboundWebhook(Section):
+    """``[connectors.webhook.NAME]``: programs post messages signed with the secret."""
+
+    secret: Text  # its name in the secrets store
+    owner: bool = False  # messages count as the owner's own
+
+
+OutboundConfig = Mapping[str, OutboundWebhook]
+InboundConfig = Mapping[str, InboundWebhook]
+
+
+class WebhookChannel(Channel):
+    name = WEBHOOK
+    outbound_config = Annotated[
+        Mapping[Annotated[str, AfterValidator(_webhook_name)], OutboundWebhook],
+        AfterValidator(freeze),
+    ]
+    inbound_config = Annotated[Mapping[ButlerName, InboundWebhook], AfterValidator(freeze)]
+
+    def sender(self, config: OutboundConfig, context: OutboundContext) -> ChannelSender:
+        targets = {
+            name: WebhookTarget(hook.url, hook.secret_name, hook.idempotent)
+            for name, hook in config.items()
+        }
+        return WebhookSender(targets, context.secret, context.clock)
+
+    def routes(
+        self, config: InboundConfig, context: InboundContext
+    ) -> Mapping[str, RequestHandler]:
+        async def receive(request: Request) -> dict[str, Any]:
+            return await _receive(request, config, context)
+
+        return {"/webhook/{name}": receive}
+
+    async def run_connector(self, config: InboundConfig, context: InboundContext) -> None:
+        """Register the webhooks as connectors, again and again, and the owner's as owner addresses."""
+        instance, began = uuid7(), context.clock.monotonic()
+        while True:
+            try:
+                await _register(config, context, instance, context.clock.monotonic() - began)
+            except DatabaseUnavailable:
+                pass
+            except Exception:  # a loop edge: the next heartbeat may succeed
+                log.exception("webhook heartbeat failed")
+            await asyncio.sleep(HEARTBEAT_S)
+
+    def check(
+        self,
+        outbound: OutboundConfig | None,
+        inbound: InboundConfig | None,
+        secrets: Collection[str],
+    ) -> Sequence[ChannelCheck]:
+        if not outbound and not inbound:
+            hint = "add [channels.webhook.NAME] to the Messenger's butler.toml"
+            return [ChannelCheck("channel webhook", "absent", "no webhook is configured", hint)]
+        return list(_secret_checks(outbound or {}, inbound or {}, secrets))
+
+
+async def _receive(
+    request: Request, config: InboundConfig, context: InboundContext
+) -> dict[str, Any]:
+    name = request.path_params["name"]
+    hook = config.get(name)
+    if hook is None:
+        raise NotAuthenticated  # a caller cannot find out which names exist
+    body = await read_body(request)
+    try:
+        check_signature(request.headers, body, await context.secret(hook.secret), context.clock)
+        envelope = parse(name, body, context.clock, owners=hook.owner)
+    except ButlersError as error:
+        context.count_rejected(name, error.message)
+        if isinstance(error, CredentialMissing):
+            log.warning("webhook has no secret", webhook=name, error=error.message)
+            raise NotAuthenticated from None  # only the owner learns what is missing
+        raise
+    return await context.inbox.accept(envelope, counted_as=name)
+
+
+async def _register(
+    config: InboundConfig, context: InboundContext, instance: UUID, uptime_s: float
+) -> None:
+    for name, hook in config.items():
+        await context.set_owner_address(WEBHOOK, f"{name}:{OWNER}", hook.owner)
+        beat = Heartbeat(WEBHOOK, name, instance, context.clock.now(), uptime_s=uptime_s)
+        await context.inbox.save_heartbeat(beat)
+
+
+def _secret_checks(
+    outbound: OutboundConfig, inbound: InboundConfig, secrets: Collection[str]
+) -> Iterator[ChannelCheck]:
+    needed = [
+        *((f"to {name}", hook.secret_name) for name, hook in outbound.items()),
+        *((f"from {name}", hook.secret) for name, hook in inbound.items()),
+    ]
+    for webhook, secret in needed:
+        check = f"webhook {webhook}"
+        if secret in secrets:
+            yield ChannelCheck(check, "ok", f"secret {secret} is set")
+        else:
+            hint = f"`butlers secrets set {secret}`"
+            yield ChannelCheck(check, "broken", f"secret {secret} is not set", hint)
+
+
+CHANNEL = WebhookChannel()
