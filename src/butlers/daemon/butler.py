@@ -39,11 +39,10 @@ from butlers.sessions.session_log import SessionLog
 from butlers.sessions.skills import ButlerSkills
 from butlers.sessions.spawner import Spawner
 from butlers.skills.reflexes import ReflexBook
-from butlers.tools.auth import ButlerTokens
+from butlers.tools.callers import ButlerTokens, InFlight
 from butlers.tools.context import S, Services
-from butlers.tools.in_flight import InFlight
 from butlers.tools.role import Role
-from butlers.tools.state_store import StateStore
+from butlers.tools.state import StateStore
 from butlers.wire.peers import Peers
 from butlers.wire.tokens import FleetKey
 

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from butlers.daemon.ports import bind_port, hold_port
 from butlers.daemon.transport import CALLS_END_S, PATH, STREAMS_END_S, DualTransport
-from butlers.tools.in_flight import InFlight
+from butlers.tools.callers import InFlight
 
 HEALTH = "/health"
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")

@@ -17,9 +17,10 @@ from pydantic import PrivateAttr
 
 from butlers import __version__
 from butlers.domain.errors import ConfigInvalid
-from butlers.tools.auth import ButlerTokens
-from butlers.tools.base import ToolFunction, ToolSpec
-from butlers.tools.calls import bound_error, current_call
+from butlers.tools.call_results import bound_error
+from butlers.tools.callers import ButlerTokens
+from butlers.tools.calls import current_call
+from butlers.tools.declaration import ToolFunction, ToolSpec
 
 UNTOLD = frozenset({"minLength", "maxLength", "minimum", "exclusiveMinimum", "maximum", "title"})
 

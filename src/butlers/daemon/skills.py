@@ -9,18 +9,17 @@ from uuid import UUID, uuid5
 
 import structlog
 
-from butlers.config.known_butlers import remember_butler
 from butlers.config.packs import packs_named
+from butlers.config.roster import remember_butler
 from butlers.sessions.skill_maker import Made, SkillMaker
 from butlers.sessions.skills import ButlerSkills
 from butlers.skills.registry.built_in import tools_of
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.scripts.runner import PATH, ScriptRunner
-from butlers.skills.skill_set import Shelf
+from butlers.skills.skill_set import ButlerSkillSet
 from butlers.tools import mail
-from butlers.tools.base import ToolSpec, spec_of
-from butlers.tools.skills import pack_tools, skill_specs
-from butlers.tools.soul import soul_specs
+from butlers.tools.declaration import ToolSpec, spec_of
+from butlers.tools.skills import pack_tools, skill_specs, soul_specs
 
 if TYPE_CHECKING:
     from butlers.daemon.butler import Butler
@@ -37,7 +36,7 @@ async def open_skills(butler: Butler) -> ButlerSkills:
     await asyncio.to_thread(_remember, butler)
     registry = SkillRegistry(butler.home, partial(packs_named, config, butler.settings))
     shelf = await asyncio.to_thread(
-        Shelf.open, registry, config.name, config.directory, config.skills.packs
+        ButlerSkillSet.open, registry, config.name, config.directory, config.skills.packs
     )
     skills = ButlerSkills(
         config,

@@ -1,16 +1,14 @@
-"""What happens around every tool call: who may, in which transaction, journaled, audited, and how it fails.
+"""The pipeline around every tool call: permission, transaction, journal, audit, errors.
 
-The order is fixed here, once: in-flight count, caller, transaction, journal, the tool, audit, commit,
-answer. A gated, replayed or refused call never reaches the function.
+The order is fixed: caller, in-flight count, transaction, journal, tool, audit, commit, answer. A gated,
+replayed or rejected call does not reach the tool's function.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import json
-import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,22 +17,17 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-import asyncpg
 import mcp_types as mt
 import structlog
-from fastmcp.exceptions import ToolError, ValidationError
+from fastmcp.exceptions import ValidationError
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools.base import Tool, ToolResult
 from mcp import MCPError
-from pydantic import TypeAdapter
-from pydantic import ValidationError as PydanticValidationError
 
-from butlers.db.database import is_gone
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import (
     ButlersError,
     DatabaseUnavailable,
-    InternalError,
     InvalidArguments,
     NotAllowed,
     NotFound,
@@ -46,21 +39,26 @@ from butlers.domain.redaction import redactor
 from butlers.queue import journal
 from butlers.queue.journal import CallKey
 from butlers.sessions.guard import LiveSession
-from butlers.tools.audit import CallRecord, record_call
-from butlers.tools.auth import ButlerTokens
-from butlers.tools.base import Effect, ToolSpec
+from butlers.tools.call_results import (
+    CallRecord,
+    as_result,
+    crash_error,
+    domain_error,
+    error_fields,
+    explain,
+    freeze,
+    record_call,
+    replay,
+    usage,
+)
+from butlers.tools.callers import ButlerTokens, InFlight
 from butlers.tools.context import CallContext, Services
-from butlers.tools.in_flight import InFlight
-from butlers.wire.codec import describe
+from butlers.tools.declaration import Effect, ToolSpec
 from butlers.wire.telemetry import tool_span
 
 log = structlog.get_logger()
 
 current_call: ContextVar[CallContext] = ContextVar("current_call")
-
-# What PostgreSQL says to a NUL in a text, and to one in a JSON document.
-UNSTORABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
-_content_blocks: TypeAdapter[list[mt.ContentBlock]] = TypeAdapter(list[mt.ContentBlock])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ class _Call:
         replayed: bool = False,
         error: str | None = None,
     ) -> CallRecord:
-        answer = _freeze(result) if result is not None else None
+        answer = freeze(result) if result is not None else None
         written = json.dumps(answer, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
         return CallRecord(
             caller=self.caller,
@@ -199,7 +197,7 @@ class CallPipeline(Middleware):
             return as_result(error)
         except Exception as error:  # the edge: what nobody foresaw is told here, and no further
             log.exception("call crashed", tool=context.message.name)
-            return as_result(_crash(context.message.name, error))
+            return as_result(crash_error(context.message.name, error))
 
     def _prepare(
         self, message: mt.CallToolRequestParams, caller: Caller, session: LiveSession | None
@@ -283,7 +281,7 @@ class CallPipeline(Middleware):
         async with self._services.database.transaction(readonly=readonly) as connection:
             done = await journal.begin(connection, key, call.caller.session_id) if key else None
             if done is not None:
-                result = _replay(done.result)
+                result = replay(done.result)
             else:
                 scope = CallContext(
                     self._services,
@@ -295,7 +293,7 @@ class CallPipeline(Middleware):
                 )
                 result = await self._run_tool(call, scope)
                 if key:
-                    await journal.record(connection, key, _freeze(result))
+                    await journal.record(connection, key, freeze(result))
             if call.audited:
                 record = call.record(result, replayed=done is not None)
                 await record_call(connection, record, hurry=not reads)
@@ -310,12 +308,12 @@ class CallPipeline(Middleware):
             # it is this one, and whether it may be called was decided above.
             return await self._tools[call.name].run(call.arguments)
         except ValidationError as error:
-            why = f"{call.spec.name}: {_explain(error)}"
+            why = f"{call.spec.name}: {explain(error)}"
             if call.spec.misused is not None:
                 call.spec.misused(current_call.get(), call.arguments, why)
-            raise InvalidArguments(why, hint=_usage(call.spec)) from error
+            raise InvalidArguments(why, hint=usage(call.spec)) from error
         except Exception as error:
-            raise _domain_error(call.spec, error) from error
+            raise domain_error(call.spec, error) from error
         finally:
             current_call.reset(token)
 
@@ -336,75 +334,3 @@ class CallPipeline(Middleware):
         with suppress(ButlersError):
             async with self._services.database.transaction() as connection:
                 await record_call(connection, record)
-
-
-def as_result(error: ButlersError) -> ToolResult:
-    """The MCP face of an error: text for a model, fields for a machine."""
-    fields = error_fields(error)
-    hint = f"\nhint: {fields['hint']}" if error.hint else ""
-    return ToolResult(
-        content=[mt.TextContent(type="text", text=f"{fields['message']}{hint}")],
-        structured_content={"error": fields},
-        is_error=True,
-    )
-
-
-def error_fields(error: ButlersError) -> dict[str, Any]:
-    return {
-        "code": error.code,
-        "message": redactor.scrub(error.message),
-        "hint": error.hint and redactor.scrub(error.hint),
-        "retryable": error.retryable,
-    }
-
-
-def _domain_error(spec: ToolSpec, error: Exception) -> ButlersError:
-    cause = error.__cause__ or error if isinstance(error, ToolError) else error
-    if isinstance(cause, ButlersError):
-        return cause
-    if isinstance(cause, asyncpg.PostgresError | asyncpg.InterfaceError) and is_gone(cause):
-        return DatabaseUnavailable()
-    if isinstance(cause, UNSTORABLE) or isinstance(cause.__cause__, UnicodeEncodeError):
-        return InvalidArguments(
-            f"{spec.name}: an argument contains a NUL byte or is not valid Unicode",
-            hint="send text, not binary data",
-        )
-    if isinstance(cause, asyncpg.DataError):
-        return InvalidArguments(
-            f"{spec.name}: a value is beyond what can be kept", hint=_usage(spec)
-        )
-    log.error("tool crashed", tool=spec.name, exc_info=cause)
-    return _crash(spec.name, cause)
-
-
-def _crash(tool: str, error: BaseException) -> InternalError:
-    """What a caller may know of a mistake of ours: that there was one, and of which kind."""
-    return InternalError(f"{tool} failed: {type(error).__name__}", hint="the butler's log says why")
-
-
-def _explain(error: ValidationError) -> str:
-    cause = error.__cause__
-    return describe(cause) if isinstance(cause, PydanticValidationError) else str(error)
-
-
-def _usage(spec: ToolSpec) -> str:
-    _context, *arguments = inspect.signature(spec.function).parameters
-    return f"{spec.name} takes {', '.join(arguments) or 'no arguments'}"
-
-
-def _freeze(result: ToolResult) -> dict[str, Any]:
-    return {
-        "structured": result.structured_content,
-        "content": [block.model_dump(mode="json", by_alias=True) for block in result.content],
-        "meta": result.meta,
-    }
-
-
-def _replay(recorded: dict[str, Any]) -> ToolResult:
-    content = _content_blocks.validate_python(recorded["content"])
-    return ToolResult(content, recorded["structured"], recorded["meta"])
-
-
-def bound_error(error: Exception) -> ToolError:
-    """A tool's error on its way out of the protocol library, which would log what it does not know."""
-    return ToolError(type(error).__name__, log_level=logging.DEBUG)

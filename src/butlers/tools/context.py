@@ -12,8 +12,9 @@ from butlers.config.butler import ButlerConfig
 from butlers.db.database import Connection, Database
 from butlers.domain.caller import Caller
 from butlers.domain.clock import Clock
+from butlers.domain.errors import NotAllowed
+from butlers.domain.message import RequestContext
 from butlers.domain.module import ModuleControl
-from butlers.domain.request import RequestContext
 from butlers.queue.journal import CallKey
 from butlers.queue.listener import Listener
 from butlers.queue.pause import PauseState
@@ -91,3 +92,16 @@ class CallContext:
         if self._connection is None:
             raise RuntimeError("a LONG or LOOK tool has no connection; open a transaction")
         return self._connection
+
+
+def require_trusted_input(ctx: CallContext, action: str) -> None:
+    """Raise NotAllowed unless everything that the session has read was written by the owner."""
+    hint = "ask the owner, with notify, to do it"
+    if ctx.request is not None and not ctx.request.is_owners:
+        raise NotAllowed(f"a session for a message of another person may not {action}", hint=hint)
+    if ctx.outside:
+        read = ", ".join(sorted(ctx.outside))
+        raise NotAllowed(
+            f"a session that has read text of other people (with {read}) may not {action}",
+            hint=hint,
+        )

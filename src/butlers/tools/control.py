@@ -1,16 +1,43 @@
-"""What the house does with a butler: stop its sessions, pause it, let it go on. The Switchboard asks."""
+"""Tools about the butler itself: status, modules, and the Switchboard's orders to stop, pause or resume."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from butlers.domain.caller import PEERS
+from butlers.domain.caller import EVERYONE, OUTSIDERS, OWNER_ONLY, PEERS
 from butlers.domain.errors import NotAllowed
 from butlers.domain.queues import SWITCHBOARD
 from butlers.queue.pause import Pause, apply_order
-from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
+from butlers.tools.declaration import Effect, tool
+
+
+@tool(callers=EVERYONE, effect=Effect.LOOK)
+async def status(ctx: CallContext) -> dict[str, Any]:
+    """Who this butler is and how it is: name, description, modules, health, uptime, queue depth."""
+    return await ctx.services.status()
+
+
+@tool(callers=OUTSIDERS, effect=Effect.READ, name="module.states", aliases=("module_states",))
+async def module_states(ctx: CallContext) -> dict[str, Any]:
+    """Each module: whether it is active or failed (in which phase, why), and whether it is switched on."""
+    return {"modules": [state.as_dict() for state in ctx.services.modules.states()]}
+
+
+# LONG: the switch is thrown only after its own transaction has committed.
+@tool(
+    callers=OWNER_ONLY,
+    effect=Effect.LONG,
+    name="module.set_enabled",
+    aliases=("module_set_enabled",),
+)
+async def module_set_enabled(ctx: CallContext, name: str, enabled: bool) -> dict[str, Any]:
+    """Switch a module's tools on or off, from now on and after restarts.
+
+    A module that depends on one that is off is off with it, and comes back with it.
+    """
+    return (await ctx.services.modules.set_enabled(name, enabled)).as_dict()
 
 
 @tool(callers=PEERS, effect=Effect.LONG)
@@ -40,4 +67,11 @@ def _check_caller(ctx: CallContext) -> None:
         raise NotAllowed(f"only the Switchboard does that, not {ctx.caller.name}")
 
 
-TOOLS = (control_stop, control_pause, control_resume)
+TOOLS = (
+    status,
+    module_states,
+    module_set_enabled,
+    control_stop,
+    control_pause,
+    control_resume,
+)

@@ -14,8 +14,8 @@ from butlers.domain.caller import SESSIONS
 from butlers.domain.errors import InvalidArguments
 from butlers.domain.message import check_storable
 from butlers.domain.queues import ROUTES
-from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
+from butlers.tools.declaration import Effect, tool
 
 MOST_WORDS = 20
 

@@ -8,13 +8,13 @@ from uuid import UUID
 from pydantic import Field
 
 from butlers.domain.caller import OUTSIDERS, OWNER_ONLY
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotFound
-from butlers.domain.ids import uuid7
 from butlers.domain.message import check_storable, check_text
 from butlers.domain.session import SessionRequest
 from butlers.sessions.log_rows import get_session, list_sessions
-from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
+from butlers.tools.declaration import Effect, tool
 
 
 @tool(callers=OWNER_ONLY, effect=Effect.LONG)

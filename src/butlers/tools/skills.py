@@ -14,13 +14,13 @@ from pydantic import Field, TypeAdapter
 from butlers.domain.caller import OWNER_ONLY, SESSIONS
 from butlers.sessions.pack_servers import PackServer, PackTool
 from butlers.sessions.skills import ButlerSkills, Wish
+from butlers.sessions.soul import LONGEST, Soul
 from butlers.skills import instructions as opening
 from butlers.skills.assigning import assign
-from butlers.skills.install.draft import Draft
-from butlers.skills.skill_set import Shelved
-from butlers.tools.base import Effect, ToolSpec, spec_of, tool
-from butlers.tools.context import CallContext
-from butlers.tools.outside import refuse_strangers
+from butlers.skills.install.draft import SkillDraft
+from butlers.skills.skill_set import ButlerSkill
+from butlers.tools.context import CallContext, require_trusted_input
+from butlers.tools.declaration import Effect, ToolSpec, spec_of, tool
 
 CATALOGUE = 1_600  # characters of the catalogue in a tool's description; skill_list has all of it
 DESCRIPTION = 160  # of one skill there
@@ -102,8 +102,8 @@ async def skill_create(
     """Make a skill of what you have learned to do, or a new version of one of yours: instructions, and
     scripts and files by path with their text. It stays a draft until the owner approves it.
     """
-    refuse_strangers(ctx, "make a skill")
-    draft = Draft(
+    require_trusted_input(ctx, "make a skill")
+    draft = SkillDraft(
         id,
         description,
         instructions,
@@ -134,7 +134,7 @@ async def skill_assign(ctx: CallContext, skill: SkillName) -> dict[str, Any]:
     return await asyncio.to_thread(assign, registry, config, skill)
 
 
-def _shown(shelved: Shelved) -> dict[str, Any]:
+def _shown(shelved: ButlerSkill) -> dict[str, Any]:
     skill = shelved.skill
     return {
         "name": skill.name,
@@ -160,7 +160,7 @@ def skill_specs(skills: ButlerSkills) -> Iterator[ToolSpec]:
         yield replace(spec, about=about)
 
 
-def _catalogue(skills: Sequence[Shelved]) -> str:
+def _catalogue(skills: Sequence[ButlerSkill]) -> str:
     """The names and what each is for, as far as there is room."""
     lines: list[str] = []
     left = CATALOGUE
@@ -204,5 +204,36 @@ def _forwarding(server: PackServer, offered: PackTool) -> ToolSpec:
     )
 
 
+@tool(callers=SESSIONS)
+async def soul_edit(
+    ctx: CallContext,
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST)],
+    replaces: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None,
+) -> dict[str, Any]:
+    """Change who you are, from the next session on: the whole soul, or the one passage that it replaces."""
+    require_trusted_input(ctx, "edit the soul")
+    by = f"{ctx.caller.kind}:{ctx.caller.session_id or ctx.caller.name}"
+    number = await asyncio.to_thread(_soul(ctx).edit, text, by, ctx.clock.now(), replaces)
+    return {"edit": number}
+
+
+@tool(callers=SESSIONS)
+async def soul_undo(ctx: CallContext) -> dict[str, Any]:
+    """Take the last edit of the soul back."""
+    require_trusted_input(ctx, "edit the soul")
+    return {"undone": await asyncio.to_thread(_soul(ctx).undo)}
+
+
+def soul_specs(*, by_sessions: bool) -> Iterator[ToolSpec]:
+    callers = SESSIONS if by_sessions else OWNER_ONLY
+    return (replace(spec_of(function), callers=callers) for function in SOUL)
+
+
+def _soul(ctx: CallContext) -> Soul:
+    config = ctx.services.config
+    return Soul(config.directory, ctx.skills.shelf.registry.home, config.name)
+
+
 TOOLS = (skill_list, skill_open, skill_run, skill_create)
 OWNERS = (skill_approve, skill_assign)
+SOUL = (soul_edit, soul_undo)

@@ -1,19 +1,21 @@
-"""A butler's own small memory: JSON values by key."""
+"""The state store: small JSON values by key, each with a version, and the tools that read and write it."""
 
 from __future__ import annotations
 
 import json
 import unicodedata
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any
 
+import asyncpg
 from pydantic import Field
 
+from butlers.db.database import Connection, Database
 from butlers.domain.caller import SESSIONS
-from butlers.domain.errors import InvalidArguments
-from butlers.tools import state_store as state
-from butlers.tools.base import Effect, tool
+from butlers.domain.errors import InvalidArguments, StateConflict
 from butlers.tools.context import CallContext
-from butlers.tools.state_store import StateEntry
+from butlers.tools.declaration import Effect, tool
 
 MAX_VALUE_BYTES = 1_000_000
 RESERVED = "module:"  # the daemon's own switches
@@ -25,7 +27,7 @@ Version = Annotated[int, Field(ge=0)]
 @tool(callers=SESSIONS, effect=Effect.READ)
 async def state_get(ctx: CallContext, key: Key) -> dict[str, Any] | None:
     """The value kept under a key, with its version; null when there is none."""
-    found = await state.get(ctx.connection, _checked(key))
+    found = await get_entry(ctx.connection, _checked(key))
     return _shown(found) if found else None
 
 
@@ -46,7 +48,7 @@ async def state_set(
             f"the value has {size:,} bytes; at most {MAX_VALUE_BYTES:,} are kept",
             hint="keep the large part elsewhere and a reference to it here",
         )
-    return {"version": await state.put(ctx.connection, _checked(key), value, expected_version)}
+    return {"version": await put_entry(ctx.connection, _checked(key), value, expected_version)}
 
 
 @tool(callers=SESSIONS)
@@ -56,7 +58,7 @@ async def state_delete(
     """Forget the value under a key; says whether there was one."""
     if _is_reserved(key):
         raise InvalidArguments(f"keys that begin with {RESERVED!r} are the butler's own")
-    return {"deleted": await state.remove(ctx.connection, _checked(key), expected_version)}
+    return {"deleted": await remove_entry(ctx.connection, _checked(key), expected_version)}
 
 
 @tool(callers=SESSIONS, effect=Effect.READ)
@@ -68,7 +70,7 @@ async def state_list(
     limit: Annotated[int, Field(ge=1, le=1000)] = 200,
 ) -> dict[str, Any]:
     """Keys in order, optionally only those with a prefix. For the next page pass the last key as after."""
-    found = await state.entries(ctx.connection, prefix, after, limit)
+    found = await list_entries(ctx.connection, prefix, after, limit)
     if keys_only:
         return {"keys": [entry.key for entry in found]}
     return {"entries": [_shown(entry) for entry in found]}
@@ -95,6 +97,112 @@ def _checked(key: str) -> str:
                 hint="use printable characters",
             )
     return key
+
+
+@dataclass(frozen=True, slots=True)
+class StateEntry:
+    key: str
+    value: Any
+    version: int
+    updated_at: datetime
+
+    @classmethod
+    def from_row(cls, row: asyncpg.Record) -> StateEntry:
+        return cls(row["key"], row["value"], row["version"], row["updated_at"])
+
+
+@dataclass(frozen=True, slots=True)
+class StateStore:
+    """The store for whoever is in no call of a tool: each step is a transaction of its own."""
+
+    database: Database
+
+    async def get(self, key: str) -> StateEntry | None:
+        async with self.database.transaction() as connection:
+            return await get_entry(connection, key)
+
+    async def put(self, key: str, value: Any, expected_version: int | None = None) -> int:
+        async with self.database.transaction() as connection:
+            return await put_entry(connection, key, value, expected_version)
+
+    async def remove(self, key: str, expected_version: int | None = None) -> bool:
+        async with self.database.transaction() as connection:
+            return await remove_entry(connection, key, expected_version)
+
+
+async def get_entry(connection: Connection, key: str) -> StateEntry | None:
+    row = await connection.fetchrow("SELECT * FROM state WHERE key = $1", key)
+    return StateEntry.from_row(row) if row else None
+
+
+async def put_entry(
+    connection: Connection, key: str, value: Any, expected_version: int | None = None
+) -> int:
+    """Set a value; returns its version. With ``expected_version`` only if nobody changed it meanwhile.
+
+    Version 0 stands for "not there": it sets a value only where there is none.
+    """
+    if expected_version is None:
+        statement = """
+            INSERT INTO state (key, value) VALUES ($1, $2::text::jsonb)
+            ON CONFLICT (key) DO UPDATE
+            SET value = excluded.value, version = state.version + 1, updated_at = now()
+            RETURNING version
+            """
+    elif expected_version == 0:
+        statement = """
+            INSERT INTO state (key, value) VALUES ($1, $2::text::jsonb)
+            ON CONFLICT (key) DO NOTHING RETURNING version
+            """
+    else:
+        statement = f"""
+            UPDATE state SET value = $2::text::jsonb, version = version + 1, updated_at = now()
+            WHERE key = $1 AND version = {int(expected_version)} RETURNING version
+            """
+    # As text, because a JSON null would otherwise travel as no value at all.
+    version: int | None = await connection.fetchval(statement, key, json.dumps(value))
+    if version is None:
+        raise await _conflict(connection, key, expected_version)
+    return version
+
+
+async def remove_entry(
+    connection: Connection, key: str, expected_version: int | None = None
+) -> bool:
+    """Delete a value; true when there was one."""
+    gone = await connection.fetchval(
+        "DELETE FROM state WHERE key = $1 AND ($2::bigint IS NULL OR version = $2) RETURNING true",
+        key,
+        expected_version,
+    )
+    if not gone and expected_version is not None:
+        raise await _conflict(connection, key, expected_version)
+    return bool(gone)
+
+
+async def list_entries(
+    connection: Connection, prefix: str, after: str, limit: int
+) -> list[StateEntry]:
+    """Entries whose key begins with ``prefix``, in key order, after a key: the next page."""
+    rows = await connection.fetch(
+        """
+        SELECT * FROM state WHERE starts_with(key, $1) AND key > $2
+        ORDER BY key LIMIT $3
+        """,
+        prefix,
+        after,
+        limit,
+    )
+    return [StateEntry.from_row(row) for row in rows]
+
+
+async def _conflict(connection: Connection, key: str, expected: int | None) -> StateConflict:
+    found = await get_entry(connection, key)
+    now = f"version {found.version}" if found else "not there"
+    return StateConflict(
+        f"{key!r} is {now}, not version {expected}",
+        hint="read it again with state_get and decide anew",
+    )
 
 
 TOOLS = (state_get, state_set, state_delete, state_list)

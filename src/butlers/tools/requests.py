@@ -1,15 +1,19 @@
-"""The steps of one request that a butler's tables know, for ``butlers trace``."""
+"""Tools about requests: the path of one through this butler, and dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
+
+from pydantic import Field
 
 from butlers.db.database import Connection
 from butlers.domain.caller import OWNER_ONLY
-from butlers.tools.base import Effect, tool
+from butlers.domain.errors import NotFound
+from butlers.queue import dead_letters
 from butlers.tools.context import CallContext
+from butlers.tools.declaration import Effect, tool
 from butlers.tools.role import Hop
 
 QUEUED = """
@@ -56,21 +60,58 @@ async def read_hops(connection: Connection, kind: str, sql: str, key: object) ->
     return [{"hop": kind, **dict(row)} for row in await connection.fetch(sql, key)]
 
 
-async def routed_text(connection: Connection, request_id: UUID) -> str:
-    """Return the text of a routed request with the conversation that came with it."""
-    found: str | None = await connection.fetchval(
-        "SELECT payload::text FROM queue_items WHERE queue = 'routes' AND key = $1", str(request_id)
-    )
-    return found or ""
+@tool(callers=OWNER_ONLY, effect=Effect.READ)
+async def dead_letters_list(
+    ctx: CallContext,
+    limit: Annotated[int, Field(ge=1, le=500)] = 50,
+    offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
+) -> dict[str, Any]:
+    """Items that failed for good, newest first: queue, attempts, error."""
+    return {"dead_letters": await dead_letters.list_dead(ctx.connection, limit, offset)}
 
 
-async def routed_message(connection: Connection, request_id: UUID) -> str:
-    """Return the text of a routed request without the conversation before it."""
-    found: str | None = await connection.fetchval(
-        "SELECT payload ->> 'text' FROM queue_items WHERE queue = 'routes' AND key = $1",
-        str(request_id),
-    )
-    return found or ""
+@tool(callers=OWNER_ONLY, effect=Effect.READ)
+async def dead_letters_get(
+    ctx: CallContext,
+    id: UUID,  # noqa: A002  (the name its callers know)
+) -> dict[str, Any]:
+    """One dead letter in full, with what it carries."""
+    found = await dead_letters.get_dead(ctx.connection, id)
+    if found is None:
+        raise _missing(id)
+    return found
 
 
-TOOLS = (request_path,)
+@tool(callers=OWNER_ONLY)
+async def dead_letters_replay(
+    ctx: CallContext,
+    id: UUID,  # noqa: A002
+) -> dict[str, Any]:
+    """Try it again from the start. What it has already done is not done twice."""
+    if not await dead_letters.replay(ctx.connection, id):
+        raise _missing(id)
+    return {"id": str(id), "status": "replayed"}
+
+
+@tool(callers=OWNER_ONLY)
+async def dead_letters_discard(
+    ctx: CallContext,
+    id: UUID,  # noqa: A002
+) -> dict[str, Any]:
+    """Throw it away for good."""
+    if not await dead_letters.discard(ctx.connection, id):
+        raise _missing(id)
+    return {"id": str(id), "status": "discarded"}
+
+
+def _missing(item_id: UUID) -> NotFound:
+    return NotFound(f"there is no dead letter {item_id}", hint="`butlers dead list` shows them")
+
+
+TOOLS = (
+    request_path,
+    dead_letters_list,
+    dead_letters_get,
+    dead_letters_replay,
+    dead_letters_discard,
+)

@@ -1,0 +1,153 @@
+"""Results of tool calls: errors as MCP results, the recorded form of a result, and the audit row."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import mcp_types as mt
+import structlog
+from fastmcp.exceptions import ToolError, ValidationError
+from fastmcp.tools.base import ToolResult
+from pydantic import TypeAdapter
+from pydantic import ValidationError as PydanticValidationError
+
+from butlers.db.database import Connection, is_gone
+from butlers.domain.caller import Caller
+from butlers.domain.clock import uuid7
+from butlers.domain.errors import (
+    ButlersError,
+    DatabaseUnavailable,
+    InternalError,
+    InvalidArguments,
+)
+from butlers.domain.redaction import redactor
+from butlers.tools.declaration import ToolSpec
+from butlers.wire.codec import describe
+
+log = structlog.get_logger()
+
+# PostgreSQL's errors for a NUL in a text and in a JSON document.
+UNSTORABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
+_content_blocks: TypeAdapter[list[mt.ContentBlock]] = TypeAdapter(list[mt.ContentBlock])
+
+
+def as_result(error: ButlersError) -> ToolResult:
+    """The MCP face of an error: text for a model, fields for a machine."""
+    fields = error_fields(error)
+    hint = f"\nhint: {fields['hint']}" if error.hint else ""
+    return ToolResult(
+        content=[mt.TextContent(type="text", text=f"{fields['message']}{hint}")],
+        structured_content={"error": fields},
+        is_error=True,
+    )
+
+
+def error_fields(error: ButlersError) -> dict[str, Any]:
+    return {
+        "code": error.code,
+        "message": redactor.scrub(error.message),
+        "hint": error.hint and redactor.scrub(error.hint),
+        "retryable": error.retryable,
+    }
+
+
+def domain_error(spec: ToolSpec, error: Exception) -> ButlersError:
+    cause = error.__cause__ or error if isinstance(error, ToolError) else error
+    if isinstance(cause, ButlersError):
+        return cause
+    if isinstance(cause, asyncpg.PostgresError | asyncpg.InterfaceError) and is_gone(cause):
+        return DatabaseUnavailable()
+    if isinstance(cause, UNSTORABLE) or isinstance(cause.__cause__, UnicodeEncodeError):
+        return InvalidArguments(
+            f"{spec.name}: an argument contains a NUL byte or is not valid Unicode",
+            hint="send text, not binary data",
+        )
+    if isinstance(cause, asyncpg.DataError):
+        return InvalidArguments(
+            f"{spec.name}: a value is beyond what can be kept", hint=usage(spec)
+        )
+    log.error("tool crashed", tool=spec.name, exc_info=cause)
+    return crash_error(spec.name, cause)
+
+
+def crash_error(tool: str, error: BaseException) -> InternalError:
+    """What a caller may know of a mistake of ours: that there was one, and of which kind."""
+    return InternalError(f"{tool} failed: {type(error).__name__}", hint="the butler's log says why")
+
+
+def explain(error: ValidationError) -> str:
+    cause = error.__cause__
+    return describe(cause) if isinstance(cause, PydanticValidationError) else str(error)
+
+
+def usage(spec: ToolSpec) -> str:
+    _context, *arguments = inspect.signature(spec.function).parameters
+    return f"{spec.name} takes {', '.join(arguments) or 'no arguments'}"
+
+
+def freeze(result: ToolResult) -> dict[str, Any]:
+    return {
+        "structured": result.structured_content,
+        "content": [block.model_dump(mode="json", by_alias=True) for block in result.content],
+        "meta": result.meta,
+    }
+
+
+def replay(recorded: dict[str, Any]) -> ToolResult:
+    content = _content_blocks.validate_python(recorded["content"])
+    return ToolResult(content, recorded["structured"], recorded["meta"])
+
+
+def bound_error(error: Exception) -> ToolError:
+    """A tool's error on its way out of the protocol library, which would log what it does not know."""
+    return ToolError(type(error).__name__, log_level=logging.DEBUG)
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    caller: Caller
+    tool: str
+    arguments: dict[str, Any]
+    ok: bool
+    duration_ms: int
+    replayed: bool = False
+    error: str | None = None
+    result_digest: str | None = None  # of what was answered; the answer itself is not kept here
+    result_bytes: int | None = None
+
+
+_INSERT = """
+INSERT INTO tool_calls (id, session_id, request_id, caller_kind, caller, tool, arguments,
+                        ok, replayed, error, duration_ms, result_digest, result_bytes)
+SELECT $1::uuid, $2::uuid, $3::uuid, $4, $5, $6, $7::jsonb, $8::boolean, $9::boolean, $10, $11::integer,
+       $12, $13::integer
+"""
+# The commit of this transaction does not wait for the disk: a crash of the server may forget the row.
+_INSERT_UNHURRIED = f"""
+WITH pace AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true) AS set)
+{_INSERT} FROM pace WHERE pace.set IS NOT NULL
+"""
+
+
+async def record_call(connection: Connection, call: CallRecord, *, hurry: bool = True) -> None:
+    """``hurry=False`` is for a transaction that holds nothing but this note."""
+    await connection.execute(
+        _INSERT if hurry else _INSERT_UNHURRIED,
+        uuid7(),
+        call.caller.session_id,
+        call.caller.request_id,
+        call.caller.kind,
+        call.caller.name,
+        call.tool,
+        call.arguments,
+        call.ok,
+        call.replayed,
+        call.error,
+        call.duration_ms,
+        call.result_digest,
+        call.result_bytes,
+    )
