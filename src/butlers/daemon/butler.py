@@ -32,7 +32,7 @@ from butlers.queue.listener import Listener
 from butlers.queue.outbox import queue_delivery
 from butlers.queue.pause import PauseState
 from butlers.secrets.credentials import CredentialStore
-from butlers.sessions.fleet_budget import FleetBudget
+from butlers.sessions.budget import FleetBudget
 from butlers.sessions.guard import SessionGuard
 from butlers.sessions.pool import ButlerPool, ProcessPool
 from butlers.sessions.session_log import SessionLog

@@ -20,7 +20,7 @@ from butlers.daemon.butler import Butler
 from butlers.daemon.logs import adopt_library_logs
 from butlers.db.provision import Provisioner
 from butlers.db.server import database_server
-from butlers.sessions.fleet_budget import FleetBudget
+from butlers.sessions.budget import FleetBudget
 from butlers.sessions.pool import ProcessPool, shared_pool
 from butlers.wire.tokens import FleetKey
 

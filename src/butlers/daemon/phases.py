@@ -38,12 +38,12 @@ from butlers.scheduling.jobs import Jobs
 from butlers.secrets.credentials import CredentialStore
 from butlers.secrets.master_key import MasterKey
 from butlers.sessions.budget import Budget
-from butlers.sessions.environment import SessionEnvironment
+from butlers.sessions.workspace import SessionEnvironment
 from butlers.sessions.guard import SessionGuard
 from butlers.sessions.notes import Notes
 from butlers.sessions.pool import ButlerPool, warm_slots
 from butlers.sessions.session_log import SessionLog
-from butlers.sessions.slots import FleetSlots
+from butlers.sessions.concurrency import FleetSlots
 from butlers.sessions.spawner import Means, Spawner
 from butlers.sessions.workspace import Workspaces
 from butlers.skills.reflexes import OwnerReflexes, load_reflexes

@@ -1,29 +1,196 @@
-"""A butler's budget for a day: reserved before a session starts, settled by what it used.
+"""Daily budgets of a butler and of the whole fleet.
 
-What a session will use nobody knows beforehand, so a round amount is reserved; what an ended session used
-counts in its place. It has to fit into the butler's own budget and into the fleet's.
+The use of a session is unknown before it ends, so a fixed amount is reserved when it starts and replaced by
+the real use when it ends. The reservation has to fit into the butler's own budget and into the fleet's.
+
+A limit in dollars cannot bind a model of unknown price, so tokens bind it instead. Where no number of
+tokens is set, it is what the dollars would buy on an expensive model, less what sessions of known price used.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import structlog
 
 from butlers.config.butler import BudgetConfig
+from butlers.config.files import PRIVATE_FILE, make_private_folder
+from butlers.config.fleet import FleetConfig
 from butlers.config.prices import PriceTable
 from butlers.db.database import Connection
+from butlers.domain.errors import OverBudget
 from butlers.domain.session import Outcome, SessionRequest, SessionResult, Usage
-from butlers.sessions import log_rows as log_store
-from butlers.sessions.fleet_budget import FleetBudget
-from butlers.sessions.limit import Claim, Limit
-from butlers.sessions.log_rows import CUT_SHORT, Opening
+from butlers.sessions import session_log as log_store
+from butlers.sessions.session_log import CUT_SHORT, Opening, Spent
 
 log = structlog.get_logger()
+
+N = TypeVar("N", int, Decimal)
+TOKENS_OF_A_DOLLAR = 50_000  # the dearest of the first price table: $0.45 for 22,000
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a session takes, or may take."""
+
+    tokens: int
+    usd: Decimal | None  # None: nobody knows
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    whose: str
+    usd: Decimal | None
+    tokens: int | None
+    zone: ZoneInfo  # the day is from midnight to midnight there
+    hint: str | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self.usd is not None or self.tokens is not None
+
+    @property
+    def tokens_without_price(self) -> int | None:
+        """What binds a model whose price nobody knows."""
+        if self.tokens is not None or self.usd is None:
+            return self.tokens
+        return int(self.usd * TOKENS_OF_A_DOLLAR)
+
+    def check(self, spent: Spent, claim: Claim, now: datetime) -> None:
+        """Raise that nothing is left for it, and until when.
+
+        Of a limit smaller than what is reserved for one session, the first of the day takes all.
+        """
+        tokens, usd = self.tokens, self.usd
+        if tokens is not None and spent.tokens + _within(claim.tokens, tokens) > tokens:
+            why = f"{self.whose} of {tokens:,} tokens is used up ({spent.tokens:,} so far)"
+        elif usd is not None and self._taken(spent) + _within(self._claimed(claim), usd) > usd:
+            why = (
+                f"{self.whose} of ${usd} is used up (${spent.usd:.2f} so far{self._beside(spent)})"
+            )
+        else:
+            return
+        error = OverBudget(why, hint=self.hint)
+        error.until = self.next_day(now)
+        raise error
+
+    def _taken(self, spent: Spent) -> Decimal:
+        return spent.usd + self._worth(spent.unpriced)
+
+    def _claimed(self, claim: Claim) -> Decimal:
+        return self._worth(claim.tokens) if claim.usd is None else claim.usd
+
+    def _worth(self, tokens: int) -> Decimal:
+        """What tokens without a price take of the dollars: nothing where the owner has set a number."""
+        return Decimal(0) if self.tokens is not None else Decimal(tokens) / TOKENS_OF_A_DOLLAR
+
+    def _beside(self, spent: Spent) -> str:
+        if not spent.unpriced or self.tokens is not None:
+            return ""
+        whole = self.tokens_without_price
+        return f", and {spent.unpriced:,} tokens of unknown price; all of it is {whole:,} tokens"
+
+    def day_of(self, now: datetime) -> datetime:
+        return now.astimezone(self.zone).replace(hour=0, minute=0, second=0, microsecond=0)
+
+    def next_day(self, now: datetime) -> datetime:
+        noon = self.day_of(now).replace(hour=12) + timedelta(days=1)  # past any clock change
+        return noon.replace(hour=0)
+
+
+def _within(claimed: N, limit: N) -> N:
+    """But of nothing at all, nothing can be taken."""
+    return min(claimed, limit) if limit else claimed
+
+
+FOLDER = "budget"
+KEPT = 31  # days
+
+
+@dataclass(frozen=True, slots=True)
+class FleetBudget:
+    home: Path
+    limit: Limit
+    _open: dict[UUID, tuple[Path, Claim]] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def of(cls, fleet: FleetConfig, home: Path) -> FleetBudget:
+        hint = "raise daily_usd or daily_tokens in fleet.toml, or wait until tomorrow"
+        zone = ZoneInfo(fleet.timezone)
+        whose = "the fleet's budget for today"
+        return cls(home, Limit(whose, fleet.daily_usd, fleet.daily_tokens, zone, hint))
+
+    def reserve(self, session_id: UUID, claim: Claim, now: datetime) -> None:
+        """Take it out of the day, or raise that nothing is left."""
+        if not self.limit.exists:
+            return
+        path = self.home / FOLDER / f"{self.limit.day_of(now):%Y-%m-%d}.jsonl"
+        if not path.exists():
+            self._begin_day(path)
+        with _locked(path) as descriptor:
+            self.limit.check(_sum(path), claim, now)
+            _write(descriptor, session_id, claim)
+        self._open[session_id] = (path, claim)
+
+    def settle(self, session_id: UUID, used: Claim | None, *, at_least: bool = False) -> None:
+        """What it really took; None: nobody knows. ``at_least``: and maybe more, which nobody counted."""
+        path, reserved = self._open.pop(session_id, (None, None))
+        if path is None or reserved is None or used is None:
+            return
+        if at_least:
+            usd = max((one for one in (used.usd, reserved.usd) if one is not None), default=None)
+            used = Claim(max(used.tokens, reserved.tokens), usd)
+        with _locked(path) as descriptor:
+            _write(descriptor, session_id, used)
+
+    def _begin_day(self, path: Path) -> None:
+        make_private_folder(path.parent)
+        for old in sorted(path.parent.glob("*.jsonl"))[:-KEPT]:
+            old.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """Held for as long as one line takes; the kernel lets go when its holder is killed."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    descriptor = os.open(path, flags, PRIVATE_FILE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(descriptor: int, session_id: UUID, claim: Claim) -> None:
+    usd = None if claim.usd is None else str(claim.usd)
+    os.write(descriptor, f"{json.dumps([str(session_id), claim.tokens, usd])}\n".encode())
+
+
+def _sum(path: Path) -> Spent:
+    last: dict[str, Claim] = {}
+    for line in path.read_text().splitlines():
+        try:
+            session_id, tokens, usd = json.loads(line)
+        except ValueError:
+            continue  # torn by a kill: its writer never had the answer that it may run
+        last[session_id] = Claim(tokens, None if usd is None else Decimal(usd))
+    return Spent(
+        sum(one.tokens for one in last.values()),
+        sum((one.usd or Decimal(0) for one in last.values()), Decimal(0)),
+        sum(one.tokens for one in last.values() if one.usd is None),
+    )
+
 
 RESERVED = Usage(input_tokens=20_000, output_tokens=2_000, cached_tokens=0)
 

@@ -37,10 +37,9 @@ from butlers.runtimes.base import (
     WarmCli,
     Workspace,
 )
-from butlers.sessions.environment import SessionEnvironment, describe
+from butlers.sessions.concurrency import FleetSlots
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
-from butlers.sessions.slots import FleetSlots
-from butlers.sessions.workspace import Workspaces
+from butlers.sessions.workspace import SessionEnvironment, Workspaces, describe
 
 log = structlog.get_logger()
 

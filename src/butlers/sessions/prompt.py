@@ -14,7 +14,7 @@ from typing import Any
 
 from butlers.domain.message import Attachment, RequestContext, Turn
 from butlers.domain.session import SessionRequest
-from butlers.sessions.log_rows import DoneCall
+from butlers.sessions.session_log import DoneCall
 
 ANSWER = 'Answer it with the notify tool, intent "reply".'
 LONGEST_CONVERSATION = 12_000  # characters; what was said last is kept

@@ -18,7 +18,7 @@ from butlers.queue.leased_queue import Lease
 from butlers.queue.outbox import answers, queue_end, queue_reply
 from butlers.queue.pause import raise_if_paused
 from butlers.queue.worker import Finish
-from butlers.sessions.log_rows import calls_of_request
+from butlers.sessions.session_log import calls_of_request
 from butlers.sessions.spawner import Spawner
 from butlers.wire.codec import decode, encode
 from butlers.wire.telemetry import span

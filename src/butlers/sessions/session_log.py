@@ -1,19 +1,268 @@
-"""The session log as a butler holds it, for whoever is in no call of a tool."""
+"""The session log: the prompt of each session, its terms and its result.
+
+It is also the ledger of the butler's daily budget: a running session counts with its reservation, an ended
+one with its use, and one of unknown use, because it was cut short or did not report it, with no less than
+its reservation.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import structlog
 
-from butlers.db.database import Database
-from butlers.domain.session import SessionResult
-from butlers.sessions.log_rows import close_crashed, close_session, get_session, list_sessions
+from butlers.db.database import Connection, Database
+from butlers.domain.clock import uuid7
+from butlers.domain.json_safe import json_safe
+from butlers.domain.redaction import redactor
+from butlers.domain.session import Outcome, SessionRequest, SessionResult, ToolCall
+from butlers.domain.trace import current_trace
 
 log = structlog.get_logger()
+
+# What the model was doing just then is in nobody's count.
+CUT_SHORT = (Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.CRASHED)
+OF_CLI = "cli"  # the kind of caller of a tool that is not ours
+DENIED = "denied by its access level"
+SAID = 400  # characters of what a tool said that failed
+DEAREST = Decimal(999_999)  # a figure beyond it is a mistake of whoever counted
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What is known of a session before it runs."""
+
+    runtime: str
+    model: str | None = None
+    access: str | None = None
+    sealed_because: str | None = None
+    fixed_tokens: int | None = None
+    reserved_tokens: int | None = None
+    reserved_usd: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DoneCall:
+    """A writing call that an earlier session of the same request made."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    tokens: int
+    usd: Decimal
+    unpriced: int = 0  # of the tokens, those of which nobody knows what they cost
+
+
+async def open_session(connection: Connection, session: SessionRequest, opening: Opening) -> None:
+    await connection.execute(
+        """
+        INSERT INTO sessions (id, request_id, trigger_source, prompt, trace_id, runtime, model,
+                              access, sealed_because, fixed_tokens, reserved_tokens, reserved_usd)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+        """,
+        session.session_id,
+        session.request_id,
+        session.trigger_source,
+        redactor.scrub(session.prompt),
+        trace.trace_id if (trace := current_trace()) else None,
+        opening.runtime,
+        opening.model,
+        opening.access,
+        opening.sealed_because,
+        opening.fixed_tokens,
+        opening.reserved_tokens,
+        opening.reserved_usd,
+    )
+
+
+async def close_session(
+    connection: Connection,
+    session_id: UUID,
+    result: SessionResult,
+    duration_ms: int,
+    cost_usd: Decimal | None = None,
+) -> None:
+    ended = result.exit
+    await connection.execute(
+        """
+        UPDATE sessions
+        SET output = $2, outcome = $3, success = $4, error = $5, duration_ms = $6,
+            input_tokens = $7, output_tokens = $8, cached_tokens = $9, cost_usd = $10,
+            model = coalesce($11, model), denials = $12, exit_code = $13, exit_stderr = $14,
+            exit_seconds = $15, end_reason = $16, completed_at = now()
+        WHERE id = $1
+        """,
+        session_id,
+        _clean(result.text),
+        result.outcome,
+        result.ok,
+        _clean(result.error),
+        duration_ms,
+        result.usage.input_tokens,
+        result.usage.output_tokens,
+        result.usage.cached_tokens,
+        None if cost_usd is None else min(cost_usd, DEAREST),
+        _clean(result.model),
+        [_clean(denial) for denial in result.denials],
+        ended.code if ended else None,
+        _clean(ended.stderr) if ended else None,
+        ended.seconds if ended else None,
+        ended.why if ended else None,
+    )
+    await _record_own_calls(connection, session_id, result.tool_calls)
+
+
+async def _record_own_calls(
+    connection: Connection, session_id: UUID, calls: Sequence[ToolCall]
+) -> None:
+    """What it did with its CLI's own tools, as the CLI told it. Its butler's were written down when they
+    were made. They belong to no request, because nobody could repeat or replay them."""
+    await connection.executemany(
+        """
+        INSERT INTO tool_calls (id, session_id, caller_kind, caller, tool, arguments, ok, error,
+                                duration_ms)
+        SELECT $1, id, $3, runtime, $4, $5::jsonb, $6, $7, 0 FROM sessions WHERE id = $2
+        """,
+        [
+            (
+                uuid7(),
+                session_id,
+                OF_CLI,
+                _clean(call.tool),
+                json_safe(call.arguments),
+                call.ok and not call.denied,
+                _why(call),
+            )
+            for call in calls
+            if call.of_cli
+        ],
+    )
+
+
+def _why(call: ToolCall) -> str | None:
+    if call.denied:
+        return DENIED
+    if call.ok:
+        return None
+    said = call.result if isinstance(call.result, str) else ""
+    return _clean(said[:SAID]) or "it did not say why"
+
+
+async def close_crashed(connection: Connection) -> list[UUID]:
+    """Sessions that were running when their daemon was killed can not end any more: they crashed."""
+    rows = await connection.fetch(
+        """
+        UPDATE sessions
+        SET outcome = $1, success = false, completed_at = now(),
+            duration_ms = least(extract(epoch FROM now() - started_at) * 1000, 2147483647)::integer,
+            error = 'the butler was ended while the session ran', end_reason = 'daemon-ended'
+        WHERE completed_at IS NULL RETURNING id
+        """,
+        Outcome.CRASHED,
+    )
+    return [row["id"] for row in rows]
+
+
+async def calls_of_request(connection: Connection, request_id: UUID) -> list[DoneCall]:
+    """The calls with an effect that sessions of this request have made, in their order."""
+    rows = await connection.fetch(
+        """
+        SELECT tool, arguments FROM tool_calls AS made
+        WHERE request_id = $1 AND session_id IS NOT NULL AND ok AND NOT replayed
+          AND EXISTS (SELECT FROM call_journal AS kept
+                      WHERE kept.request_id = $1 AND kept.tool = made.tool)
+        ORDER BY id
+        """,
+        request_id,
+    )
+    return [DoneCall(row["tool"], row["arguments"]) for row in rows]
+
+
+async def spent_since(connection: Connection, since: datetime) -> Spent:
+    """What sessions that began since then used, or have reserved.
+
+    One that told its use but has no known price counts in tokens alone: its reserved dollars were a guess.
+    """
+    row = await connection.fetchrow(
+        """
+        SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(usd), 0) AS usd,
+               coalesce(sum(tokens) FILTER (WHERE usd IS NULL), 0) AS unpriced
+        FROM (
+            SELECT CASE WHEN outcome = ANY($2::text[])
+                        THEN greatest(input_tokens + output_tokens, reserved_tokens)
+                        ELSE coalesce(input_tokens + output_tokens, reserved_tokens)
+                   END AS tokens,
+                   CASE WHEN outcome = ANY($2::text[]) THEN greatest(cost_usd, reserved_usd)
+                        WHEN input_tokens + output_tokens IS NULL
+                        THEN coalesce(cost_usd, reserved_usd)
+                        ELSE cost_usd
+                   END AS usd
+            FROM sessions WHERE started_at >= $1
+        ) AS taken
+        """,
+        since,
+        CUT_SHORT,
+    )
+    assert row is not None
+    return Spent(int(row["tokens"]), row["usd"], int(row["unpriced"]))
+
+
+async def lock_budget(connection: Connection) -> None:
+    """Until the transaction ends: two sessions must not both take the last of a budget."""
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock(hashtext(current_schema() || '.budget')::bigint)"
+    )
+
+
+async def list_sessions(
+    connection: Connection, limit: int, offset: int, *, running: bool = False
+) -> list[dict[str, Any]]:
+    rows = await connection.fetch(
+        """
+        SELECT id, trigger_source, runtime, model, access, outcome, success, error, input_tokens,
+               output_tokens, cost_usd, duration_ms, started_at, completed_at
+        FROM sessions WHERE NOT $3 OR completed_at IS NULL
+        ORDER BY started_at DESC, id DESC LIMIT $1 OFFSET $2
+        """,
+        limit,
+        offset,
+        running,
+    )
+    return [dict(row) for row in rows]
+
+
+async def get_session(connection: Connection, session_id: UUID) -> dict[str, Any] | None:
+    """Everything that is known of one session, its tool calls included."""
+    row = await connection.fetchrow("SELECT * FROM sessions WHERE id = $1", session_id)
+    if row is None:
+        return None
+    calls = await connection.fetch(
+        """
+        SELECT tool, arguments, ok, replayed, error, called_at, result_digest, result_bytes,
+               caller_kind = $2 AS of_cli,
+               CASE WHEN caller_kind <> $2 THEN duration_ms END AS duration_ms
+        FROM tool_calls WHERE session_id = $1 ORDER BY id
+        """,
+        session_id,
+        OF_CLI,
+    )
+    return {**dict(row), "tool_calls": [dict(call) for call in calls]}
+
+
+def _clean(text: str | None) -> str | None:
+    """As a database can hold it, and without the secrets that we know."""
+    if text is None:
+        return None
+    plain = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return redactor.scrub(plain.encode("utf-8", "replace").decode("utf-8"))
 
 
 @dataclass(frozen=True, slots=True)

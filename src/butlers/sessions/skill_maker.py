@@ -158,7 +158,7 @@ class SkillMaker:
 
     def _drafts(self) -> list[Made]:
         found = []
-        for registered in self.shelf.registry.catalogue().skills.values():
+        for registered in self.shelf.registry.catalog().skills.values():
             if registered.owner != self.shelf.butler:
                 continue
             for version, release in registered.releases.items():
@@ -209,7 +209,7 @@ class SkillMaker:
     def _register(self, folder: Path, name: str, version: str) -> tuple[RegisteredSkill, bool]:
         """What is registered now, and whether this version is new."""
         registry = self.shelf.registry
-        before = registry.catalogue().skills.get(name)
+        before = registry.catalog().skills.get(name)
         new = NewSkill(folder, by=self.shelf.butler, state=SkillState.DRAFT)
         known = before is not None
         registered = registry.update(new) if known else registry.register(new)

@@ -19,10 +19,10 @@ from butlers.domain.errors import ButlersError, NotAllowed, SkillError, SkillScr
 from butlers.domain.message import RequestContext
 from butlers.domain.session import Access, SessionRequest
 from butlers.process.runner import ScriptLimits
-from butlers.sessions.environment import Credentials
 from butlers.sessions.pack_servers import PackServer
 from butlers.sessions.skill_maker import SkillMaker
-from butlers.sessions.skill_prompt import skills_text
+from butlers.sessions.system_prompt import skills_text
+from butlers.sessions.workspace import Credentials
 from butlers.skills.registry.built_in import tools_of
 from butlers.skills.scripts.answer import ScriptAnswer
 from butlers.skills.scripts.runner import Arguments, CallbackAccess, ScriptRequest, ScriptRunner

@@ -36,21 +36,17 @@ from butlers.process.runner import TimeLimits
 from butlers.runtimes.base import McpServer, NotWarm, Runtime, Terms
 from butlers.runtimes.failures import STOPPED
 from butlers.runtimes.reflex import ReflexRuntime
-from butlers.sessions import log_rows as log_store
+from butlers.sessions import session_log as log_store
 from butlers.sessions.budget import Budget
-from butlers.sessions.environment import SessionEnvironment
-from butlers.sessions.grants import grants_for, level_of
+from butlers.sessions.concurrency import FleetSlots, Running, Stopped
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
-from butlers.sessions.log_rows import DoneCall, Opening
 from butlers.sessions.notes import Notes
 from butlers.sessions.pool import ButlerPool
 from butlers.sessions.prompt import compose_prompt
-from butlers.sessions.running import Running, Stopped
-from butlers.sessions.session_log import SessionLog
+from butlers.sessions.session_log import DoneCall, Opening, SessionLog
 from butlers.sessions.skills import ButlerSkills
-from butlers.sessions.slots import FleetSlots
 from butlers.sessions.system_prompt import read_system_prompt
-from butlers.sessions.workspace import Workspaces
+from butlers.sessions.workspace import SessionEnvironment, Workspaces, grants_for, level_of
 from butlers.wire.telemetry import SessionSpan, session_span
 
 log = structlog.get_logger()

@@ -1,24 +1,36 @@
-"""The system prompt of a butler's sessions: its soul, with the files that it refers to put in place.
+"""The system prompt of a butler's sessions: its soul, what its packs teach, and what its modules remember.
 
-The soul is soul.md where that says anything, else CLAUDE.md. Without packs and without what modules
-remember, it is the whole prompt, to the byte.
+The soul is soul.md if that has any text, else CLAUDE.md. Without packs and memory it is the whole prompt,
+byte for byte.
 
-Two kinds of reference, and one expansion for both: ``<!-- @include path -->`` is ours; a line that is just
-``@path`` is the CLIs' own, which they do not resolve in a prompt that is handed to them. A path is relative
-to the file that names it and stays within the butler's own folder or the ``shared`` one beside it: one
-butler does not read another's notes. What can not be put in place is left as it was written, and said in
-the log. What a session noted is never a reference: below the notes line of AGENTS.md all is as it stands.
+A soul refers to other files in two ways: ``<!-- @include path -->`` is ours; a line that is just ``@path`` is
+the CLIs' own, which they do not resolve in a prompt that is passed to them. A path is relative to the file
+that names it and must stay within the butler's folder or the ``shared`` one beside it: a butler does not
+read another's notes. A reference that cannot be resolved stays as written and is logged. Nothing below the
+notes line of AGENTS.md is a reference: sessions wrote that.
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal
 
 import structlog
 
-from butlers.config.working_copy import NOTES_FILE, NOTES_LINE
-from butlers.sessions.skill_prompt import with_skills
+from butlers.config.roster import NOTES_FILE, NOTES_LINE
+from butlers.prompt import (
+    Prompt,
+    PromptTemplate,
+    PromptValidationError,
+    SectionVisibility,
+    SkillsSection,
+    Style,
+    VerbatimSkill,
+)
+from butlers.skills.instructions import instructions, scripts
+from butlers.skills.skill_set import ButlerSkill
 
 log = structlog.get_logger()
 
@@ -128,3 +140,73 @@ def _read(path: Path) -> str | None:
     if len(text) > LONGEST:
         log.warning("file cut", file=path.name, characters=LONGEST)
     return text[:LONGEST]
+
+
+Disclosure = Literal["full", "summary"]
+
+OPEN_SECTIONS_TOOL = "skill_open"
+KEY = "skills"
+_VISIBILITY = {"full": SectionVisibility.FULL, "summary": SectionVisibility.SUMMARY}
+
+
+def skills_text(
+    packs: Sequence[ButlerSkill],
+    disclosure: Disclosure,
+    servers: Sequence[tuple[str, Sequence[str]]],
+) -> str:
+    """Empty without packs. ``servers``: the tools of each MCP server, as the butler calls them."""
+    if not packs:
+        return ""
+    told = [_taught(packs, disclosure)]
+    if lines := _scripts(packs):
+        told.append("\n".join(["# Available Tools", "", *lines]))
+    if servers:
+        lines = [f"- {name}: {', '.join(tools)}" for name, tools in servers]
+        told.append("\n".join(["# MCP Tools", "", *lines]))
+    skills, *tools = told
+    return "\n\n---\n\n".join([skills, "\n\n".join(tools)] if tools else [skills])
+
+
+def with_skills(soul: str, text: str) -> str:
+    """The soul first; without packs it is the prompt, to the byte."""
+    return f"# Soul\n\n{soul}\n\n---\n\n{text}" if text else soul
+
+
+def _taught(packs: Sequence[ButlerSkill], disclosure: Disclosure) -> str:
+    skills = [made for shelved in packs if (made := _section(shelved, disclosure))]
+    section = SkillsSection(title="Available Skills", key=KEY, skills=skills)
+    style = Style(numbered=False, opener=OPEN_SECTIONS_TOOL)
+    return (
+        Prompt(PromptTemplate[None](ns="butler", key="packs", sections=[section], style=style))
+        .render()
+        .text
+    )
+
+
+def _section(shelved: ButlerSkill, disclosure: Disclosure) -> VerbatimSkill | None:
+    """None for one that can not be told; the sessions go on without it, and the log says why."""
+    skill = shelved.skill
+    text = instructions(shelved.pack) if disclosure == "full" else ""
+    try:
+        return VerbatimSkill(
+            name=skill.name,
+            description=skill.description,
+            title=f"{skill.title or skill.name} (v{skill.version})",
+            template=text or skill.description,
+            key=skill.name,
+            summary=skill.description,
+            visibility=_VISIBILITY[disclosure],
+        )
+    except PromptValidationError as error:
+        log.error("skill is not in the prompt", skill=skill.label, error=error.message)
+        return None
+
+
+def _scripts(packs: Sequence[ButlerSkill]) -> list[str]:
+    """`skill_run` takes the skill's name and the script's."""
+    return [
+        f"- {PurePosixPath(path).name}: {said or 'a script'} (`skill_run`, skill {shelved.name})"
+        for shelved in packs
+        if shelved.skill.scripts
+        for path, said in scripts(shelved.pack).items()
+    ]

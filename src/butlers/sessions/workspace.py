@@ -1,24 +1,28 @@
-"""Where sessions live: each has a private folder for its HOME and TMPDIR, which is gone when it ends.
-
-Folders that a killed daemon left behind are cleared at its next start, and with them whatever process still
-lives in one: it can be known by its HOME.
-"""
+"""What a session is given: a private folder, an access level spelled out as grants, and an environment."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 from uuid import UUID
 
+from butlers.config.butler import ButlerConfig
 from butlers.config.files import make_private_folder
+from butlers.domain.session import Access, SessionRequest
+from butlers.domain.trace import traceparent_environment
 from butlers.process.leftovers import clear, try_lock
-from butlers.runtimes.base import Workspace
+from butlers.runtimes.base import MCP_SERVERS, Grants, McpServer, Workspace
+from butlers.runtimes.needs import CORE_KEYS, NEEDS
+from butlers.skills.skill_set import CUSTOM
+from butlers.skills.skill_set import FOLDER as SKILLS
 
 FOLDER = "sessions"
 
@@ -66,3 +70,117 @@ class Workspaces:
         with contextlib.suppress(FileNotFoundError):
             private.rename(gone)
             self._remover.submit(shutil.rmtree, gone, ignore_errors=True)
+
+
+NOTES = "AGENTS.md"
+_RUNNERS = {".py": ("python", "python3"), ".sh": ("bash", "sh")}
+
+
+def level_of(session: SessionRequest, config: ButlerConfig) -> Access:
+    """A person's own trigger may do more than what came from outside or by the clock."""
+    runtime, source = config.runtime, session.trigger_source
+    if source == "trigger":
+        return Access(runtime.access)
+    if source == "route" or (source.startswith("schedule:") and session.request is not None):
+        return Access(runtime.routed_access)  # a task that a message asked for is no better than it
+    return Access(runtime.schedule_access) if source.startswith("schedule:") else Access.SEALED
+
+
+def grants_for(access: Access, directory: Path, skills: tuple[Path, ...] = ()) -> Grants:
+    """``skills``: the folders where they were mounted for this session."""
+    if access is not Access.WORKSPACE:
+        return Grants(access)
+    return Grants(
+        access,
+        readable=(directory, *skills),
+        writable=(directory / NOTES,),
+        commands=tuple(_commands(directory)),
+    )
+
+
+def _commands(directory: Path) -> Iterator[str]:
+    yield from (f"ls {SKILLS}", f"ls {SKILLS}/")
+    skills = directory / SKILLS
+    for skill in sorted(skills.iterdir()) if skills.is_dir() else ():
+        # What sessions make is a draft until a person approves it, and is run by the butler alone.
+        if skill.is_dir() and not skill.is_symlink() and skill.name != CUSTOM:
+            yield f"ls {SKILLS}/{skill.name}"
+            for file in sorted(skill.rglob("*")):
+                yield from _ways_to_run(file, directory)
+
+
+def _ways_to_run(file: Path, directory: Path) -> Iterator[str]:
+    if file.is_symlink() or not file.is_file():
+        return
+    path = file.relative_to(directory).as_posix()
+    if not path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
+        return  # a name that a shell reads in its own way is run by nobody
+    for runner in _RUNNERS.get(file.suffix, ()):
+        yield f"{runner} {path}"
+    if os.access(file, os.X_OK):
+        yield f"./{path}"
+
+
+PATH = "/usr/local/bin:/usr/bin:/bin"  # where the host has none
+
+
+class Credentials(Protocol):
+    async def resolve(self, name: str, *, env: str | None = None) -> str | None: ...
+
+
+class SessionEnvironment:
+    def __init__(
+        self,
+        config: ButlerConfig,
+        credentials: Credentials,
+        environ: Mapping[str, str],
+        module_credentials: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        self._credentials = credentials
+        self._path = environ.get("PATH") or PATH
+        declared = (*config.env.required, *config.env.optional)
+        # The variable, and the name under which the credential store may have it.
+        self._declared = {name: name for name in declared} | dict(module_credentials)
+
+    async def build(
+        self, runtime: str, servers: Mapping[str, McpServer], *, access: Access, outside: bool
+    ) -> dict[str, str]:
+        """``outside``: the session reads what somebody else wrote."""
+        variables = await self.variables(runtime, access=access, outside=outside)
+        return {**variables, MCP_SERVERS: describe(servers), **traceparent_environment()}
+
+    async def variables(self, runtime: str, *, access: Access, outside: bool) -> dict[str, str]:
+        """What does not depend on which session it is."""
+        variables = {"PATH": self._path}
+        for variable, name in self._granted(runtime, access, outside=outside).items():
+            value = await self._credentials.resolve(name, env=variable)
+            if value:
+                variables[variable] = value
+        return variables
+
+    def _granted(self, runtime: str, access: Access, *, outside: bool) -> dict[str, str]:
+        needs = NEEDS.get(runtime)
+        own = dict.fromkeys(needs.credentials) if needs else {}
+        if outside and access is Access.SEALED:
+            settings = needs.settings if needs else ()
+            declared = {name: self._declared[name] for name in settings if name in self._declared}
+        else:
+            declared = self._declared
+            own |= dict.fromkeys(CORE_KEYS)
+        return {name: name for name in own} | declared
+
+
+def describe(servers: Mapping[str, McpServer]) -> str:
+    """The session's MCP configuration, as the CLIs write it."""
+    return json.dumps(
+        {
+            "mcpServers": {
+                name: {
+                    "type": "http",
+                    "url": server.url,
+                    "headers": {"Authorization": f"Bearer {server.token}"},
+                }
+                for name, server in servers.items()
+            }
+        }
+    )

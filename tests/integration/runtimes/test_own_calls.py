@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from butlers.domain.redaction import MASK
-from butlers.sessions.log_rows import DENIED
+from butlers.sessions.session_log import DENIED
 from support.cli_butler import OpenCliButler
 from support.clis import CLAUDE, CODEX, GEMINI, Cli
 from support.fake_model import Call, Say, Use

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from butlers.domain.session import Outcome
-from butlers.sessions.log_rows import spent_since
+from butlers.sessions.session_log import spent_since
 from support.cli_butler import CliButler, OpenCliButler
 from support.clis import CODEX, Cli
 from support.fake_model import Fail, Use

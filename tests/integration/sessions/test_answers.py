@@ -10,7 +10,7 @@ import pytest
 
 from butlers.domain.message import RequestContext, RouteDecision, RouteRequest
 from butlers.sessions.routes import accept_route
-from butlers.tools.blobs import BlobStore
+from butlers.tools.attachments import BlobStore
 from butlers.wire.client import McpClient
 from support.fake_runtime import FakeRuntime
 from support.in_process import InProcessButler

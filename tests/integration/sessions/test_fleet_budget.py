@@ -16,8 +16,8 @@ from butlers.domain.clock import uuid7
 from butlers.domain.errors import OverBudget
 from butlers.domain.session import Outcome, SessionRequest, Usage
 from butlers.sessions.budget import RESERVED
-from butlers.sessions.fleet_budget import FleetBudget
-from butlers.sessions.limit import TOKENS_OF_A_DOLLAR, Claim
+from butlers.sessions.budget import FleetBudget
+from butlers.sessions.budget import TOKENS_OF_A_DOLLAR, Claim
 from butlers.wire.client import McpClient
 from support.fake_runtime import FakeRuntime, for_ever
 from support.in_process import InProcessButler, MakeButler

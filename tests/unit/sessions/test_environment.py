@@ -11,7 +11,7 @@ from butlers.config.butler import ButlerConfig, load_butler_config
 from butlers.config.settings import Settings
 from butlers.domain.session import Access
 from butlers.runtimes.base import McpServer
-from butlers.sessions.environment import SessionEnvironment
+from butlers.sessions.workspace import SessionEnvironment
 
 SERVERS = {"health": McpServer("http://127.0.0.1:40103/mcp?runtime_session_id=1", "the-token")}
 HOST = {f"HOST_SECRET_{number}": "no" for number in range(50)} | {

@@ -12,7 +12,7 @@ from butlers.config.settings import Settings
 from butlers.domain.clock import uuid7
 from butlers.domain.message import RequestContext
 from butlers.domain.session import Access, SessionRequest
-from butlers.sessions.grants import grants_for, level_of
+from butlers.sessions.workspace import grants_for, level_of
 
 
 @pytest.fixture

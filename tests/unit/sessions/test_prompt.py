@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from butlers.domain.clock import uuid7
 from butlers.domain.message import Attachment, RequestContext, Turn
 from butlers.domain.session import SessionRequest
-from butlers.sessions.log_rows import DoneCall
 from butlers.sessions.prompt import LONGEST_CONVERSATION, compose_prompt
+from butlers.sessions.session_log import DoneCall
 
 REQUEST = RequestContext(
     uuid7(), datetime(2026, 1, 2, 3, 4, tzinfo=UTC), "telegram", "bot", "alice", "thread-7"

@@ -62,7 +62,7 @@ async def test_a_name_that_is_not_seen_is_told_and_the_next_folder_is_taken(
     assert [line["event"] for line in log] == [INVALID, CREATED]
     assert "manifest-id" in maker.invalid[UNSEEN]
     assert "a-\\u200bskill" in maker.invalid[UNSEEN]
-    assert set(shelf.registry.catalogue().skills) == {"z-skill"}
+    assert set(shelf.registry.catalog().skills) == {"z-skill"}
 
 
 async def test_who_can_not_be_told_does_not_end_it(shelf: ButlerSkillSet) -> None:
@@ -74,7 +74,7 @@ async def test_who_can_not_be_told_does_not_end_it(shelf: ButlerSkillSet) -> Non
     with capture_logs() as log:
         await maker.take_all()
         made = await maker.create(SkillDraft("d-skill", "Does it.", "# How"))
-    assert set(shelf.registry.catalogue().skills) == {"a-skill", "c-skill", "d-skill"}
+    assert set(shelf.registry.catalog().skills) == {"a-skill", "c-skill", "d-skill"}
     assert made.id == "d-skill"
     assert set(maker.invalid) == {"b-skill"}
     assert [line["event"] for line in log].count("owner not told of a skill") == 3
@@ -125,7 +125,7 @@ async def test_a_folder_that_nobody_foresaw_is_told_and_the_next_one_taken(
         await maker.take("a\0b")  # the file system itself refuses such a name
         await maker.take("x" * 5_000)
         await maker.take_all()
-    assert set(shelf.registry.catalogue().skills) == {"a-skill"}
+    assert set(shelf.registry.catalog().skills) == {"a-skill"}
     failed = [line for line in log if line["event"] not in (INVALID, CREATED)]
     assert all(line["log_level"] == "error" for line in failed)
 
@@ -150,8 +150,8 @@ async def test_what_appears_while_the_first_ones_are_taken_is_not_missed(
     write(shelf, "first", id="first")
     running = asyncio.create_task(SkillMaker(shelf, tell_owner).run())
     try:
-        catalogue = shelf.registry.catalogue
-        await until("the second", lambda: "second" in catalogue().skills or None)
+        catalog = shelf.registry.catalog
+        await until("the second", lambda: "second" in catalog().skills or None)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from butlers.sessions.slots import FleetSlots, slots_for_memory
+from butlers.sessions.concurrency import FleetSlots, slots_for_memory
 
 MB = 2**20
 
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from butlers.sessions.slots import FleetSlots
+from butlers.sessions.concurrency import FleetSlots
 
 async def hold():
     async with FleetSlots(Path(sys.argv[1]), 1).taken():
