@@ -16,7 +16,13 @@ import skills_ref
 
 from benchmarks.report import Measured, report
 from butlers.skills.reader import scan_skills
-from butlers.skills.registry.catalogue import Catalogue, Registered, Release, State, parse_catalogue
+from butlers.skills.registry.catalog import (
+    RegisteredSkill,
+    Release,
+    SkillCatalog,
+    SkillState,
+    parse_catalog,
+)
 from butlers.skills.registry.resolver import resolve
 
 # The reference takes milliseconds for each: a part of the folders tells its pace as well.
@@ -83,7 +89,7 @@ def _resolving(count: int) -> list[Measured]:
     large = _catalogue(count)
     small = _catalogue(NAMED * (DEPENDENCIES + 1))
     content = large.render({})
-    loading = _timed(lambda: parse_catalogue(content, "bench"))
+    loading = _timed(lambda: parse_catalog(content, "bench"))
     took = {id(found): [] for found in (large, small)}
     for _ in range(50):
         for found in (large, small):
@@ -95,7 +101,7 @@ def _resolving(count: int) -> list[Measured]:
     ]
 
 
-def _catalogue(count: int) -> Catalogue:
+def _catalogue(count: int) -> SkillCatalog:
     """Each skill needs the next few, up to the end of its group, in ranges."""
     group = DEPENDENCIES + 1
     order = random.Random(7)
@@ -105,16 +111,16 @@ def _catalogue(count: int) -> Catalogue:
         needs = tuple(f"skill-{other}@^1" for other in range(number + 1, min(end, count)))
         versions = [f"1.{minor}.{order.randrange(100)}" for minor in range(VERSIONS)]
         releases = {
-            version: Release(version, f"sha256:{number:064x}", State.APPROVED, NOW, needs)
+            version: Release(version, f"sha256:{number:064x}", SkillState.APPROVED, NOW, needs)
             for version in reversed(versions)
         }
-        skills[f"skill-{number}"] = Registered(f"skill-{number}", "me", releases, NOW, NOW)
-    return Catalogue(skills)
+        skills[f"skill-{number}"] = RegisteredSkill(f"skill-{number}", "me", releases, NOW, NOW)
+    return SkillCatalog(skills)
 
 
-def _resolve(catalogue: Catalogue) -> None:
+def _resolve(catalog: SkillCatalog) -> None:
     group = DEPENDENCIES + 1
-    found = resolve(catalogue, "bench", [f"skill-{number * group}@^1" for number in range(NAMED)])
+    found = resolve(catalog, "bench", [f"skill-{number * group}@^1" for number in range(NAMED)])
     assert len(found.packs) == NAMED * group, len(found.packs)
 
 

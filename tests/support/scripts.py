@@ -13,8 +13,8 @@ from butlers.domain.session import Access
 from butlers.process.runner import ScriptLimits
 from butlers.skills.reader import read_skill
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
-from butlers.skills.scripts.answer import Answer
-from butlers.skills.scripts.runner import Arguments, Call, Pack, ScriptRunner
+from butlers.skills.scripts.answer import ScriptAnswer
+from butlers.skills.scripts.runner import Arguments, Pack, ScriptRequest, ScriptRunner
 from support.skills import write_pack
 
 
@@ -65,8 +65,8 @@ class Scripts:
         access: Access = Access.WORKSPACE,
         limits: ScriptLimits | None = None,
         work: Path | None = None,
-    ) -> Answer:
-        call = Call(
+    ) -> ScriptAnswer:
+        call = ScriptRequest(
             script,
             {} if arguments is None else arguments,
             work or self.work,

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from butlers.config.frozen import freeze
-from butlers.skills.skill import McpServer, ServerKind, Skill
+from butlers.domain.json_safe import freeze
+from butlers.skills.skill import PackMcpServer, ServerKind, SkillSpec
 
 MANIFEST: dict[str, Any] = {
     "id": "social-media",
@@ -76,7 +76,7 @@ _EXTRA = st.dictionaries(
     max_size=3,
 )
 _LOCAL = st.builds(
-    McpServer,
+    PackMcpServer,
     name=_WORD,
     kind=st.just(ServerKind.LOCAL),
     command=_WORD,
@@ -84,7 +84,7 @@ _LOCAL = st.builds(
     extra=st.dictionaries(_WORD.map("x-{}".format), _VALUE, max_size=2).map(freeze),
 )
 _REMOTE = st.builds(
-    McpServer,
+    PackMcpServer,
     name=_WORD,
     kind=st.just(ServerKind.REMOTE),
     url=_WORD.map("https://{}.example/".format),
@@ -92,7 +92,7 @@ _REMOTE = st.builds(
 
 # Any skill that `require_writable` lets through, with a version and an owner, so that it may be a pack.
 writable_skills = st.builds(
-    Skill,
+    SkillSpec,
     name=_WORD.filter(lambda name: len(name) <= 64),
     description=_TEXT.map(str.strip).filter(bool),
     body=st.text(st.characters(exclude_categories=("Cs",)), max_size=200),

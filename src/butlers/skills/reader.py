@@ -1,4 +1,4 @@
-"""Read skills: one folder into a Skill, and a folder of skills into a list."""
+"""Read skills: one folder into a SkillSpec, and a folder of skills into a list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from butlers.domain.diagnostic import Diagnostic
 from butlers.skills.findings import Findings, quoted
 from butlers.skills.formats import manifest, skill_md
 from butlers.skills.formats.base import Reading, SkillFile, SkillFormat
-from butlers.skills.skill import Skill
+from butlers.skills.skill import SkillSpec
 from butlers.skills.tree import IGNORED_NAMES, resolve_inside
 
 MAX_FILE = 1024 * 1024
@@ -61,7 +61,7 @@ def read_skill_md(folder: Path) -> Reading | None:
     return _read(skill_md.FORMAT, folder, ["SKILL.md"], (folder,), Findings(folder))
 
 
-def _joined(pack: Reading | None, text: Reading | None, *, has_reflex: bool) -> Skill | None:
+def _joined(pack: Reading | None, text: Reading | None, *, has_reflex: bool) -> SkillSpec | None:
     from_manifest = pack.skill if pack else None
     from_text = text.skill if text else None
     skill = from_manifest or from_text
@@ -71,7 +71,7 @@ def _joined(pack: Reading | None, text: Reading | None, *, has_reflex: bool) -> 
     return skill.evolve(has_reflex=True) if skill is not None and has_reflex else skill
 
 
-def _is_generated(from_text: Skill, from_manifest: Skill) -> bool:
+def _is_generated(from_text: SkillSpec, from_manifest: SkillSpec) -> bool:
     """Return True if SKILL.md was generated for a pack that has context files only."""
     return not from_text.body and from_text.context == from_manifest.context
 

@@ -1,4 +1,4 @@
-"""The one Skill, whichever form it was read from."""
+"""The one SkillSpec, whichever form it was read from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from butlers.config.frozen import FrozenDict
+from butlers.domain.json_safe import FrozenDict
 
 BUILT_IN = "built-in"
 
@@ -18,7 +18,7 @@ class ServerKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class McpServer:
+class PackMcpServer:
     """A server that a pack brings: a command to start, or an address to reach."""
 
     name: str
@@ -30,7 +30,7 @@ class McpServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Skill:
+class SkillSpec:
     """What a skill says of itself. Lenient: a stranger's names are kept as written.
 
     ``name`` is the standard's name and a manifest's id; ``title`` is what people call it.
@@ -51,7 +51,7 @@ class Skill:
     context: tuple[str, ...] = ()
     scripts: tuple[str, ...] = ()
     env_vars: tuple[str, ...] = ()
-    mcp_servers: tuple[McpServer, ...] = ()
+    mcp_servers: tuple[PackMcpServer, ...] = ()
     dependencies: tuple[str, ...] = ()
     node_version: str | None = None
     system_packages: tuple[str, ...] = ()
@@ -75,5 +75,5 @@ class Skill:
     def instructions(self) -> str:
         return self.body.strip()
 
-    def evolve(self, **changes: Any) -> Skill:
+    def evolve(self, **changes: Any) -> SkillSpec:
         return replace(self, **changes)

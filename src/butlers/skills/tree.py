@@ -23,14 +23,14 @@ _ENCODING = b"butlers skill tree 1\n"
 _CHUNK = 1 << 20
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     FILE = "file"
     FOLDER = "folder"
     LINK = "link"
     OTHER = "other"
 
 
-_MARKS = {Kind.FILE: b"f", Kind.FOLDER: b"d", Kind.LINK: b"l"}
+_MARKS = {EntryKind.FILE: b"f", EntryKind.FOLDER: b"d", EntryKind.LINK: b"l"}
 
 
 @contextmanager
@@ -47,11 +47,11 @@ def translate_os_errors(path: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """One entry of a folder. ``path`` is relative, with slashes."""
 
     path: str
-    kind: Kind
+    kind: EntryKind
     size: int = 0
     executable: bool = False
     target: str | None = None
@@ -60,18 +60,18 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Tree:
     root: Path
-    entries: tuple[Entry, ...]
+    entries: tuple[TreeEntry, ...]
 
-    def get(self, path: str) -> Entry | None:
+    def get(self, path: str) -> TreeEntry | None:
         return next((entry for entry in self.entries if entry.path == path), None)
 
-    def files(self) -> tuple[Entry, ...]:
-        return tuple(entry for entry in self.entries if entry.kind is Kind.FILE)
+    def files(self) -> tuple[TreeEntry, ...]:
+        return tuple(entry for entry in self.entries if entry.kind is EntryKind.FILE)
 
 
 def walk(root: Path) -> Tree:
     """List all entries, sorted by path, without following links. Raise SkillTooLarge over the limits."""
-    found: list[Entry] = []
+    found: list[TreeEntry] = []
     total = 0
     waiting = [("", 0)]
     while waiting:
@@ -79,7 +79,7 @@ def walk(root: Path) -> Tree:
         for entry in _entries(root, below):
             found.append(entry)
             total += entry.size
-            if entry.kind is Kind.FOLDER:
+            if entry.kind is EntryKind.FOLDER:
                 waiting.append((f"{entry.path}/", depth + 1))
         if len(found) > MAX_FILES or depth > MAX_DEPTH:
             raise SkillTooLarge(
@@ -92,7 +92,7 @@ def walk(root: Path) -> Tree:
     return Tree(root, tuple(found))
 
 
-def _entries(root: Path, below: str) -> list[Entry]:
+def _entries(root: Path, below: str) -> list[TreeEntry]:
     try:
         with os.scandir(f"{root}/{below}") as listing:
             return [_entry(item, below) for item in listing]
@@ -102,16 +102,16 @@ def _entries(root: Path, below: str) -> list[Entry]:
         ) from error
 
 
-def _entry(item: os.DirEntry[str], below: str) -> Entry:
+def _entry(item: os.DirEntry[str], below: str) -> TreeEntry:
     info = item.stat(follow_symlinks=False)
     path = f"{below}{item.name}"
     if stat.S_ISREG(info.st_mode):
-        return Entry(path, Kind.FILE, info.st_size, bool(info.st_mode & 0o111))
+        return TreeEntry(path, EntryKind.FILE, info.st_size, bool(info.st_mode & 0o111))
     if stat.S_ISDIR(info.st_mode):
-        return Entry(path, Kind.FOLDER)
+        return TreeEntry(path, EntryKind.FOLDER)
     if stat.S_ISLNK(info.st_mode):
-        return Entry(path, Kind.LINK, target=os.readlink(item.path))
-    return Entry(path, Kind.OTHER)
+        return TreeEntry(path, EntryKind.LINK, target=os.readlink(item.path))
+    return TreeEntry(path, EntryKind.OTHER)
 
 
 def resolve_inside(path: Path, *roots: Path) -> Path | None:
@@ -128,7 +128,7 @@ class Leaf:
     """Hash input for one entry. ``content`` is the hash of a file's bytes, or a link's target."""
 
     path: bytes
-    kind: Kind
+    kind: EntryKind
     executable: bool
     content: bytes
 
@@ -137,9 +137,9 @@ def digest_folder(folder: Path) -> str:
     """Return `sha256:…` over names, kinds, executable bits and bytes; times and owners are ignored."""
     leaves = []
     for entry in walk(folder).entries:
-        if entry.kind is Kind.OTHER:
+        if entry.kind is EntryKind.OTHER:
             raise SkillError(f"{folder / entry.path} is neither a file nor a folder")
-        if entry.kind is Kind.FILE:
+        if entry.kind is EntryKind.FILE:
             content = _hash_file(f"{folder}/{entry.path}")
         else:
             content = os.fsencode(entry.target or "")

@@ -19,7 +19,7 @@ _MAX_RANGE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class VersionBound:
     """From ``low`` up to but not including ``high``; None: no end on that side."""
 
     low: Version | None = None
@@ -32,12 +32,12 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class VersionRange:
     """All bounds of one alternative must hold; ``excluded`` ones must not."""
 
     written: str
-    alternatives: tuple[tuple[Bound, ...], ...]
-    excluded: tuple[tuple[Bound, ...], ...] = ()
+    alternatives: tuple[tuple[VersionBound, ...], ...]
+    excluded: tuple[tuple[VersionBound, ...], ...] = ()
 
     def holds(self, version: str | Version) -> bool:
         found = Version.parse(version) if isinstance(version, str) else version
@@ -53,7 +53,7 @@ class Requirement:
     """What somebody asks for. ``range`` is None for "whichever is the latest"."""
 
     name: str
-    range: Range | None = None
+    range: VersionRange | None = None
     exact: str | None = None
 
     def holds(self, version: str) -> bool:
@@ -78,7 +78,7 @@ def parse_requirement(written: str) -> Requirement | None:
     return Requirement(name, found) if found else None
 
 
-def parse_range(written: str) -> Range | None:
+def parse_range(written: str) -> VersionRange | None:
     """npm's ranges without pre-releases: ^1.2, ~1.2.3, >=1 <3, 1.x, `1 || 2`, *."""
     if not written.strip() or len(written) > _MAX_RANGE:
         return None
@@ -89,12 +89,12 @@ def parse_range(written: str) -> Range | None:
             return None
         alternatives.append(found[0])
         excluded.append(found[1])
-    return Range(written.strip(), tuple(alternatives), tuple(excluded))
+    return VersionRange(written.strip(), tuple(alternatives), tuple(excluded))
 
 
-def _alternative(written: str) -> tuple[tuple[Bound, ...], tuple[Bound, ...]] | None:
-    bounds: list[Bound] = []
-    excluded: list[Bound] = []
+def _alternative(written: str) -> tuple[tuple[VersionBound, ...], tuple[VersionBound, ...]] | None:
+    bounds: list[VersionBound] = []
+    excluded: list[VersionBound] = []
     position, text = 0, written.replace(",", " ").strip()
     if not text:
         return None
@@ -107,7 +107,7 @@ def _alternative(written: str) -> tuple[tuple[Bound, ...], tuple[Bound, ...]] | 
     return tuple(bounds), tuple(excluded)
 
 
-def _bound(part: re.Match[str]) -> Bound:
+def _bound(part: re.Match[str]) -> VersionBound:
     given = [part[name] for name in ("major", "minor", "patch")]
     numbers = []
     for text in given:
@@ -115,25 +115,25 @@ def _bound(part: re.Match[str]) -> Bound:
             break
         numbers.append(int(text))
     if not numbers:
-        return Bound()
+        return VersionBound()
     low = Version(*[*numbers, 0, 0][:3])
     above = _next(numbers)
     match part["operator"]:
         case ">=":
-            return Bound(low)
+            return VersionBound(low)
         case ">":
-            return Bound(above)
+            return VersionBound(above)
         case "<":
-            return Bound(None, low)
+            return VersionBound(None, low)
         case "<=":
-            return Bound(None, above)
+            return VersionBound(None, above)
         case "^":
             leading = next((n for n, value in enumerate(numbers) if value), len(numbers) - 1)
-            return Bound(low, _next(numbers[: leading + 1]))
+            return VersionBound(low, _next(numbers[: leading + 1]))
         case "~":
-            return Bound(low, _next(numbers[:2]))
+            return VersionBound(low, _next(numbers[:2]))
         case _:
-            return Bound(low, above)
+            return VersionBound(low, above)
 
 
 def _next(numbers: list[int]) -> Version:

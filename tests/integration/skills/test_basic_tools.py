@@ -16,7 +16,7 @@ from butlers.domain.session import Access
 from butlers.skills.check.rules import check
 from butlers.skills.registry.built_in import built_in_packs, register_built_in
 from butlers.skills.registry.packs import copy_skill
-from butlers.skills.scripts.answer import Answer
+from butlers.skills.scripts.answer import ScriptAnswer
 from support import public_host
 from support.scripts import Scripts
 
@@ -34,7 +34,7 @@ class Tools:
 
     async def __call__(
         self, tool: str, access: Access = Access.SEALED, hosts: str = "", **arguments: Any
-    ) -> Answer:
+    ) -> ScriptAnswer:
         variables = {"HTTP_ALLOWED_HOSTS": hosts}
         return await self.scripts.run(self.pack, tool, arguments, variables, access=access)
 

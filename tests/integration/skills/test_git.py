@@ -17,7 +17,7 @@ from butlers.domain.errors import (
     SkillTooLarge,
 )
 from butlers.skills.install.git import GitSource, fetch, git_source
-from butlers.skills.install.install import Installer
+from butlers.skills.install.install import RegistryInstaller
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.tree import digest_folder
 from support.skills import write_files, write_pack
@@ -82,7 +82,7 @@ def test_a_skill_is_installed_from_a_commit_and_stays_there(
     repository.commit()
     source = git_source(f"git+{repository.url}@{first}")
     assert source == GitSource(repository.url, first)
-    installer = Installer(SkillRegistry(tmp_path / "home"), "person")
+    installer = RegistryInstaller(SkillRegistry(tmp_path / "home"), "person")
     installed = installer.install(source, lambda offer: True)
     assert (installed.id, installed.versions) == ("social-media", ("2.1.0",))
     place = installer.registry.path("social-media", "2.1.0")
@@ -223,7 +223,7 @@ def test_a_link_to_a_key_is_refused_at_installation(repository: Repository, tmp_
     source = GitSource(repository.url, repository.commit())
     registry = SkillRegistry(tmp_path / "home")
     with pytest.raises(ButlersError, match=r"example\.pem"):
-        Installer(registry, "person").install(source, lambda offer: True)
+        RegistryInstaller(registry, "person").install(source, lambda offer: True)
     assert registry.list() == ()
 
 

@@ -6,8 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from butlers.domain.errors import SkillNotFound
-from butlers.skills.lock import LOCK_FILE, write_lock
-from butlers.skills.registry.resolver import resolve
+from butlers.skills.registry.resolver import LOCK_FILE, resolve, write_lock
 from butlers.wire.client import McpClient
 from support.in_process import MakeButler
 from support.tester_folder import ECHO_PY, LOCAL_SERVER, SERVER_PY
@@ -202,7 +201,7 @@ async def test_a_lock_keeps_the_version_and_none_takes_the_latest_with_a_warning
 ) -> None:
     tester = make_pack_butler("report")
     tester.register("report")
-    locked = resolve(tester.registry.catalogue(), "tester", ["report"])
+    locked = resolve(tester.registry.catalog(), "tester", ["report"])
     write_lock(tester.directory / LOCK_FILE, locked)
     tester.register("report", version="1.1.0")
     with capture_logs() as log:

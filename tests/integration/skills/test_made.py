@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from butlers.config.butler import load_butler_config
-from butlers.config.known_butlers import known_butlers
+from butlers.config.roster import known_butlers
 from butlers.config.settings import Settings
 from butlers.domain.errors import (
     InvalidSkill,
@@ -20,9 +20,9 @@ from butlers.domain.errors import (
     SkillUnresolved,
     SkillVersionTaken,
 )
-from butlers.skills.assigning import assign
-from butlers.skills.install.draft import Draft
-from butlers.skills.registry.catalogue import State
+from butlers.skills.install.draft import SkillDraft
+from butlers.skills.registry.butler_packs import assign
+from butlers.skills.registry.catalog import SkillState
 from butlers.skills.registry.registry import NewSkill
 from support.in_process import InProcessButler, MakeButler
 from support.messages import request_context
@@ -83,7 +83,7 @@ async def test_a_folder_that_appears_is_registered_and_can_be_assigned_to_others
     assert known_butlers(tester.home) == (tester.directory.resolve(),)
     registered = tester.registry.get("weekly-reports")
     assert registered.owner == "tester"
-    assert registered.release(None).state is State.DRAFT
+    assert registered.release(None).state is SkillState.DRAFT
     other = tester.directory.parent / "other"
     write_tester(other, "unused")
     (other / "butler.toml").write_text('[butler]\nname = "other"\nport = 0\n')
@@ -148,7 +148,7 @@ async def test_one_that_is_not_valid_is_told_with_all_its_errors_until_it_is_men
         told = "\n".join(report["errors"])
         assert "manifest-version" in told
         assert "manifest-context-missing" in told
-        assert "weekly-reports" not in tester.registry.catalogue().skills
+        assert "weekly-reports" not in tester.registry.catalog().skills
         assert not any(line["event"] == "skill:created" for line in log)
         write_report(folder.parent)
         await until_event(log, "skill:created")
@@ -187,7 +187,7 @@ async def test_what_claims_to_be_somebody_elses_or_reaches_out_is_told_and_refus
     assert "report belongs to me" in maker.invalid["report"]
     assert "names built-in as its owner" in maker.invalid["posing"]
     assert "tree-link-leaves" in maker.invalid["leaving"]
-    assert set(tester.registry.catalogue().skills) == {"report"}
+    assert set(tester.registry.catalog().skills) == {"report"}
     assert tester.registry.get("report").release(None).digest == digest
 
 
@@ -296,7 +296,7 @@ async def test_the_owner_is_told_of_a_draft_whose_maker_was_killed_before_it_cou
 ) -> None:
     tester = make_pack_butler(extra=SWITCHBOARD)
     folder = write_report(custom_of(tester))
-    new = NewSkill(folder, by="tester", state=State.DRAFT)
+    new = NewSkill(folder, by="tester", state=SkillState.DRAFT)
     tester.registry.register(new)
     for _start in range(2):
         await tester.start()
@@ -315,7 +315,7 @@ async def test_an_owner_who_could_not_be_told_of_a_draft_is_told_later(
     await until("the start to be over", lambda: not maker._owes or None)
     await tester.rows("ALTER TABLE queue_items RENAME TO away")
     with capture_logs() as log:
-        await maker.create(Draft("weekly-reports", "Writes.", "Collect."))
+        await maker.create(SkillDraft("weekly-reports", "Writes.", "Collect."))
     assert tester.registry.get("weekly-reports").latest == "1.0.0"
     assert any(line["event"] == "owner not told of a skill" for line in log)
     await tester.rows("ALTER TABLE away RENAME TO queue_items")

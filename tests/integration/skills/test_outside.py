@@ -59,7 +59,7 @@ async def test_after_reading_it_changes_nothing_of_what_its_butler_is(
             with pytest.raises(NotAllowed, match=f"may have written .{tool}.") as refused:
                 await session.call(name, given)
             assert refused.value.hint == "ask the owner, with notify, to have it done"
-    assert "a-draft" not in tester.registry.catalogue().skills
+    assert "a-draft" not in tester.registry.catalog().skills
     async with tester.session(request=request_context()) as session:
         await change_itself(session)
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from butlers.config.known_butlers import remember_butler
 from butlers.config.packs import name_pack
-from butlers.config.roster import shipped_roster
-from butlers.skills.registry.catalogue import State
+from butlers.config.roster import remember_butler, shipped_roster
+from butlers.skills.registry.catalog import SkillState
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from support.skills import write_files, write_pack, write_skill_md
 from support.skills_cli import Run
@@ -338,7 +337,7 @@ def test_a_folder_that_says_it_belongs_to_a_butler_is_registered_only_if_the_per
 def test_a_draft_is_not_given_to_its_maker_either(run: Run, tmp_path: Path, home: Path) -> None:
     own_butler(tmp_path)
     folder = write_pack(tmp_path / "own" / "a-draft", id="a-draft", version="1.0.0", owner="mine")
-    SkillRegistry(home).register(NewSkill(folder, by="mine", state=State.DRAFT))
+    SkillRegistry(home).register(NewSkill(folder, by="mine", state=SkillState.DRAFT))
     refused = run("assign", "a-draft@1.0.0", "mine")
     assert (refused.code, "is a draft of mine" in refused.err) == (1, True)
     assert "hint: `butlers skills approve a-draft@1.0.0` first" in refused.err
@@ -348,7 +347,7 @@ def test_a_draft_is_not_given_to_its_maker_either(run: Run, tmp_path: Path, home
 
 def test_a_draft_is_approved_and_given_to_a_butler(run: Run, tmp_path: Path, home: Path) -> None:
     registry = SkillRegistry(home)
-    draft = NewSkill(pack(tmp_path), by="me", state=State.DRAFT)
+    draft = NewSkill(pack(tmp_path), by="me", state=SkillState.DRAFT)
     registry.register(draft)
     own_butler(tmp_path)
     refused = run("assign", "social-media", "mine")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.skills.registry.catalogue import State
+from butlers.skills.registry.catalog import SkillState
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from support.skills import write_files, write_pack
 from support.skills_cli import Run
@@ -130,7 +130,7 @@ def test_a_draft_runs_for_its_maker_and_for_nobody_else(
         owner="mine",
         scripts=["scripts/a.sh"],
     )
-    SkillRegistry(home).register(NewSkill(draft, by="mine", state=State.DRAFT))
+    SkillRegistry(home).register(NewSkill(draft, by="mine", state=SkillState.DRAFT))
     ran = run("run", "a-draft@1.0.0", "a")
     assert ran.code == 1
     assert "is a draft of mine" in ran.err

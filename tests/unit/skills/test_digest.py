@@ -11,13 +11,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from butlers.domain.errors import SkillError
-from butlers.skills.tree import Kind, Leaf, digest_folder, digest_leaves
+from butlers.skills.tree import EntryKind, Leaf, digest_folder, digest_leaves
 from support.skills import write_files
 
 _leaf = st.builds(
     Leaf,
     path=st.binary(min_size=1, max_size=4),
-    kind=st.sampled_from([Kind.FILE, Kind.FOLDER, Kind.LINK]),
+    kind=st.sampled_from([EntryKind.FILE, EntryKind.FOLDER, EntryKind.LINK]),
     executable=st.booleans(),
     content=st.binary(max_size=4),
 )
@@ -25,7 +25,7 @@ trees = st.lists(_leaf, max_size=4, unique_by=lambda leaf: leaf.path).map(frozen
 
 
 def _file(path: bytes, content: bytes) -> Leaf:
-    return Leaf(path, Kind.FILE, False, content)
+    return Leaf(path, EntryKind.FILE, False, content)
 
 
 @settings(max_examples=500)

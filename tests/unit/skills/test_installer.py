@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from butlers.domain.errors import SkillChanged, SkillInstallationError, SkillPathRefused
-from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER, Mount, SkillInstaller
+from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER, SkillCopy, SkillInstaller
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from butlers.skills.tree import digest_folder
 from support.skills import write_files, write_pack, write_skill_md
@@ -33,7 +33,7 @@ def test_a_skill_is_copied_whole_with_its_permissions(tmp_path: Path, place: Pat
     (source / "references/deep/a.md").chmod(0o640)
     (source / "scripts/run.sh").chmod(0o4755)
     folder = tmp_path / "home" / place
-    [installed] = SkillInstaller(folder).install([Mount(source, "a-skill")])
+    [installed] = SkillInstaller(folder).install([SkillCopy(source, "a-skill")])
     assert installed == folder / "a-skill"
     assert digest_folder(installed) == digest_folder(source)
     assert (installed / "references").stat().st_mode & 0o7777 == 0o750
@@ -51,7 +51,9 @@ def test_links_inside_and_into_the_shared_skills_become_files(tmp_path: Path) ->
     whole = tmp_path / "butler" / "skills" / "common"
     whole.symlink_to(shared / "common")
     installer = SkillInstaller(tmp_path / "home", shared)
-    installed, linked = installer.install([Mount(source, "a-skill"), Mount(whole, "common")])
+    installed, linked = installer.install(
+        [SkillCopy(source, "a-skill"), SkillCopy(whole, "common")]
+    )
     for file, text in (
         (installed / "again.md", "# A\n"),
         (installed / "rules.md", "shared\n"),
@@ -68,7 +70,7 @@ def test_a_link_that_leaves_is_refused_by_name_and_nothing_is_left(tmp_path: Pat
     (bad / "example.pem").symlink_to(key)
     folder = tmp_path / "home"
     with pytest.raises(SkillInstallationError, match=r"example\.pem") as error:
-        SkillInstaller(folder).install([Mount(good, "a-skill"), Mount(bad, "bad")])
+        SkillInstaller(folder).install([SkillCopy(good, "a-skill"), SkillCopy(bad, "bad")])
     assert (error.value.skill_name, error.value.skills_dir) == ("bad", folder)
     assert error.value.source == "ref"
     assert isinstance(error.value.cause, SkillPathRefused)
@@ -81,7 +83,7 @@ def test_a_skill_that_is_itself_a_link_elsewhere_is_refused(tmp_path: Path) -> N
     link.parent.mkdir()
     link.symlink_to(elsewhere)
     with pytest.raises(SkillInstallationError, match="no folder of a skill here"):
-        SkillInstaller(tmp_path / "home").install([Mount(link, "a-skill")])
+        SkillInstaller(tmp_path / "home").install([SkillCopy(link, "a-skill")])
 
 
 def test_names_that_collide_are_refused(tmp_path: Path) -> None:
@@ -89,27 +91,27 @@ def test_names_that_collide_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "home"
     installer = SkillInstaller(folder)
     with pytest.raises(SkillInstallationError, match="there is one of this name"):
-        installer.install([Mount(one, "same"), Mount(other, "Same")])
+        installer.install([SkillCopy(one, "same"), SkillCopy(other, "Same")])
     with pytest.raises(SkillInstallationError, match="there is one of this name"):
-        installer.install([Mount(one, "same"), Mount(one, "same")])
+        installer.install([SkillCopy(one, "same"), SkillCopy(one, "same")])
     assert left_in(folder) == []
-    installer.install([Mount(one, "same")])
+    installer.install([SkillCopy(one, "same")])
     with pytest.raises(SkillInstallationError, match="there is one of this name"):
-        installer.install([Mount(other, "other"), Mount(other, "same")])
+        installer.install([SkillCopy(other, "other"), SkillCopy(other, "same")])
     assert left_in(folder) == ["same"]
 
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", ".hidden", "..", "", "a\\b"])
 def test_a_name_that_is_no_folder_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(SkillInstallationError, match="can not be the name"):
-        SkillInstaller(tmp_path / "home").install([Mount(a_skill(tmp_path), name)])
+        SkillInstaller(tmp_path / "home").install([SkillCopy(a_skill(tmp_path), name)])
 
 
 def test_a_registered_skill_that_was_changed_is_not_installed(tmp_path: Path) -> None:
     registry = SkillRegistry(tmp_path / "butlers")
     found = registry.register(NewSkill(write_pack(tmp_path / "social-media", {"a.md": "a"})))
     source, digest = registry.path(found.id, found.latest), found.release(None).digest
-    mount = Mount(source, found.id, digest)
+    mount = SkillCopy(source, found.id, digest)
     [installed] = SkillInstaller(tmp_path / "one").install([mount])
     assert digest_folder(installed) == digest
     (source / "a.md").chmod(0o644)
@@ -123,7 +125,9 @@ def test_a_registered_skill_that_was_changed_is_not_installed(tmp_path: Path) ->
 def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
     write_files(tmp_path, {"home": "a file"})
     with pytest.raises(SkillInstallationError) as error:
-        SkillInstaller(tmp_path / "home" / CLAUDE_FOLDER).install([Mount(a_skill(tmp_path), "a")])
+        SkillInstaller(tmp_path / "home" / CLAUDE_FOLDER).install(
+            [SkillCopy(a_skill(tmp_path), "a")]
+        )
     assert isinstance(error.value.cause, OSError)
     assert error.value.hint
     assert error.value.skills_dir == tmp_path / "home" / CLAUDE_FOLDER
@@ -138,10 +142,10 @@ INSTALL = """
 import errno, json, sys
 from pathlib import Path
 from butlers.domain.errors import SkillInstallationError
-from butlers.skills.install.mount import Mount, SkillInstaller
+from butlers.skills.install.mount import SkillCopy, SkillInstaller
 folder = Path(sys.argv[1])
 try:
-    SkillInstaller(folder / "skills").install([Mount(Path(path), Path(path).name) for path in sys.argv[2:]])
+    SkillInstaller(folder / "skills").install([SkillCopy(Path(path), Path(path).name) for path in sys.argv[2:]])
 except SkillInstallationError as error:
     told = {"name": error.skill_name, "message": error.message, "hint": error.hint}
     print(json.dumps(told | {"left": [str(path) for path in folder.rglob("*")]}))

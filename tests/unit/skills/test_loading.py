@@ -16,7 +16,7 @@ def registry_with(root: Path, *packs: dict[str, Any]) -> SkillRegistry:
         folder = write_pack(
             root / "sources" / fields["version"] / fields["id"], owner="me", **fields
         )
-        known = fields["id"] in registry.catalogue().skills
+        known = fields["id"] in registry.catalog().skills
         (registry.update if known else registry.register)(NewSkill(folder))
     return registry
 

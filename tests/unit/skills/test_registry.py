@@ -27,9 +27,9 @@ from butlers.domain.errors import (
 )
 from butlers.skills.check.rules import check
 from butlers.skills.reader import read_skill
-from butlers.skills.registry.catalogue import State
+from butlers.skills.registry.catalog import SkillState
 from butlers.skills.registry.registry import NewSkill, SkillRegistry, require_label
-from butlers.skills.skill import Skill
+from butlers.skills.skill import SkillSpec
 from support.skills import write_files, write_pack, write_skill_md
 
 START = datetime(2026, 1, 15, 10, tzinfo=UTC)
@@ -291,7 +291,7 @@ def test_warnings_never_hide_an_error_and_nothing_leaves_the_home(
 @pytest.mark.parametrize(("name", "version"), [("../../escaped", "1.0.0"), ("fine", "../../1.0.0")])
 def test_the_registry_itself_refuses_what_would_be_another_path(name: str, version: str) -> None:
     with pytest.raises(InvalidSkill, match="can not be the"):
-        require_label(Skill(name=name, description="x", version=version))
+        require_label(SkillSpec(name=name, description="x", version=version))
 
 
 def test_a_version_in_use_is_kept_while_only_a_draft_is_newer(
@@ -299,7 +299,7 @@ def test_a_version_in_use_is_kept_while_only_a_draft_is_newer(
 ) -> None:
     registry.register(pack(tmp_path, "1.0.0"))
     registry.register(pack(tmp_path, id="user", dependencies=["social-media@^1"]))
-    newer = replace(pack(tmp_path, "1.1.0"), state=State.DRAFT)
+    newer = replace(pack(tmp_path, "1.1.0"), state=SkillState.DRAFT)
     registry.update(newer)
     with pytest.raises(SkillInUse, match=r"user@1\.0\.0"):
         registry.delete("social-media", "1.0.0")
@@ -317,16 +317,16 @@ def test_a_version_in_use_is_kept_while_only_a_draft_is_newer(
 
 def test_a_draft_is_approved_as_it_is(registry: SkillRegistry, tmp_path: Path) -> None:
     folder = pack(tmp_path, owner="health").folder
-    made = registry.register(NewSkill(folder, by="health", state=State.DRAFT))
-    assert made.release("1.0.0").state is State.DRAFT
-    assert registry.approve("social-media", "1.0.0").release("1.0.0").state is State.APPROVED
-    assert registry.get("social-media").release("1.0.0").state is State.APPROVED
+    made = registry.register(NewSkill(folder, by="health", state=SkillState.DRAFT))
+    assert made.release("1.0.0").state is SkillState.DRAFT
+    assert registry.approve("social-media", "1.0.0").release("1.0.0").state is SkillState.APPROVED
+    assert registry.get("social-media").release("1.0.0").state is SkillState.APPROVED
 
 
 def test_content_changed_on_disk_is_refused_at_use_and_at_approval(
     registry: SkillRegistry, tmp_path: Path
 ) -> None:
-    registry.register(NewSkill(pack(tmp_path, owner="health").folder, state=State.DRAFT))
+    registry.register(NewSkill(pack(tmp_path, owner="health").folder, state=SkillState.DRAFT))
     file = registry.path("social-media", "1.0.0") / "context" / "a.md"
     file.chmod(0o644)
     file.write_text("# Hox\n")
@@ -334,7 +334,7 @@ def test_content_changed_on_disk_is_refused_at_use_and_at_approval(
         with pytest.raises(SkillChanged) as error:
             attempt("social-media", "1.0.0")
         assert error.value.code == "skill_changed"
-    assert registry.get("social-media").release("1.0.0").state is State.DRAFT
+    assert registry.get("social-media").release("1.0.0").state is SkillState.DRAFT
     shutil.rmtree(file.parent.parent)
     with pytest.raises(SkillChanged):
         registry.path("social-media", "1.0.0")

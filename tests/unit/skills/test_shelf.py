@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 from butlers.domain.errors import SkillRegistryBroken
 from butlers.skills import instructions as opening
 from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER
-from butlers.skills.lock import LOCK_FILE
-from butlers.skills.registry.catalogue import State
+from butlers.skills.registry.catalog import SkillState
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
-from butlers.skills.skill_set import Shelf
+from butlers.skills.registry.resolver import LOCK_FILE
+from butlers.skills.skill_set import ButlerSkillSet
 from support.skills import write_files, write_pack, write_skill_md
 
 
@@ -37,7 +37,7 @@ def source(tmp_path: Path, version: str, **fields: object) -> Path:
 def with_draft(registry: SkillRegistry, tmp_path: Path) -> None:
     """w 1.0.0, approved, and 1.1.0, which its maker has made since."""
     registry.register(NewSkill(source(tmp_path, "1.0.0")))
-    registry.update(NewSkill(source(tmp_path, "1.1.0"), by="mine", state=State.DRAFT))
+    registry.update(NewSkill(source(tmp_path, "1.1.0"), by="mine", state=SkillState.DRAFT))
 
 
 @pytest.mark.parametrize("wanted", ["w", "w@^1", "w@1.0.0"])
@@ -45,7 +45,7 @@ def test_a_draft_does_not_replace_the_approved_version(
     registry: SkillRegistry, directory: Path, tmp_path: Path, wanted: str
 ) -> None:
     with_draft(registry, tmp_path)
-    shelf = Shelf.open(registry, "mine", directory, [wanted])
+    shelf = ButlerSkillSet.open(registry, "mine", directory, [wanted])
     assert [(one.skill.label, one.draft) for one in shelf.packs()] == [("w@1.0.0", False)]
     assert shelf.find("w@1.1.0").draft
 
@@ -54,7 +54,7 @@ def test_a_draft_named_by_its_maker_stays_one_until_it_is_approved(
     registry: SkillRegistry, directory: Path, tmp_path: Path
 ) -> None:
     with_draft(registry, tmp_path)
-    shelf = Shelf.open(registry, "mine", directory, ["w@1.1.0"])
+    shelf = ButlerSkillSet.open(registry, "mine", directory, ["w@1.1.0"])
     assert [(one.skill.label, one.draft) for one in shelf.packs()] == [("w@1.1.0", True)]
     assert shelf.find("w").draft
     registry.approve("w", "1.1.0")
@@ -65,7 +65,7 @@ def test_a_new_draft_does_not_hide_the_makers_approved_version(
     registry: SkillRegistry, directory: Path, tmp_path: Path
 ) -> None:
     with_draft(registry, tmp_path)
-    shelf = Shelf.open(registry, "mine", directory, [])
+    shelf = ButlerSkillSet.open(registry, "mine", directory, [])
     assert [(one.skill.label, one.draft) for one in shelf.skills()] == [("w@1.0.0", False)]
     assert shelf.find("w").skill.version == "1.0.0"
     assert shelf.find("w@1.1.0").draft
@@ -79,7 +79,7 @@ def test_a_broken_registry_leaves_the_butlers_own_skills_and_is_told(
 ) -> None:
     with_draft(registry, tmp_path)
     write_skill_md(directory / "skills" / "own", "name: own\ndescription: x\n")
-    shelf = Shelf.open(registry, "mine", directory, [])
+    shelf = ButlerSkillSet.open(registry, "mine", directory, [])
     assert shelf.failed() == ()
     registry.file.write_text("not JSON")
     with capture_logs() as log:
@@ -101,7 +101,7 @@ def test_a_pack_that_needs_too_many_fails_alone(
     registry.register(NewSkill(source(tmp_path, "1.0.0", dependencies=many)))
     fine = write_pack(tmp_path / "fine", id="fine", version="1.0.0", owner="me")
     registry.register(NewSkill(fine))
-    shelf = Shelf.open(registry, "mine", directory, ["w@1.0.0", "fine@1.0.0"])
+    shelf = ButlerSkillSet.open(registry, "mine", directory, ["w@1.0.0", "fine@1.0.0"])
     assert [one.name for one in shelf.packs()] == ["fine"]
     (failed,) = shelf.loading.failed
     assert (failed.wanted, failed.error.code) == ("w@1.0.0", "skill_unresolved")
@@ -112,7 +112,7 @@ def test_a_lock_that_is_no_file_fails_the_packs_and_not_the_start(
 ) -> None:
     with_draft(registry, tmp_path)
     (directory / LOCK_FILE).mkdir()
-    shelf = Shelf.open(registry, "mine", directory, ["w@1.0.0"])
+    shelf = ButlerSkillSet.open(registry, "mine", directory, ["w@1.0.0"])
     assert [failed.wanted for failed in shelf.loading.failed] == ["w@1.0.0"]
 
 
@@ -124,7 +124,7 @@ def test_one_bad_skill_is_left_out_and_the_others_are_mounted(
     (tmp_path / "key").write_text("PRIVATE")
     (directory / "skills" / "bad" / "key.md").symlink_to(tmp_path / "key")
     with capture_logs() as log:
-        folders = Shelf(registry, "mine", directory).mount(tmp_path / "session")
+        folders = ButlerSkillSet(registry, "mine", directory).mount(tmp_path / "session")
     assert folders == (tmp_path / "session" / CLAUDE_FOLDER, tmp_path / "session" / AGENTS_FOLDER)
     for folder in folders:
         assert [path.name for path in folder.iterdir()] == ["good"]
@@ -134,7 +134,7 @@ def test_one_bad_skill_is_left_out_and_the_others_are_mounted(
 def test_a_file_whose_name_is_no_text_is_not_told(registry: SkillRegistry, directory: Path) -> None:
     folder = write_skill_md(directory / "skills" / "own", "name: own\ndescription: x\n")
     write_files(folder, {"scripts/a.sh": "", os.fsdecode(b"scripts/\xff.sh"): ""})
-    (own,) = Shelf(registry, "mine", directory).skills()
+    (own,) = ButlerSkillSet(registry, "mine", directory).skills()
     assert opening.files(own.pack) == ["SKILL.md", "scripts/a.sh"]
     assert list(opening.scripts(own.pack)) == ["scripts/a.sh"]
 
@@ -142,7 +142,7 @@ def test_a_file_whose_name_is_no_text_is_not_told(registry: SkillRegistry, direc
 def test_a_fresh_butler_may_make_skills_and_one_without_the_folder_is_offered_nothing(
     registry: SkillRegistry, directory: Path
 ) -> None:
-    shelf = Shelf(registry, "mine", directory)
+    shelf = ButlerSkillSet(registry, "mine", directory)
     assert not shelf.offers
     (directory / "skills").mkdir()
     assert shelf.offers

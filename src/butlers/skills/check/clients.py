@@ -14,7 +14,7 @@ from pathlib import Path
 from butlers.skills.check.reference_rules import reference_problems
 from butlers.skills.formats.base import Reading
 from butlers.skills.names import MAX_DESCRIPTION, MAX_NAME
-from butlers.skills.skill import Skill
+from butlers.skills.skill import SkillSpec
 
 _CLAUDE_LISTING = 1_536
 
@@ -124,7 +124,7 @@ def client_verdict(client: str, folder: Path, reading: Reading) -> ClientVerdict
     return ClientVerdict(client, worst, tuple(reason for _, reason in found))
 
 
-def _features(folder: Path, reading: Reading, skill: Skill) -> set[str]:
+def _features(folder: Path, reading: Reading, skill: SkillSpec) -> set[str]:
     features = {*reading.codes(), *reading.traits}
     if (folder / "SKILL.md").is_symlink():
         features.add("linked-file")

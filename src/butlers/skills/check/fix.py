@@ -9,7 +9,7 @@ from butlers.domain.errors import InvalidSkill
 from butlers.skills.check.rules import ENV_EXAMPLE, Checked, check
 from butlers.skills.findings import RULES
 from butlers.skills.formats.skill_md import FORMAT, with_valid_front_matter
-from butlers.skills.skill import Skill
+from butlers.skills.skill import SkillSpec
 from butlers.skills.tree import translate_os_errors
 
 # Fixed in other files than SKILL.md.
@@ -29,7 +29,7 @@ def fix(folder: Path) -> tuple[tuple[str, ...], Checked]:
     return tuple(sorted(codes - left)), after
 
 
-def _apply(folder: Path, skill: Skill, codes: set[str]) -> None:
+def _apply(folder: Path, skill: SkillSpec, codes: set[str]) -> None:
     if codes - _PACK_CODES:
         _rewrite_skill_md(folder)
     if "manifest-script-not-executable" in codes:

@@ -16,8 +16,8 @@ from butlers.skills.check import content
 from butlers.skills.findings import MAX_FINDINGS, Findings, printable, quoted
 from butlers.skills.formats.base import Reading
 from butlers.skills.reader import read_skill, read_skill_md
-from butlers.skills.skill import Skill
-from butlers.skills.tree import Entry, Kind, Tree, resolve_inside, walk
+from butlers.skills.skill import SkillSpec
+from butlers.skills.tree import EntryKind, Tree, TreeEntry, resolve_inside, walk
 
 ENV_EXAMPLE = ".env.example"
 # Only the first bytes of a file are searched.
@@ -41,7 +41,7 @@ _TEXT_SUFFIXES = frozenset(
 # Files below these folders are read or run, whatever their suffix.
 _USED_FOLDERS = ("context/", "references/", "scripts/")
 _BINARY = 8192  # a file with a zero byte among the first so many is binary
-# Keys that a manifest spells differently from the fields of Skill.
+# Keys that a manifest spells differently from the fields of SkillSpec.
 _MANIFEST_KEYS = {
     "name": "id",
     "title": "name",
@@ -63,7 +63,7 @@ class Checked:
     diagnostics: tuple[Diagnostic, ...]
 
     @property
-    def skill(self) -> Skill | None:
+    def skill(self) -> SkillSpec | None:
         return self.reading.skill
 
     @property
@@ -122,11 +122,11 @@ def _check_folder_name(folder: Path, findings: Findings) -> None:
 def _check_tree(tree: Tree, findings: Findings) -> None:
     for entry in tree.entries:
         path = tree.root / entry.path
-        if entry.kind is Kind.OTHER:
+        if entry.kind is EntryKind.OTHER:
             findings.add(
                 "tree-special-file", f"{quoted(entry.path)} is not a regular file", file=path
             )
-        elif entry.kind is Kind.LINK and resolve_inside(path, tree.root) is None:
+        elif entry.kind is EntryKind.LINK and resolve_inside(path, tree.root) is None:
             findings.add(
                 "tree-link-leaves" if path.exists() else "tree-link-broken",
                 f"{quoted(entry.path)} points to {quoted(entry.target or '')}",
@@ -139,7 +139,7 @@ def _check_tree(tree: Tree, findings: Findings) -> None:
             )
 
 
-def _check_pack(reading: Reading, skill: Skill, tree: Tree, findings: Findings) -> None:
+def _check_pack(reading: Reading, skill: SkillSpec, tree: Tree, findings: Findings) -> None:
     file = tree.root / ("manifest.json" if skill.has_manifest else "SKILL.md")
     for path in skill.context:
         if not (tree.root / path).is_file():
@@ -176,7 +176,7 @@ def _check_script(path: str, reading: Reading, tree: Tree, file: Path, findings:
     findings.add(code, message, file=file, at=at, entry="scripts", hint=hint)
 
 
-def _check_contents(skill: Skill, tree: Tree, findings: Findings) -> None:
+def _check_contents(skill: SkillSpec, tree: Tree, findings: Findings) -> None:
     declared = set(skill.env_vars)
     for entry in tree.files():
         file = tree.root / entry.path
@@ -204,7 +204,7 @@ def _suspicions(text: str) -> Iterator[tuple[str, str, Place]]:
         yield "content-pipe-to-shell", quoted(what), place
 
 
-def _check_escapes(reading: Reading, skill: Skill, tree: Tree, findings: Findings) -> None:
+def _check_escapes(reading: Reading, skill: SkillSpec, tree: Tree, findings: Findings) -> None:
     """Search the parsed values too: JSON and YAML can write any character as an escape."""
     main = "manifest.json" if skill.has_manifest else "SKILL.md"
     _check_values(reading, _spelled_file(tree, main), findings)
@@ -234,7 +234,7 @@ def _check_values(reading: Reading, file: Path, findings: Findings) -> None:
         findings.add(code, f"{message}, as an escape", file=file, at=reading.where(key), entry=key)
 
 
-def _keys_and_texts(skill: Skill) -> Iterator[tuple[str, str]]:
+def _keys_and_texts(skill: SkillSpec) -> Iterator[tuple[str, str]]:
     """Yield every text of a skill with its manifest key."""
     for one in fields(skill):
         key = _MANIFEST_KEYS.get(one.name, one.name)
@@ -256,7 +256,7 @@ def _texts(value: Any) -> Iterator[str]:
                 yield from _texts(getattr(value, one.name))
 
 
-def _text_of(path: Path, entry: Entry, skill: Skill) -> str | None:
+def _text_of(path: Path, entry: TreeEntry, skill: SkillSpec) -> str | None:
     """Return the file's text, or None for a file that is neither read as text nor run."""
     suffix = PurePosixPath(entry.path).suffix.lower()
     known = suffix in _TEXT_SUFFIXES or names.script_language(entry.path) is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from butlers.skills.names import script_language
-from butlers.skills.skill import McpServer, ServerKind, Skill
+from butlers.skills.skill import PackMcpServer, ServerKind, SkillSpec
 from butlers.skills.tree import walk
 
 KINDS = ("scripts", "envVars", "mcpServers", "systemPackages", "allowed-tools", "dependencies")
@@ -33,7 +33,7 @@ class Difference:
         return any(self.added.by_kind.values())
 
 
-def capabilities_of(folder: Path, skill: Skill) -> Capabilities:
+def capabilities_of(folder: Path, skill: SkillSpec) -> Capabilities:
     scripts = {*skill.scripts}
     for entry in walk(folder).files():
         if entry.executable or script_language(entry.path) is not None:
@@ -63,7 +63,7 @@ def _minus(one: Capabilities, other: Capabilities) -> Capabilities:
     )
 
 
-def _described(server: McpServer) -> str:
+def _described(server: PackMcpServer) -> str:
     """Whole, so that another command or address is another capability."""
     if server.kind is ServerKind.REMOTE:
         return f"{server.name}: {server.url}"

@@ -23,7 +23,7 @@ _MAKING = ".making-"
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class SkillDraft:
     """``files`` by path: those below context/ are read with the instructions, in their order."""
 
     id: str
@@ -68,7 +68,7 @@ class Draft:
 
 
 @contextmanager
-def made(draft: Draft, owner: str, custom: Path) -> Iterator[Path]:
+def draft_folder(draft: SkillDraft, owner: str, custom: Path) -> Iterator[Path]:
     """The skill's folder, valid, beside those of ``custom``; gone after the block unless it was moved."""
     contents = draft.contents(owner)
     _check_bounds(contents)
@@ -113,7 +113,7 @@ def _check_bounds(contents: Mapping[str, str]) -> None:
     size = sum(map(len, contents.values()))
     if len(contents) > MAX_FILES or size > MAX_CHARACTERS:
         raise SkillTooLarge(
-            f"a skill made here has at most {MAX_FILES} files and {MAX_CHARACTERS:,} characters"
+            f"a skill draft_folder here has at most {MAX_FILES} files and {MAX_CHARACTERS:,} characters"
         )
 
 

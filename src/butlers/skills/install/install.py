@@ -28,20 +28,20 @@ from butlers.skills.install.git import GitSource, fetch
 from butlers.skills.names import slug
 from butlers.skills.reader import read_skill
 from butlers.skills.registry import packs
-from butlers.skills.registry.catalogue import Registered, Release
+from butlers.skills.registry.catalog import RegisteredSkill, Release
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
-from butlers.skills.skill import BUILT_IN, Skill
+from butlers.skills.skill import BUILT_IN, SkillSpec
 
 _ARCHIVES = (".zip", ".skill", ".tar.gz", ".tgz")
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class InstallOffer:
     """What would be installed. ``change`` compares with ``before``, the newest version that a person has
     approved: what a draft could do, nobody has agreed to. ``origin`` is where this comes from, and
     ``moved`` why that is not where ``before`` came from."""
 
-    skill: Skill
+    skill: SkillSpec
     owner: str
     origin: str
     capabilities: Capabilities
@@ -57,7 +57,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Installer:
+class RegistryInstaller:
     """``owner`` and ``version`` serve where the skill names none."""
 
     registry: SkillRegistry
@@ -67,9 +67,9 @@ class Installer:
     def install(
         self,
         source: Path | GitSource,
-        agrees: Callable[[Offer], bool],
-        show: Callable[[Offer], None] = lambda offer: None,
-    ) -> Registered:
+        agrees: Callable[[InstallOffer], bool],
+        show: Callable[[InstallOffer], None] = lambda offer: None,
+    ) -> RegisteredSkill:
         """Register what the source holds, if whoever is asked agrees to what it could do. It is shown in any
         case; an update that can do no more than before, and comes from where that did, is not asked about."""
         origin = _origin(source)
@@ -85,7 +85,7 @@ class Installer:
             new = NewSkill(folder, owner=self.owner, version=self.version, origin=origin)
             return self.registry.update(new) if offer.is_update else self.registry.register(new)
 
-    def offer(self, folder: Path, origin: str) -> Offer:
+    def offer(self, folder: Path, origin: str) -> InstallOffer:
         checked = check(folder)
         if checked.skill is None or not checked.valid:
             raise InvalidSkill(
@@ -100,13 +100,13 @@ class Installer:
         before = None if registered is None else registered.latest_approved
         if registered is None or before is None:
             known = registered is not None
-            return Offer(skill, owner, origin, offered, checked.diagnostics, is_update=known)
+            return InstallOffer(skill, owner, origin, offered, checked.diagnostics, is_update=known)
         path = self.registry.path(registered.id, before)
         installed = read_skill(path).skill
         assert installed is not None, "what was registered was valid, and is unchanged"
         change = difference(capabilities_of(path, installed), offered)
         moved = _moved(origin, registered.release(before))
-        return Offer(
+        return InstallOffer(
             skill, owner, origin, offered, checked.diagnostics, change, before, True, moved
         )
 
@@ -123,7 +123,7 @@ class Installer:
             hint="let its manifest name who made it; `butlers skills assign` gives it to a butler",
         )
 
-    def _registered(self, name: str) -> Registered | None:
+    def _registered(self, name: str) -> RegisteredSkill | None:
         try:
             return self.registry.get(name)
         except SkillNotFound:

@@ -24,7 +24,7 @@ AGENTS_FOLDER = Path(".agents/skills")
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class SkillCopy:
     """A skill's folder and the name that it gets. ``digest`` is what was registered, if it was."""
 
     kind: ClassVar[Literal["inline", "ref"]] = "ref"
@@ -42,7 +42,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class InlineSkill:
     """A skill that lies nowhere yet: its files by name."""
 
     kind: ClassVar[Literal["inline", "ref"]] = "inline"
@@ -55,7 +55,7 @@ class Written:
             (target / name).write_bytes(content)
 
 
-Installable = Mount | Written
+Installable = SkillCopy | InlineSkill
 
 
 @dataclass(frozen=True, slots=True)

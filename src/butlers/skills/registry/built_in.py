@@ -1,4 +1,4 @@
-"""The packs that come with Butlers. None is given to a butler that does not name it."""
+"""Packs that ship with Butlers. A butler has one only if its configuration names it."""
 
 from __future__ import annotations
 
@@ -6,40 +6,39 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from butlers.domain.errors import SkillNotFound
-from butlers.skills.registry.catalogue import Registered
+from butlers.skills.registry.catalog import RegisteredSkill
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
-from butlers.skills.skill import BUILT_IN, Skill
+from butlers.skills.skill import BUILT_IN, SkillSpec
 
-_SHARED = "_shared"  # what several of them use, linked into each
-# What they are told by variables that are no secrets: an answer may contain their values.
+_FOLDER = Path(__file__).parents[1] / "built_in"
+_SHARED = "_shared"  # files of several packs, linked into each
+# Declared variables of these packs that are settings, not secrets: an answer may contain them.
 SETTINGS = frozenset({"HTTP_ALLOWED_HOSTS"})
-# What their scripts may ask the butler for, with a token of their own. Nobody else's pack has one.
+# Tools of the butler that their scripts may call, with a token of their own. No other pack gets one.
 MAIL_TOOLS = frozenset({"mail_inbox", "mail_search", "mail_stats"})
 CRON_TOOLS = frozenset({"schedule_list", "schedule_create", "schedule_update", "schedule_delete"})
 _TOOLS = {"mail-tools": MAIL_TOOLS, "cron-tools": CRON_TOOLS}
 
 
-def tools_of(skill: Skill) -> frozenset[str]:
+def butler_tools_of(skill: SkillSpec) -> frozenset[str]:
+    """Return the tools of the butler that the skill's scripts may call."""
     return _TOOLS.get(skill.name, frozenset()) if skill.owner == BUILT_IN else frozenset()
 
 
 def built_in_packs() -> Iterator[Path]:
-    """The folder of each of them."""
-    for folder in sorted((Path(__file__).parents[1] / "built_in").iterdir()):
+    """Yield the folder of each pack."""
+    for folder in sorted(_FOLDER.iterdir()):
         if (folder / "manifest.json").is_file():
             yield folder
 
 
-def register_built_in(registry: SkillRegistry) -> Iterator[Registered]:
-    """Register each of them, or the version that this release brings."""
+def register_built_in(registry: SkillRegistry) -> Iterator[RegisteredSkill]:
+    """Register each pack, or add the version of this release to it."""
     for folder in built_in_packs():
+        new = NewSkill(folder, shared=(_FOLDER / _SHARED).resolve())
         try:
             registry.get(folder.name)
         except SkillNotFound:
-            yield registry.register(_new(folder))
+            yield registry.register(new)
         else:
-            yield registry.update(_new(folder))
-
-
-def _new(folder: Path) -> NewSkill:
-    return NewSkill(folder, shared=(folder.parent / _SHARED).resolve())
+            yield registry.update(new)

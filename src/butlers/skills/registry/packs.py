@@ -1,4 +1,4 @@
-"""Where registered packs lie, how a folder is copied there, and that it is still the same."""
+"""Folders of registered packs: paths, staging, verified copies."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from butlers.skills.names import inner_path
 from butlers.skills.skill import BUILT_IN
 from butlers.skills.tree import (
     IGNORED_NAMES,
-    Entry,
-    Kind,
+    EntryKind,
+    TreeEntry,
     digest_folder,
     resolve_inside,
     translate_os_errors,
@@ -27,10 +27,10 @@ from butlers.skills.tree import (
 
 _STAGING = ".staging"
 _ABANDONED_S = 24 * 3600
-# Nobody edits a registered version; whoever wants to makes a new one.
+# A registered version is read-only: a change needs a new version.
 _FILE, _SCRIPT, _FOLDER = 0o444, 0o555, 0o755
-_PLAIN = 0o777  # without the bits that lend somebody's rights
-_RESTORE = "register it again from its source: the same content is put back, other content refused"
+_PLAIN = 0o777  # without setuid, setgid and sticky bits
+_RESTORE = "register it again from its source to restore the files"
 
 
 def packs_folder(home: Path) -> Path:
@@ -50,28 +50,29 @@ def is_intact(folder: Path, digest: str) -> bool:
 
 
 def verify(folder: Path, digest: str) -> Path:
-    """The folder, if every byte of it is as it was registered."""
+    """Return the folder. Raise SkillChanged unless it has the registered hash."""
     try:
         found = digest_folder(folder)
     except SkillError as error:
         raise SkillChanged(
-            f"{folder} can not be verified: {error.message}", hint=_RESTORE
+            f"{folder} cannot be verified: {error.message}", hint=_RESTORE
         ) from error
     if found != digest:
         raise SkillChanged(
-            f"{folder} is not what was registered: {found} instead of {digest}", hint=_RESTORE
+            f"{folder} has changed since it was registered: {found} instead of {digest}",
+            hint=_RESTORE,
         )
     return folder
 
 
 @contextmanager
 def staging(home: Path, name: str) -> Iterator[Path]:
-    """A folder of this name beside the packs, gone afterwards unless it was moved to its place."""
+    """Yield a temporary folder of this name beside the packs, removed at the end unless moved."""
     around = packs_folder(home) / _STAGING / secrets.token_hex(8)
     folder = around / name
     with translate_os_errors(folder):
         make_private_folder(around)
-        _sweep(around.parent)
+        _remove_abandoned(around.parent)
         folder.mkdir()
     try:
         yield folder
@@ -80,7 +81,7 @@ def staging(home: Path, name: str) -> Iterator[Path]:
 
 
 def put(staged: Path, place: Path) -> None:
-    """Move a staged pack to its place. What lies there is damaged, or was left by a crash."""
+    """Move a staged pack to its place and replace what is there: it is damaged or from a crash."""
     with translate_os_errors(place):
         make_private_folder(place.parent)
         remove(place)
@@ -95,8 +96,11 @@ def copy_verified(
     shared: Path | None = None,
     keep_modes: bool = False,
 ) -> None:
-    """Copy a skill to use the copy. First what lies there is verified, so that whatever was added is
-    noticed, and then the copy, so that nobody changed it in between."""
+    """Copy a skill and verify its hash before and after.
+
+    The first check notices added files, which are not all copied; the second notices a change during
+    the copy.
+    """
     if digest is not None:
         verify(source, digest)
     copy_skill(source.resolve(), target, shared=shared, keep_modes=keep_modes)
@@ -107,7 +111,10 @@ def copy_verified(
 def copy_skill(
     source: Path, target: Path, *, shared: Path | None = None, keep_modes: bool = False
 ) -> None:
-    """Files and folders, links as what they point to. One that leaves the skill is refused by name."""
+    """Copy files and folders, and links as the files they point to.
+
+    Raise SkillPathRefused for a link that points outside the skill and ``shared``.
+    """
     roots = (source,) if shared is None else (source, shared)
     for entry in walk(source).entries:
         if not IGNORED_NAMES.isdisjoint(PurePosixPath(entry.path).parts):
@@ -116,29 +123,29 @@ def copy_skill(
 
 
 def _copy(
-    entry: Entry, source: Path, target: Path, roots: tuple[Path, ...], *, keep_modes: bool
+    entry: TreeEntry, source: Path, target: Path, roots: tuple[Path, ...], *, keep_modes: bool
 ) -> None:
     if inner_path(entry.path) is None:
-        raise SkillPathRefused(f"{source}: the name {entry.path[:80]!r} can not be used everywhere")
+        raise SkillPathRefused(f"{source}: the name {entry.path[:80]!r} is not portable")
     path, made = source / entry.path, target / entry.path
     match entry.kind:
-        case Kind.FOLDER:
+        case EntryKind.FOLDER:
             with translate_os_errors(made):
                 made.mkdir(mode=_FOLDER)
-                if keep_modes:  # whoever copied it must be able to remove it
+                if keep_modes:  # the owner keeps the right to remove it
                     made.chmod(stat.S_IMODE(path.stat().st_mode) & _PLAIN | stat.S_IRWXU)
-        case Kind.FILE:
+        case EntryKind.FILE:
             _copy_file(path, made, keep_mode=keep_modes)
-        case Kind.LINK:
+        case EntryKind.LINK:
             real = resolve_inside(path, *roots)
             if real is None or not real.is_file():
                 raise SkillPathRefused(
-                    f"{path} is a link to {entry.target!r}, which is no file of this skill",
+                    f"{path} is a link to {entry.target!r}, which is not a file of this skill",
                     hint="copy the file into the skill instead",
                 )
             _copy_file(real, made, keep_mode=keep_modes)
-        case Kind.OTHER:
-            raise SkillPathRefused(f"{path} is neither file nor folder")
+        case EntryKind.OTHER:
+            raise SkillPathRefused(f"{path} is neither a file nor a folder")
 
 
 def _copy_file(source: Path, target: Path, *, keep_mode: bool) -> None:
@@ -154,8 +161,8 @@ def _copy_file(source: Path, target: Path, *, keep_mode: bool) -> None:
         os.fchmod(writing.fileno(), mode & _PLAIN if keep_mode else registered)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what was staged by somebody who died; whoever still works has begun today."""
+def _remove_abandoned(folder: Path) -> None:
+    """Remove folders that a crashed process left; a running one is younger than the limit."""
     for left in folder.iterdir():
         with suppress(OSError):
             if left.stat().st_mtime < time.time() - _ABANDONED_S:

@@ -1,31 +1,38 @@
-"""Which versions a butler gets: everything it names and all that depends on, at one version each.
+"""Resolve the packs of a butler: one version of each pack it names and of their dependencies.
 
-The newest versions that fit together are taken. What can not be had together is explained by the chains
-that lead to it.
+The newest versions that fit together are chosen. A conflict is explained by the chains that lead to it.
+``skills.lock`` records the result with hashes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from butlers.config.files import replace_file
 from butlers.domain.errors import (
     SkillChanged,
     SkillConflict,
     SkillCycle,
     SkillNotFound,
+    SkillRegistryBroken,
     SkillUnresolved,
 )
-from butlers.skills.registry.catalogue import Catalogue, Registered, Release, State
+from butlers.skills.registry.catalog import RegisteredSkill, Release, SkillCatalog, SkillState
+from butlers.skills.tree import translate_os_errors
 from butlers.skills.versions import Requirement, parse_requirement
 
-MAX_PACKS = 200  # of a butler, and that one of them needs
+MAX_PACKS = 200  # of a butler, and dependencies of one pack
 MAX_STEPS = 20_000
+LOCK_FILE = "skills.lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A requirement and who has it: the butler first, then pack after pack."""
+class RequiredPack:
+    """A requirement, and the chain that leads to it: the butler, then pack after pack."""
 
     requirement: Requirement
     chain: tuple[str, ...]
@@ -35,7 +42,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedPack:
     id: str
     version: str
     digest: str
@@ -49,23 +56,40 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """``packs`` has each one after all it depends on."""
+    """``packs`` is sorted so that each pack follows its dependencies."""
 
     butler: str
     requirements: tuple[str, ...]
-    packs: tuple[Resolved, ...] = ()
+    packs: tuple[ResolvedPack, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "butler": self.butler,
+            "requirements": list(self.requirements),
+            "packs": [
+                {
+                    "id": pack.id,
+                    "version": pack.version,
+                    "hash": pack.digest,
+                    "owner": pack.owner,
+                    "requiredBy": list(pack.required_by),
+                }
+                for pack in self.packs
+            ],
+        }
 
 
 def resolve(
-    catalogue: Catalogue,
+    catalog: SkillCatalog,
     butler: str,
     requirements: Sequence[str],
-    locked: Mapping[str, Resolved] | None = None,
+    locked: Mapping[str, ResolvedPack] | None = None,
 ) -> Resolution:
-    """What the butler's packs come to; ``locked`` ones are kept where they still fit.
+    """Choose versions for the requirements; ``locked`` versions are preferred where they still fit.
 
-    A draft is had by its maker only, and only where the maker's configuration names that very version.
+    A draft is chosen only for the butler that made it, and only if its configuration names that exact
+    version.
     """
     wanted = []
     for written in requirements:
@@ -75,9 +99,9 @@ def resolve(
                 f"{butler}: {written!r} is not id, id@version or id@range",
                 hint='such as "mail-tools@1.0.0" or "mail-tools@^1.2"',
             )
-        wanted.append(Wanted(requirement, (butler,)))
+        wanted.append(RequiredPack(requirement, (butler,)))
     named = frozenset(str(one.requirement) for one in wanted if one.requirement.exact)
-    solver = _Solver(catalogue, butler, named, locked or {})
+    solver = _Solver(catalog, butler, named, locked or {})
     chosen = solver.solve(tuple(wanted), {})
     if chosen is None:
         raise solver.failure or SkillUnresolved()
@@ -87,24 +111,24 @@ def resolve(
 
 @dataclass(slots=True)
 class _Solver:
-    """Depth first over the newest versions; the first thing that failed is the explanation."""
+    """Depth-first search from the newest versions; the first failure becomes the error."""
 
-    catalogue: Catalogue
+    catalog: SkillCatalog
     butler: str
-    named: frozenset[str]  # the exact versions of its configuration
-    locked: Mapping[str, Resolved]
+    named: frozenset[str]  # exact versions in the butler's configuration
+    locked: Mapping[str, ResolvedPack]
     failure: SkillUnresolved | SkillNotFound | None = None
     steps: int = 0
 
     def solve(
-        self, pending: tuple[Wanted, ...], chosen: dict[str, _Choice]
+        self, pending: tuple[RequiredPack, ...], chosen: dict[str, _Choice]
     ) -> dict[str, _Choice] | None:
-        """One level deeper for each pack that is chosen, of which there are at most MAX_PACKS."""
+        """Choose a version for every pending requirement. The recursion depth is at most MAX_PACKS."""
         for number, wanted in enumerate(pending, start=1):
             self._count(chosen)
             taken = chosen.get(wanted.requirement.name)
-            if (circle := _circle(wanted)) is not None:
-                self._fail(SkillCycle(f"packs depend on each other in a circle: {circle}"))
+            if (cycle := _cycle(wanted)) is not None:
+                self._fail(SkillCycle(f"circular dependency: {cycle}"))
                 return None
             if taken is None:
                 return self._choose(wanted, pending[number:], chosen)
@@ -115,7 +139,7 @@ class _Solver:
         return chosen
 
     def _choose(
-        self, wanted: Wanted, rest: tuple[Wanted, ...], chosen: dict[str, _Choice]
+        self, wanted: RequiredPack, rest: tuple[RequiredPack, ...], chosen: dict[str, _Choice]
     ) -> dict[str, _Choice] | None:
         skill = self._skill(wanted)
         if skill is None:
@@ -125,12 +149,12 @@ class _Solver:
                 self._fail(
                     SkillUnresolved(
                         f"{skill.id}@{release.version} needs more than {MAX_PACKS} packs: {wanted}",
-                        hint="let it need fewer; a butler has no more than that",
+                        hint="reduce its dependencies",
                     )
                 )
                 continue
             choice = _Choice(wanted, skill, release)
-            found = self.solve((*choice.below(), *rest), {**chosen, skill.id: choice})
+            found = self.solve((*choice.dependencies(), *rest), {**chosen, skill.id: choice})
             if found is not None:
                 return found
         return None
@@ -143,18 +167,18 @@ class _Solver:
                 hint="name exact versions of the packs that others depend on",
             )
 
-    def _skill(self, wanted: Wanted) -> Registered | None:
-        skill = self.catalogue.skills.get(wanted.requirement.name)
+    def _skill(self, wanted: RequiredPack) -> RegisteredSkill | None:
+        skill = self.catalog.skills.get(wanted.requirement.name)
         if skill is None:
             self._fail(
                 SkillNotFound(
                     f"there is no skill {wanted.requirement.name}: {wanted}",
-                    hint="`butlers skills list` shows what is registered",
+                    hint="`butlers skills list` shows all registered skills",
                 )
             )
         return skill
 
-    def _candidates(self, skill: Registered, wanted: Wanted) -> Iterator[Release]:
+    def _candidates(self, skill: RegisteredSkill, wanted: RequiredPack) -> Iterator[Release]:
         fitting = [
             release
             for release in skill.releases.values()
@@ -163,13 +187,13 @@ class _Solver:
         usable = [
             release
             for release in fitting
-            if release.state is State.APPROVED or self._names_its_own(skill, release)
+            if release.state is SkillState.APPROVED or self._is_own_named_draft(skill, release)
         ]
         if not fitting:
             self._fail(
                 SkillNotFound(
                     f"no version of {skill.id} fits: {wanted}",
-                    hint=f"there are: {', '.join(skill.versions)}",
+                    hint=f"available: {', '.join(skill.versions)}",
                 )
             )
         elif not usable:
@@ -177,7 +201,7 @@ class _Solver:
             self._fail(
                 SkillUnresolved(
                     f"{label} is a draft of {skill.owner}: {wanted}",
-                    hint=f"`butlers skills approve {label}` first: a draft is its maker's only",
+                    hint=f"`butlers skills approve {label}` lets other butlers use it",
                 )
             )
         kept = self.locked.get(skill.id)
@@ -191,11 +215,11 @@ class _Solver:
             ):
                 raise SkillChanged(
                     f"{kept.label} is locked as {kept.digest} and registered as {release.digest}",
-                    hint="find out who changed it; then remove the lock to take what is registered",
+                    hint="find out what changed it; then delete skills.lock to use the registered version",
                 )
             yield release
 
-    def _names_its_own(self, skill: Registered, release: Release) -> bool:
+    def _is_own_named_draft(self, skill: RegisteredSkill, release: Release) -> bool:
         return skill.owner == self.butler and f"{skill.id}@{release.version}" in self.named
 
     def _fail(self, failure: SkillUnresolved | SkillNotFound) -> None:
@@ -204,26 +228,26 @@ class _Solver:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    wanted: Wanted
-    skill: Registered
+    wanted: RequiredPack
+    skill: RegisteredSkill
     release: Release
 
-    def below(self) -> tuple[Wanted, ...]:
-        """What this choice needs in turn."""
+    def dependencies(self) -> tuple[RequiredPack, ...]:
+        """Return the requirements of the chosen version."""
         chain = (*self.wanted.chain, f"{self.skill.id}@{self.release.version}")
         needed = map(parse_requirement, self.release.dependencies)
-        return tuple(Wanted(requirement, chain) for requirement in needed if requirement)
+        return tuple(RequiredPack(requirement, chain) for requirement in needed if requirement)
 
 
-def _conflict(taken: _Choice, wanted: Wanted) -> SkillConflict:
-    there = ", ".join(taken.skill.versions)
+def _conflict(taken: _Choice, wanted: RequiredPack) -> SkillConflict:
+    available = ", ".join(taken.skill.versions)
     return SkillConflict(
         f"no version of {taken.skill.id} fits both: {taken.wanted}; and {wanted}",
-        hint=f"there are: {there}; change one of the two, a butler has one version of each pack",
+        hint=f"available: {available}; change one requirement, a butler has one version of each pack",
     )
 
 
-def _circle(wanted: Wanted) -> str | None:
+def _cycle(wanted: RequiredPack) -> str | None:
     names = [label.partition("@")[0] for label in wanted.chain[1:]]
     if wanted.requirement.name not in names:
         return None
@@ -231,17 +255,17 @@ def _circle(wanted: Wanted) -> str | None:
     return " → ".join((*wanted.chain[start:], str(wanted.requirement)))
 
 
-def _in_order(chosen: Mapping[str, _Choice]) -> Iterator[Resolved]:
+def _in_order(chosen: Mapping[str, _Choice]) -> Iterator[ResolvedPack]:
     done: set[str] = set()
 
-    def visit(name: str) -> Iterator[Resolved]:
+    def visit(name: str) -> Iterator[ResolvedPack]:
         if name in done:
             return
         done.add(name)
         choice = chosen[name]
-        for needed in choice.below():
+        for needed in choice.dependencies():
             yield from visit(needed.requirement.name)
-        yield Resolved(
+        yield ResolvedPack(
             name,
             choice.release.version,
             choice.release.digest,
@@ -258,6 +282,38 @@ def _warnings(chosen: Mapping[str, _Choice]) -> Iterator[str]:
         requirement = choice.wanted.requirement
         if requirement.exact is None and requirement.range is None:
             yield (
-                f"{choice.wanted} has no version: the latest, {choice.release.version}, is used;"
-                f' write "{requirement.name}@{choice.release.version}" to keep it'
+                f"{choice.wanted} names no version, so the latest, {choice.release.version}, is used;"
+                f' write "{requirement.name}@{choice.release.version}" to pin it'
             )
+
+
+def write_lock(file: Path, resolution: Resolution) -> None:
+    content = json.dumps(resolution.as_dict(), indent=2) + "\n"
+    replace_file(file, content.encode(), 0o644)
+
+
+def read_lock(file: Path) -> Mapping[str, ResolvedPack]:
+    """Return the locked packs by id; empty without a lock file."""
+    with translate_os_errors(file):
+        try:
+            content = file.read_bytes()
+        except FileNotFoundError:
+            return {}
+    try:
+        packs = [_pack(entry) for entry in json.loads(content)["packs"]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SkillRegistryBroken(
+            f"{file}: invalid lock file: {error!r}",
+            hint="delete it: the packs are then resolved again to the newest versions that fit",
+        ) from error
+    return {pack.id: pack for pack in packs}
+
+
+def _pack(entry: Mapping[str, Any]) -> ResolvedPack:
+    return ResolvedPack(
+        id=str(entry["id"]),
+        version=str(entry["version"]),
+        digest=str(entry["hash"]),
+        owner=str(entry["owner"]),
+        required_by=tuple(map(str, entry["requiredBy"])),
+    )

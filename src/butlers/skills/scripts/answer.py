@@ -11,7 +11,7 @@ from butlers.domain.redaction import Redactor, redactor
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScriptAnswer:
     """``missing`` are declared variables that had no value. Exit code and both streams are as they were,
     but for secrets."""
 
@@ -35,13 +35,13 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Mask:
+class SecretMask:
     """Hides the values that one script was given, and every secret that this process knows."""
 
     own: Redactor
 
     @classmethod
-    def of(cls, values: Iterable[str]) -> Mask:
+    def of(cls, values: Iterable[str]) -> SecretMask:
         own = Redactor()
         own.register(*values)
         return cls(own)
@@ -53,14 +53,16 @@ class Mask:
         return redactor.scrub_data(self.own.scrub_data(value))
 
 
-def answer(code: int, stdout: bytes, stderr: bytes, mask: Mask, missing: tuple[str, ...]) -> Answer:
+def parse_answer(
+    code: int, stdout: bytes, stderr: bytes, mask: SecretMask, missing: tuple[str, ...]
+) -> ScriptAnswer:
     """A failure is what says so, or leaves with another code than 0; both are believed."""
     said, complaint = _text(stdout), mask.text(_text(stderr))
     found = _parsed(said)
     told = found if _is_answer(found) else _last_line(said)
     success = code == 0 and (told is None or told["success"])
     result = told.get("result") if told else (said.strip() if found is None else found)
-    return Answer(
+    return ScriptAnswer(
         success,
         mask.data(result) if success else None,
         None if success else mask.text(_error(told, complaint, said, code)),
@@ -84,7 +86,7 @@ def _is_answer(value: Any) -> bool:
 
 
 def _last_line(said: str) -> dict[str, Any] | None:
-    """Many scripts print this and that before they answer."""
+    """Many scripts print this and that before they parse_answer."""
     lines = said.strip().splitlines()
     found = _parsed(lines[-1]) if len(lines) > 1 else None
     return found if _is_answer(found) else None

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from butlers.domain.errors import SkillInterpreterMissing, SkillScriptError
 from butlers.skills.names import script_language
-from butlers.skills.skill import Skill
+from butlers.skills.skill import SkillSpec
 from butlers.skills.versions import parse_range
 
 # Since this release Node runs TypeScript by leaving its types out.
@@ -20,7 +20,7 @@ _KINDS = ".py, .sh, .js and .ts"
 _PROBE_S = 10
 
 
-def interpreter(script: str, skill: Skill, search_path: str) -> tuple[str, ...]:
+def interpreter(script: str, skill: SkillSpec, search_path: str) -> tuple[str, ...]:
     """The command that takes the script as its next word. Our own Python runs Python: it is always there."""
     match script_language(script):
         case "py":
@@ -41,7 +41,7 @@ def _shell(search_path: str) -> str:
     raise SkillInterpreterMissing("a shell script needs bash or sh, and PATH has neither")
 
 
-def _javascript(script: str, skill: Skill, search_path: str) -> tuple[str, ...]:
+def _javascript(script: str, skill: SkillSpec, search_path: str) -> tuple[str, ...]:
     node, version = _node(search_path)
     if node and version and _fits(skill.node_version, version):
         return (node,)
@@ -50,7 +50,7 @@ def _javascript(script: str, skill: Skill, search_path: str) -> tuple[str, ...]:
     raise _missing(script, skill.node_version or "Node", version, "bun")
 
 
-def _typescript(script: str, skill: Skill, search_path: str) -> tuple[str, ...]:
+def _typescript(script: str, skill: SkillSpec, search_path: str) -> tuple[str, ...]:
     node, version = _node(search_path)
     if node and version and _fits(NODE_WITH_TYPES, version) and _fits(skill.node_version, version):
         return (node, "--experimental-strip-types", "--disable-warning=ExperimentalWarning")

@@ -29,9 +29,9 @@ from butlers.process.sandbox import sandboxed
 from butlers.skills.names import script_language
 from butlers.skills.registry import packs
 from butlers.skills.registry.built_in import SETTINGS
-from butlers.skills.scripts.answer import Answer, Mask, answer
+from butlers.skills.scripts.answer import ScriptAnswer, SecretMask, parse_answer
 from butlers.skills.scripts.interpreters import interpreter
-from butlers.skills.skill import BUILT_IN, Skill
+from butlers.skills.skill import BUILT_IN, SkillSpec
 from butlers.skills.tree import translate_os_errors, walk
 
 PATH = "/usr/local/bin:/usr/bin:/bin"  # where the host has none
@@ -58,13 +58,13 @@ class Pack:
     """A skill that lies in a folder. ``digest`` is what was registered; a butler's own skill has none."""
 
     folder: Path
-    skill: Skill
+    skill: SkillSpec
     digest: str | None = None
     shared: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class CallbackAccess:
     """The butler's own address, and a token that opens some of its tools while the script runs."""
 
     url: str
@@ -72,7 +72,7 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ScriptRequest:
     """One run. ``variables`` may hold more than the skill declares; it gets what it declares.
 
     ``work`` is the folder that the script works in: the butler's.
@@ -84,7 +84,7 @@ class Call:
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     access: Access = Access.SEALED
     limits: ScriptLimits = field(default_factory=ScriptLimits)
-    door: Door | None = None  # for packs of ours that work on what the butler keeps
+    door: CallbackAccess | None = None  # for packs of ours that work on what the butler keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,13 @@ class ScriptRunner:
     home: Path
     search_path: str = PATH
 
-    async def run(self, pack: Pack, call: Call) -> Answer:
-        """The script's answer, also when it failed. What kept it from answering is raised."""
+    async def run(self, pack: Pack, call: ScriptRequest) -> ScriptAnswer:
+        """The script's parse_answer, also when it failed. What kept it from answering is raised."""
         script = find_script(pack, call.script)
         words, stdin = _handed_over(call.arguments)
         variables, missing = declared_variables(pack.skill, call.variables)
         hidden = (call.door.token,) if call.door else ()
-        mask = Mask.of((*secrets_of(pack.skill, variables), *hidden))
+        mask = SecretMask.of((*secrets_of(pack.skill, variables), *hidden))
         starts = await asyncio.to_thread(interpreter, script, pack.skill, self.search_path)
         with scratch_folder() as scratch:
             copy = await asyncio.to_thread(_script_copy, pack, scratch, script)
@@ -111,7 +111,7 @@ class ScriptRunner:
             ended = await _run(ProcessCommand(walled, env, work, stdin), call.limits, script)
         _refuse_unless_left(ended, script, call.limits, mask)
         assert ended.exit.code is not None
-        return answer(ended.exit.code, ended.stdout, ended.stderr, mask, missing)
+        return parse_answer(ended.exit.code, ended.stdout, ended.stderr, mask, missing)
 
 
 def environment(search_path: str, scratch: Path, access: Access) -> dict[str, str]:
@@ -126,7 +126,7 @@ def environment(search_path: str, scratch: Path, access: Access) -> dict[str, st
     }
 
 
-def _door(door: Door | None) -> dict[str, str]:
+def _door(door: CallbackAccess | None) -> dict[str, str]:
     return {DOOR_URL: door.url, DOOR_TOKEN: door.token} if door else {}
 
 
@@ -185,7 +185,7 @@ def _handed_over(arguments: Arguments) -> tuple[tuple[str, ...], bytes]:
 
 
 def declared_variables(
-    skill: Skill, variables: Mapping[str, str]
+    skill: SkillSpec, variables: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Those that the skill declares and that have a value, and the names of those without."""
     for name in skill.env_vars:
@@ -198,7 +198,7 @@ def declared_variables(
     return given, tuple(name for name in skill.env_vars if name not in given)
 
 
-def secrets_of(skill: Skill, variables: Mapping[str, str]) -> Iterator[str]:
+def secrets_of(skill: SkillSpec, variables: Mapping[str, str]) -> Iterator[str]:
     told = SETTINGS if skill.owner == BUILT_IN else frozenset[str]()
     return (value for name, value in variables.items() if name not in told)
 
@@ -237,7 +237,9 @@ async def _run(command: ProcessCommand, limits: ScriptLimits, script: str) -> Pr
         raise SkillScriptError(f"{script} could not be started: {error}") from error
 
 
-def _refuse_unless_left(ended: ProcessEnd, script: str, limits: ScriptLimits, mask: Mask) -> None:
+def _refuse_unless_left(
+    ended: ProcessEnd, script: str, limits: ScriptLimits, mask: SecretMask
+) -> None:
     said = mask.text(ended.stderr.decode("utf-8", "replace")).strip()
     last = f"; its last words: {said.splitlines()[-1]}" if said else ""
     match ended.reason:

@@ -22,7 +22,7 @@ from butlers.skills.scripts.runner import (
     scratch_folder,
     verified_copy,
 )
-from butlers.skills.skill import McpServer
+from butlers.skills.skill import PackMcpServer
 
 # What the protocol library hands to every child of ours, and no pack has asked for.
 _UNASKED = ("LOGNAME", "SHELL", "TERM", "USER")
@@ -30,16 +30,16 @@ _OUR_PYTHON = frozenset({"python", "python3"})
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class ServerLaunch:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     cwd: Path
 
 
 @contextmanager
-def prepared(
-    runner: ScriptRunner, pack: Pack, server: McpServer, variables: Mapping[str, str]
-) -> Iterator[Launch]:
+def prepared_server(
+    runner: ScriptRunner, pack: Pack, server: PackMcpServer, variables: Mapping[str, str]
+) -> Iterator[ServerLaunch]:
     """What starts it; its files are gone after the block. SkillChanged if they are not as registered."""
     given, _missing = declared_variables(pack.skill, variables)
     with scratch_folder() as scratch:
@@ -47,10 +47,10 @@ def prepared(
         argv = (_program(server, runner.search_path), *server.args)
         walled = sandboxed(argv, copy, scratch, runner.home.resolve())
         env = environment(runner.search_path, scratch, Access.SEALED) | given
-        yield Launch((*_bare(), *held_by_stdin(walled)), env, copy)
+        yield ServerLaunch((*_bare(), *held_by_stdin(walled)), env, copy)
 
 
-def _program(server: McpServer, search_path: str) -> str:
+def _program(server: PackMcpServer, search_path: str) -> str:
     command = server.command or ""
     if command in _OUR_PYTHON:
         return sys.executable

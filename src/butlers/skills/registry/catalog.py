@@ -1,4 +1,4 @@
-"""What is registered: every skill with its versions, as `registry/skills.json` keeps it."""
+"""The contents of `registry/skills.json`: every registered skill with its versions."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ from butlers.skills.names import is_id, is_version
 from butlers.skills.versions import newest_first
 
 
-class State(StrEnum):
-    DRAFT = "draft"  # for its maker only, until a person approves
+class SkillState(StrEnum):
+    DRAFT = "draft"  # usable by the butler that made it, until a person approves it
     APPROVED = "approved"
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One version. Its hash is over every file of its folder and never changes. ``origin`` is where it was
-    installed from; none has what a butler made, or a person registered here."""
+    """One version with the hash of its folder, which never changes.
+
+    ``origin`` is the address that it was installed from; None for a version that a butler made or a
+    person registered from a folder.
+    """
 
     version: str
     digest: str
-    state: State
+    state: SkillState
     registered_at: str
     dependencies: tuple[str, ...] = ()
     origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
-    """One skill. ``releases`` has the newest version first."""
+class RegisteredSkill:
+    """One skill. ``releases`` starts with the newest version."""
 
     id: str
     owner: str
@@ -51,20 +54,22 @@ class Registered:
 
     @property
     def latest_approved(self) -> str | None:
-        approved = (one.version for one in self.releases.values() if one.state is State.APPROVED)
+        approved = (
+            one.version for one in self.releases.values() if one.state is SkillState.APPROVED
+        )
         return next(approved, None)
 
     def release(self, version: str | None) -> Release:
         found = self.releases.get(version or self.latest)
         if found is None:
             raise SkillNotFound(
-                f"the skill {self.id} has no version {version}",
-                hint=f"there are: {', '.join(self.versions)}",
+                f"skill {self.id} has no version {version}",
+                hint=f"available: {', '.join(self.versions)}",
             )
         return found
 
     def as_dict(self, used_by: Sequence[str]) -> dict[str, Any]:
-        """The registry file's entry: the names every reader knows, and what each version is."""
+        """Return the entry of the registry file."""
         return {
             "id": self.id,
             "versions": list(self.versions),
@@ -78,22 +83,23 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
-    skills: Mapping[str, Registered] = field(default_factory=dict)
+class SkillCatalog:
+    skills: Mapping[str, RegisteredSkill] = field(default_factory=dict)
 
-    def get(self, name: str) -> Registered:
+    def get(self, name: str) -> RegisteredSkill:
         found = self.skills.get(name)
         if found is None:
             raise SkillNotFound(
-                f"there is no skill {name!r}", hint="`butlers skills list` shows what is registered"
+                f"there is no skill {name!r}",
+                hint="`butlers skills list` shows all registered skills",
             )
         return found
 
-    def with_skill(self, skill: Registered) -> Catalogue:
-        return Catalogue({**self.skills, skill.id: skill})
+    def with_skill(self, skill: RegisteredSkill) -> SkillCatalog:
+        return SkillCatalog({**self.skills, skill.id: skill})
 
-    def without(self, name: str) -> Catalogue:
-        return Catalogue({key: skill for key, skill in self.skills.items() if key != name})
+    def without(self, name: str) -> SkillCatalog:
+        return SkillCatalog({key: skill for key, skill in self.skills.items() if key != name})
 
     def render(self, used_by: Mapping[str, Sequence[str]]) -> bytes:
         entries = [self.skills[name].as_dict(used_by.get(name, ())) for name in sorted(self.skills)]
@@ -104,25 +110,25 @@ def ordered(releases: Mapping[str, Release]) -> dict[str, Release]:
     return {version: releases[version] for version in newest_first(releases)}
 
 
-def parse_catalogue(content: bytes, where: object) -> Catalogue:
-    """The file as a Catalogue; whatever is not in order is an error that names it."""
+def parse_catalog(content: bytes, where: object) -> SkillCatalog:
+    """Parse the registry file. Raise SkillRegistryBroken if it is invalid."""
     try:
         document = json.loads(content)
         entries = [_registered(entry) for entry in document["skills"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SkillRegistryBroken(
-            f"{where}: not a registry of skills: {error!r}",
-            hint="mend the file, or move it away and register the skills again",
+            f"{where}: invalid registry of skills: {error!r}",
+            hint="repair the file, or move it away and register the skills again",
         ) from error
-    return Catalogue({entry.id: entry for entry in entries})
+    return SkillCatalog({entry.id: entry for entry in entries})
 
 
-def _registered(entry: Mapping[str, Any]) -> Registered:
+def _registered(entry: Mapping[str, Any]) -> RegisteredSkill:
     name = entry["id"]
-    releases = {version: _release(version, said) for version, said in entry["releases"].items()}
+    releases = {version: _release(version, found) for version, found in entry["releases"].items()}
     if not is_id(name) or not releases:
-        raise ValueError(f"the entry {name!r} has no usable id or no version")
-    return Registered(
+        raise ValueError(f"the entry {name!r} has an invalid id or no version")
+    return RegisteredSkill(
         id=name,
         owner=str(entry["owner"]),
         releases=ordered(releases),
@@ -131,27 +137,27 @@ def _registered(entry: Mapping[str, Any]) -> Registered:
     )
 
 
-def _release(version: str, said: Mapping[str, Any]) -> Release:
+def _release(version: str, entry: Mapping[str, Any]) -> Release:
     if not is_version(version):
-        raise ValueError(f"{version!r} is no version")
+        raise ValueError(f"{version!r} is not a valid version")
     return Release(
         version=version,
-        digest=str(said["hash"]),
-        state=State(said["state"]),
-        registered_at=str(said["registeredAt"]),
-        dependencies=tuple(str(item) for item in said.get("dependencies", ())),
-        origin=None if said.get("origin") is None else str(said["origin"]),
+        digest=str(entry["hash"]),
+        state=SkillState(entry["state"]),
+        registered_at=str(entry["registeredAt"]),
+        dependencies=tuple(str(item) for item in entry.get("dependencies", ())),
+        origin=None if entry.get("origin") is None else str(entry["origin"]),
     )
 
 
 def _release_dict(release: Release) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "hash": release.digest,
         "state": str(release.state),
         "registeredAt": release.registered_at,
     }
     if release.dependencies:
-        said["dependencies"] = list(release.dependencies)
+        entry["dependencies"] = list(release.dependencies)
     if release.origin is not None:
-        said["origin"] = release.origin
-    return said
+        entry["origin"] = release.origin
+    return entry
