@@ -1,1 +1,1 @@
-"""Makes work happen when it is due, and says what became of every due time."""
+"""Schedules: cron, tasks, runs, the scheduler loop and its tools."""

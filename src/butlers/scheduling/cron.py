@@ -1,13 +1,13 @@
-"""Cron expressions in an IANA zone, with Debian cron's rules for the days the clocks change.
+"""Cron expressions in an IANA zone, with Debian cron's rules for clock changes.
 
-cronsim walks the wall clock, which knows no zones; the way from there to an instant is ours. Its own zone
+cronsim computes local times without a zone; this module converts them to instants. cronsim's own zone
 handling loses runs where the clocks move by half an hour: ``*/20 3 * * *`` on Lord Howe Island has no
-03:00 and no 03:20 on 4 October 2026. Debian's rules are two:
+03:00 and no 03:20 on 4 October 2026. Debian's rules:
 
-- an expression with a fixed minute and hour runs once a day: a time that the clocks jump over runs right
-  after the jump, a time that comes twice runs the first time;
-- any other (``*`` or ``*/n`` in the minute or hour) follows the clock on the wall: what is jumped over is
-  left out, what comes twice runs twice.
+- an expression with a fixed minute and hour runs once a day: a skipped time runs right after the change,
+  a repeated time runs the first time;
+- any other expression (``*`` or ``*/n`` in the minute or hour) follows local time: skipped times do not
+  run, repeated times run twice.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ _DAY = timedelta(days=1)
 @dataclass(frozen=True, slots=True)
 class Cron:
     expression: str  # as it was written
-    fields: str  # the five fields it means
+    fields: str  # the equivalent five fields
     zone: ZoneInfo
 
     @property
-    def names_its_minute(self) -> bool:
-        """Whether somebody chose the minute: not in '*/15 * * * *', and not in '@daily'."""
+    def has_chosen_minute(self) -> bool:
+        """True if the author chose the minute: not in '*/15 * * * *' and not in '@daily'."""
         return not self.expression.startswith("@") and not self.fields.startswith("*")
 
     @property
     def is_fixed(self) -> bool:
-        """Debian's fixed-time job: neither the minute nor the hour starts with a star."""
+        """True for Debian's fixed-time job: neither minute nor hour starts with a star."""
         minute, hour, *_ = self.fields.split()
         return not minute.startswith("*") and not hour.startswith("*")
 
     def next_after(self, after: datetime) -> datetime:
-        """The first due time later than ``after``, in UTC."""
+        """Return the first due time later than ``after``, in UTC."""
         after = after.astimezone(UTC).replace(microsecond=0)
-        return self._next_fixed(after) if self.is_fixed else self._next_on_the_wall(after)
+        return self._next_fixed(after) if self.is_fixed else self._next_local(after)
 
     def times_after(self, after: datetime) -> Iterator[datetime]:
         while True:
@@ -72,7 +72,7 @@ class Cron:
             yield after
 
     def latest(self, after: datetime, until: datetime) -> datetime | None:
-        """The last due time in (after, until]. It is sought from the end, so a long gap costs little."""
+        """Return the last due time in (after, until], searching backward so that long gaps are cheap."""
         window = timedelta(minutes=2)
         while True:
             start = max(after, until - window)
@@ -82,7 +82,7 @@ class Cron:
             window *= 2
 
     def count(self, after: datetime, until: datetime, limit: int) -> int:
-        """How many due times lie in (after, until], counted up to ``limit``."""
+        """Count the due times in (after, until], up to ``limit``."""
         due = takewhile(lambda due: due <= until, self.times_after(after))
         return sum(1 for _ in islice(due, limit))
 
@@ -91,11 +91,11 @@ class Cron:
         while True:
             wall = _next_wall(self.fields, wall)
             due = instant_of(wall, self.zone)
-            if due > after:  # in a repeated hour the wall shows times whose turn is over
+            if due > after:  # a repeated hour shows past local times again
                 return due
 
-    def _next_on_the_wall(self, after: datetime) -> datetime:
-        """Between two changes of the clocks the wall is UTC and a constant."""
+    def _next_local(self, after: datetime) -> datetime:
+        """Return the next due time in local time; the offset is constant between clock changes."""
         offset = _offset(after, self.zone)
         while True:
             due = _aware(_next_wall(self.fields, _naive(after + offset)) - offset)
@@ -107,7 +107,7 @@ class Cron:
 
 @lru_cache(maxsize=1024)
 def parse(expression: str, zone: str) -> Cron:
-    """A cron expression that fires, in a zone that exists; InvalidArguments says what is wrong."""
+    """Parse a cron expression; raise InvalidArguments if it or the zone is invalid or never fires."""
     fields = _five_fields(expression)
     cron = Cron(expression.strip(), fields, find_zone(zone))
     _check_fires(expression, fields)
@@ -121,7 +121,7 @@ def next_after(expression: str, zone: str, after: datetime) -> datetime:
 def find_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
-    # zoneinfo looks names up as files: a folder, a path or a NUL each fail in their own way.
+    # zoneinfo opens names as files: a folder, a path and a NUL raise different errors.
     except (KeyError, ValueError, OSError):
         raise InvalidArguments(
             f"{name!r} is not a time zone", hint="use an IANA name such as 'Europe/Berlin'"
@@ -129,7 +129,7 @@ def find_zone(name: str) -> ZoneInfo:
 
 
 def instant_of(wall: datetime, zone: ZoneInfo) -> datetime:
-    """When the wall clock shows this: the first time if twice, right after the jump if never."""
+    """Return the instant of a local time: the first if repeated, right after the change if skipped."""
     due = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if _wall(due, zone) == wall:
         return due
@@ -141,17 +141,17 @@ def instant_of(wall: datetime, zone: ZoneInfo) -> datetime:
 def _five_fields(expression: str) -> str:
     text = expression.strip()
     if len(text) > MAX_EXPRESSION or not text.isprintable():
-        raise InvalidArguments("this is not a cron expression", hint=_FIELDS_HINT)
+        raise InvalidArguments("not a cron expression", hint=_FIELDS_HINT)
     if text.startswith("@"):
         if text.lower() not in ALIASES:
             raise InvalidArguments(
-                f"there is no cron alias {text!r}", hint=f"aliases: {', '.join(ALIASES)}"
+                f"unknown cron alias {text!r}", hint=f"aliases: {', '.join(ALIASES)}"
             )
         return ALIASES[text.lower()]
     fields = text.split()
     if len(fields) in (6, 7):
         raise InvalidArguments(
-            f"{text!r} has {len(fields)} fields; schedules are to the minute, not to the second",
+            f"{text!r} has {len(fields)} fields; seconds are not supported",
             hint=_FIELDS_HINT,
         )
     if len(fields) != 5:
@@ -163,18 +163,18 @@ def _check_fires(expression: str, fields: str) -> None:
     try:
         _next_wall(fields, datetime(2000, 1, 1))  # noqa: DTZ001  (a wall clock has no zone)
     except CronSimError as error:
-        if _each_field_is_good(fields):
-            raise _never(expression) from None
+        if _fields_are_valid(fields):
+            raise _never_fires(expression) from None
         raise InvalidArguments(
             f"{expression.strip()!r} is not a cron expression: {str(error).lower()}",
             hint=_FIELDS_HINT,
         ) from None
     except StopIteration:
-        raise _never(expression) from None
+        raise _never_fires(expression) from None
 
 
-def _each_field_is_good(fields: str) -> bool:
-    """cronsim says "bad day-of-month" of 30 February, too; apart, 30 and February are both good."""
+def _fields_are_valid(fields: str) -> bool:
+    """Return True if day and month are valid separately: 30 February is valid syntax but never fires."""
     minute, hour, day, month, weekday = fields.split()
     try:
         for apart in (
@@ -187,9 +187,9 @@ def _each_field_is_good(fields: str) -> bool:
     return True
 
 
-def _never(expression: str) -> InvalidArguments:
+def _never_fires(expression: str) -> InvalidArguments:
     return InvalidArguments(
-        f"{expression.strip()!r} never fires: there is no such day in these months",
+        f"{expression.strip()!r} never fires: these months have no such day",
         hint="'0 9 L * *' is the last day of every month",
     )
 
@@ -217,7 +217,7 @@ def _offset(instant: datetime, zone: ZoneInfo) -> timedelta:
 def _first_change(
     zone: ZoneInfo, after: datetime, until: datetime, offset: timedelta
 ) -> datetime | None:
-    """The first instant in (after, until] at which the zone is no longer at ``offset``. Whole seconds."""
+    """Return the first instant in (after, until] with another offset, in whole seconds, or None."""
     low = after
     while low < until:
         high = min(low + _DAY, until)

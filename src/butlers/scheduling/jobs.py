@@ -1,4 +1,4 @@
-"""Jobs: Python functions that a schedule runs without a model, or asks before it wakes one."""
+"""Jobs: Python functions that a schedule runs, or that check whether a session is needed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from butlers.domain.errors import InvalidArguments
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What a job is handed. Its writes on ``connection`` commit together with the run's outcome."""
+    """Argument of a job. Writes on ``connection`` commit together with the run's outcome."""
 
     butler: str
     task: str
     arguments: Mapping[str, Any]
     due_at: datetime
-    run_id: UUID  # the same when the run is repeated after a crash
+    run_id: UUID  # unchanged when the run is repeated after a crash
     clock: Clock
     connection: Connection
 
@@ -33,5 +33,5 @@ Jobs = Mapping[str, Job]
 def find_job(jobs: Jobs, name: str) -> Job:
     if name not in jobs:
         known = f"jobs: {', '.join(sorted(jobs))}" if jobs else "this butler has no jobs"
-        raise InvalidArguments(f"there is no job {name!r}", hint=known)
+        raise InvalidArguments(f"unknown job {name!r}", hint=known)
     return jobs[name]

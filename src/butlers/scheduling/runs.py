@@ -1,8 +1,7 @@
-"""The runs of due times: a session for a prompt, a function for a job, and what became of each.
+"""Runs of due times: a session for a prompt, a function for a job, and the recorded outcome.
 
-A run comes from the leased queue, so it survives a crash, and it may come twice: its id is the request's
-id, and a call that already happened is not made again. Its failure is its own: it is recorded, and the
-next due time is not touched by it.
+A run comes from the leased queue, so it survives a crash and may come twice: its id is the request id, so
+a call that already happened is not repeated. A failure is recorded and does not affect the next due time.
 """
 
 from __future__ import annotations
@@ -16,25 +15,24 @@ from uuid import UUID
 import structlog
 
 from butlers.db.database import Connection, Database
-from butlers.domain.clock import Clock
+from butlers.domain.clock import Clock, uuid7
 from butlers.domain.errors import ButlersError, OverBudget, Postponed, SessionFailed
-from butlers.domain.ids import uuid7
-from butlers.domain.request import joined
+from butlers.domain.message import joined
 from butlers.domain.schedule import DispatchMode, Run, RunOutcome, Task
 from butlers.domain.session import SessionRequest, SessionResult
-from butlers.queue import notice_log as told
+from butlers.queue import notice_log
 from butlers.queue.leased_queue import Lease
-from butlers.queue.pause import mind_pause
+from butlers.queue.pause import raise_if_paused
 from butlers.scheduling import store as schedules
 from butlers.scheduling.jobs import JobContext, Jobs, find_job
-from butlers.scheduling.plan import Verdict, judge_late
-from butlers.scheduling.post import OWNER, Deliver, delivery, question
+from butlers.scheduling.messages import OWNER, Deliver, delivery, question
+from butlers.scheduling.plan import LateDecision, decide_late
 from butlers.sessions.spawner import Spawner
 
 log = structlog.get_logger()
 
 WAITED = "waited for a new budget"
-STALE = timedelta(minutes=15)  # a run that waited longer than this for its start was missed
+MAX_START_DELAY = timedelta(minutes=15)  # a run that starts later than this was missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class _Due:
     run: Run
 
 
-class Runner:
+class TaskRunner:
     def __init__(
         self,
         butler: str,
@@ -66,7 +64,7 @@ class Runner:
         self._waits_for_budget = waits_for_budget
 
     async def process(self, lease: Lease) -> Any:
-        """Work on one due time. What can succeed later goes back to the queue; all else is recorded."""
+        """Process one due time. Raise errors that may succeed later; record all others."""
         due = await self._begin(lease)
         if due is None:
             return None
@@ -78,38 +76,40 @@ class Runner:
             if error.retryable and not lease.is_last_attempt:
                 raise
             await self._fail(due, error.message)
-        except Exception as error:  # a loop edge: a job is anybody's code
+        except Exception as error:  # loop edge: jobs are user code
             log.exception("scheduled run crashed", task=due.task.name)
             await self._fail(due, f"{type(error).__name__}: {error}")
         return {"task": due.task.name, "due_at": due.run.due_at.isoformat()}
 
     async def _begin(self, lease: Lease) -> _Due | None:
-        """The run, marked as started; None when it is no longer wanted, which is written down."""
+        """Mark the run as started; record and return None if it must not run."""
         now = self._clock.now()
         async with self._database.transaction() as connection:
             run = await schedules.find_run(connection, UUID(lease.payload["run_id"]))
             if run is None or run.outcome is not None:
                 return None
-            await mind_pause(connection, now)
+            await raise_if_paused(connection, now)
             task = await schedules.find_task(connection, run.task_id)
             if task is None or not task.enabled:
                 what = "deleted" if task is None else "disabled"
                 await self._end(connection, run, RunOutcome.SKIPPED, f"the schedule was {what}")
                 return None
             start_at = datetime.fromisoformat(lease.payload["start_at"])
-            late = now - start_at > STALE and run.detail != WAITED
-            verdict = judge_late(task, run.due_at, now) if late else None
-            if verdict and verdict.planned.outcome:
-                await self._let_go(connection, task, run, verdict)
+            late = now - start_at > MAX_START_DELAY and run.detail != WAITED
+            decision = decide_late(task, run.due_at, now) if late else None
+            if decision and decision.planned.outcome:
+                await self._record_late(connection, task, run, decision)
                 return None
             await schedules.begin_run(connection, run.id, now)
         return _Due(task, replace(run, started_at=run.started_at or now))
 
-    async def _let_go(self, connection: Connection, task: Task, run: Run, verdict: Verdict) -> None:
-        assert verdict.planned.outcome is not None
-        await self._end(connection, run, verdict.planned.outcome, verdict.planned.detail)
-        if verdict.question:
-            await self._deliver(connection, question(self._butler, task, run, verdict.question))
+    async def _record_late(
+        self, connection: Connection, task: Task, run: Run, decision: LateDecision
+    ) -> None:
+        assert decision.planned.outcome is not None
+        await self._end(connection, run, decision.planned.outcome, decision.planned.detail)
+        if decision.question:
+            await self._deliver(connection, question(self._butler, task, run, decision.question))
 
     async def _execute(self, due: _Due) -> None:
         if due.task.mode is DispatchMode.JOB:
@@ -119,14 +119,14 @@ class Runner:
             await self._run_session(due)
 
     async def _run_job(self, due: _Due, name: str) -> None:
-        """One transaction: what the job writes and the run's outcome commit together."""
+        """Run the job; its writes and the run's outcome commit in one transaction."""
         async with self._database.transaction() as connection:
             result = await self._call(due, name, connection)
             detail = None if result is None else str(result)
             await self._end(connection, due.run, RunOutcome.RAN, detail)
 
     async def _check(self, due: _Due, name: str) -> bool:
-        """Whether there is something to say. If not, that is the run's outcome."""
+        """Run the check. If it returns a falsy value, record that as the run's outcome."""
         async with self._database.transaction() as connection:
             if await self._call(due, name, connection):
                 return True
@@ -156,8 +156,8 @@ class Runner:
         run = replace(due.run, session_id=session_id)
         async with self._database.transaction() as connection:
             if due.task.address and result.text and not _notified(result):
-                words = delivery(self._butler, due.task.address, run, result.text)
-                await self._deliver(connection, words)
+                reply = delivery(self._butler, due.task.address, run, result.text)
+                await self._deliver(connection, reply)
             if result.ok:
                 await self._end(connection, run, RunOutcome.RAN, None)
             else:
@@ -165,15 +165,15 @@ class Runner:
                 await self._end(connection, run, RunOutcome.FAILED, detail)
 
     async def _over_budget(self, due: _Due, error: OverBudget) -> None:
-        """Wait until there is a new budget, or give this due time up; the owner is told once a day."""
+        """Postpone the run until the next budget, or fail it; notify the recipient once a day."""
         until = error.until if self._waits_for_budget else None
-        when = f"it runs after {until:%d %B, %H:%M %Z}" if until else "this run is given up"
+        when = f"it runs after {until:%d %B, %H:%M %Z}" if until else "this run is canceled"
         async with self._database.transaction() as connection:
             address = due.task.address or OWNER
             whom, day = joined(address.channel, address.target), error.until or self._clock.now()
-            if await told.is_first(connection, told.OVER_BUDGET, whom, day.date()):
-                words = f"{due.task.name}: {error}; {when}."
-                await self._deliver(connection, delivery(self._butler, address, due.run, words))
+            if await notice_log.record_notice(connection, notice_log.OVER_BUDGET, whom, day.date()):
+                text = f"{due.task.name}: {error}; {when}."
+                await self._deliver(connection, delivery(self._butler, address, due.run, text))
             if until is None:
                 await self._end(connection, due.run, RunOutcome.FAILED, str(error))
             else:
@@ -188,14 +188,14 @@ class Runner:
     async def _end(
         self, connection: Connection, run: Run, outcome: RunOutcome, detail: str | None
     ) -> None:
-        said = "; ".join(text for text in (run.detail, detail) if text) or None
-        ended = replace(run, outcome=outcome, detail=said, finished_at=self._clock.now())
+        combined = "; ".join(text for text in (run.detail, detail) if text) or None
+        ended = replace(run, outcome=outcome, detail=combined, finished_at=self._clock.now())
         await schedules.end_run(connection, ended)
-        log.info("scheduled run", task=run.task_name, outcome=str(outcome), detail=said)
+        log.info("scheduled run", task=run.task_name, outcome=str(outcome), detail=combined)
 
 
 def _session(due: _Due, session_id: UUID) -> SessionRequest:
-    """Replies go where the task was made from, but each run is a request of its own."""
+    """Return the session request: the task's reply address, and the run's own request id."""
     request = due.task.request
     if request is not None:
         request = replace(request, request_id=due.run.id, received_at=due.run.due_at)

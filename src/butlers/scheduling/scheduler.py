@@ -1,7 +1,7 @@
-"""The scheduler: a tick claims what is due, and a loop ticks whenever something is.
+"""Scheduler: a tick claims due tasks, and a loop ticks whenever a task is due.
 
-The tick that the loop makes and the one the ``tick`` tool makes are the same function, and any number of
-them may run at once: a due time belongs to whoever advanced its task.
+The loop and the ``tick`` tool call the same function. Ticks may run concurrently: a due time belongs to
+the tick that advanced its task.
 """
 
 from __future__ import annotations
@@ -23,28 +23,27 @@ from butlers.domain.schedule import DispatchMode, Run, RunOutcome, Task, run_id_
 from butlers.queue.listener import Listener
 from butlers.scheduling import store as schedules
 from butlers.scheduling.jobs import Jobs
-from butlers.scheduling.plan import Plan, Planned, Rules, local, plan
-from butlers.scheduling.post import Deliver, question, reminder
-from butlers.scheduling.stagger import WINDOW
+from butlers.scheduling.messages import Deliver, question, reminder
+from butlers.scheduling.plan import WINDOW, DuePlan, PlannedRun, PlanRules, local, plan
 from butlers.scheduling.sync import SyncSummary, sync_toml
 from butlers.wire.telemetry import tick_span
 
 log = structlog.get_logger()
 
 BATCH = 100  # due tasks per transaction
-RETRY_S = 1.0  # after the database was away
+RETRY_S = 1.0  # after the database was unavailable
 QUEUED = "queued"
 ASKED = "asked"
 
 
 @dataclass(frozen=True, slots=True)
 class TickSummary:
-    """What a tick did: a task's name and what came of it. Queued runs go on in the queue."""
+    """Result of a tick: task names with their outcome, or "queued" or "asked"."""
 
     entries: tuple[tuple[str, str], ...] = ()
 
     def names(self, what: str) -> list[str]:
-        return [name for name, came in self.entries if came == what]
+        return [name for name, result in self.entries if result == what]
 
     def as_dict(self) -> dict[str, Any]:
         return {what: self.names(what) for what in (QUEUED, *RunOutcome, ASKED) if self.names(what)}
@@ -69,32 +68,32 @@ class Scheduler:
         self._clock = clock
         self._deliver = deliver
         self._interval = timedelta(seconds=config.scheduler.tick_interval_s)
-        self._rules = Rules(config.name, max(self._interval, timedelta(minutes=1)), spread)
+        self._rules = PlanRules(config.name, max(self._interval, timedelta(minutes=1)), spread)
 
     async def sync(self) -> SyncSummary:
-        """Bring the table to what butler.toml declares."""
+        """Update the stored schedules to match butler.toml."""
         async with self._database.transaction() as connection:
             summary = await sync_toml(connection, self._config, self._clock.now())
         log.info("schedules synced", **summary.as_dict())
         for schedule in self._config.schedules:
             for job in {schedule.job_name, schedule.check} - {None} - set(self.jobs):
-                log.warning("a schedule names no known job", schedule=schedule.name, job=job)
+                log.warning("schedule names an unknown job", schedule=schedule.name, job=job)
         return summary
 
     async def tick(self, now: datetime | None = None) -> TickSummary:
-        """Claim everything that is due, each due time once, and see that it runs."""
+        """Claim every due time once; queue, deliver or record it."""
         now = now or self._clock.now()
         with tick_span(self._config.name):
             async with self._database.transaction() as connection:
                 await schedules.end_dead_runs(connection, now)
             entries: list[tuple[str, str]] = []
-            # A claim that got nothing means that another tick is at it; what is left is that one's.
+            # An empty claim means that another tick has claimed the rest.
             while found := await self._claim_batch(now):
                 entries += found
             return TickSummary(tuple(entries))
 
     async def run(self) -> None:
-        """Tick while the butler lives: when something is due, has changed, or an interval is over."""
+        """Tick forever: when a task is due, after a change, and at each interval."""
         changed = asyncio.Event()
         with self._listener.wakes(schedules.CHANGED, changed):
             while True:
@@ -105,9 +104,9 @@ class Scheduler:
                     pause = await self._until_next()
                 except DatabaseUnavailable:
                     pause = RETRY_S
-                except Exception:  # a loop edge: without it nothing is ever due again
+                except Exception:  # loop edge: a failed tick must not end the loop
                     log.exception("tick failed")
-                # Not wait_for: before Python 3.12 it can swallow a cancellation that meets the event.
+                # Not wait_for: before Python 3.12 it can swallow a cancellation that races the event.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await changed.wait()
@@ -120,26 +119,26 @@ class Scheduler:
         return min(max(due - self._clock.now(), timedelta(0)), self._interval).total_seconds()
 
     async def _claim_batch(self, now: datetime) -> list[tuple[str, str]]:
-        """One transaction: read, claim, write down, queue."""
+        """Read, claim, record and queue due tasks in one transaction."""
         entries: list[tuple[str, str]] = []
         async with self._database.transaction() as connection:
             due = await schedules.read_due(connection, now, BATCH)
-            ours = await self._claim(connection, [self._plan(task, now) for task in due])
-            running = await schedules.still_running(connection, [made.task.id for made in ours])
-            for made in ours:
-                entries += await self._carry_out(connection, made, running.get(made.task.id), now)
+            claimed = await self._claim(connection, [self._plan(task, now) for task in due])
+            running = await schedules.still_running(connection, [made.task.id for made in claimed])
+            for made in claimed:
+                entries += await self._apply_plan(connection, made, running.get(made.task.id), now)
         kill_point("schedules.ticked")
         return entries
 
-    def _plan(self, task: Task, now: datetime) -> Plan:
+    def _plan(self, task: Task, now: datetime) -> DuePlan:
         try:
             return plan(task, now, self._rules)
-        except InvalidArguments as error:  # a zone that a newer tzdata no longer has, a hand's edit
+        except InvalidArguments as error:  # a zone removed from tzdata, or a manual edit
             assert task.next_run_at is not None
-            failed = Planned(task.next_run_at, RunOutcome.FAILED, str(error))
-            return Plan(task, task.next_run_at, None, (failed,))
+            failed = PlannedRun(task.next_run_at, RunOutcome.FAILED, str(error))
+            return DuePlan(task, task.next_run_at, None, (failed,))
 
-    async def _claim(self, connection: Connection, plans: list[Plan]) -> list[Plan]:
+    async def _claim(self, connection: Connection, plans: list[DuePlan]) -> list[DuePlan]:
         if not plans:
             return []
         mine = await schedules.claim(
@@ -147,8 +146,8 @@ class Scheduler:
         )
         return [made for made in plans if made.task.id in mine]
 
-    async def _carry_out(
-        self, connection: Connection, made: Plan, running: datetime | None, now: datetime
+    async def _apply_plan(
+        self, connection: Connection, made: DuePlan, running: datetime | None, now: datetime
     ) -> list[tuple[str, str]]:
         task = made.task
         entries = []
@@ -156,15 +155,15 @@ class Scheduler:
             if planned.outcome is None and running is not None:
                 why = f"the run of {local(task, running)} had not ended"
                 planned = replace(planned, outcome=RunOutcome.SKIPPED, detail=why)
-            entries.append((task.name, await self._settle(connection, task, planned, now)))
+            entries.append((task.name, await self._apply_due_time(connection, task, planned, now)))
         if made.question:
             run = _run(task, made.due[-1])
             await self._deliver(connection, question(self._config.name, task, run, made.question))
             entries.append((task.name, ASKED))
         return entries
 
-    async def _settle(
-        self, connection: Connection, task: Task, planned: Planned, now: datetime
+    async def _apply_due_time(
+        self, connection: Connection, task: Task, planned: PlannedRun, now: datetime
     ) -> str:
         run = _run(task, planned)
         if planned.outcome is None and task.mode is not DispatchMode.MESSAGE:
@@ -175,11 +174,16 @@ class Scheduler:
             await self._deliver(connection, reminder(self._config.name, task, run, late=late))
             run = replace(run, outcome=RunOutcome.RAN, started_at=now)
         else:
-            log.warning("due time not kept", task=task.name, outcome=run.outcome, detail=run.detail)
+            log.warning(
+                "scheduled run did not start",
+                task=task.name,
+                outcome=run.outcome,
+                detail=run.detail,
+            )
         await schedules.record_run(connection, replace(run, finished_at=now))
         return str(run.outcome)
 
 
-def _run(task: Task, planned: Planned) -> Run:
+def _run(task: Task, planned: PlannedRun) -> Run:
     run_id = run_id_of(task.id, planned.due_at)
     return Run(run_id, task.id, task.name, planned.due_at, planned.outcome, planned.detail)

@@ -1,8 +1,8 @@
-"""Scheduled tasks and the runs of their due times.
+"""SQL of scheduled tasks and their runs.
 
-A tick reads what is due, works out each next time, and claims with one statement that advances
-``next_run_at`` only where it still has the value that was read: of two ticks, one gets a due time. The run
-and its queue item are written in the same transaction, so a claim is never a loss.
+A tick reads due tasks, computes each next time, and claims with one statement that advances
+``next_run_at`` only if it still has the value that was read: of two ticks, one gets a due time. The run
+and its queue item are written in the same transaction, so no claimed due time is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import asyncpg
 
 from butlers.db.database import Connection
 from butlers.domain.errors import InvalidArguments
-from butlers.domain.request import RequestContext
+from butlers.domain.message import RequestContext
+from butlers.domain.queues import SCHEDULES
 from butlers.domain.schedule import (
     Address,
     DisabledBy,
@@ -30,8 +31,7 @@ from butlers.domain.schedule import (
 from butlers.queue import leased_queue as queue
 from butlers.wire.codec import decode, encode
 
-SCHEDULES = "schedules"  # the queue of runs
-DETAIL = 2000  # characters of a run's detail that are kept
+MAX_DETAIL = 2000  # characters of a run's detail that are kept
 CHANGED = "schedules_changed"  # the topic that wakes the loop
 
 
@@ -55,14 +55,14 @@ async def create_task(connection: Connection, task: Task) -> None:
     )
     if not created:
         raise InvalidArguments(
-            f"there is a schedule named {task.name!r} already",
+            f"a schedule named {task.name!r} already exists",
             hint="choose another name, or change that one with schedule_update",
         )
     await queue.notify(connection, CHANGED)
 
 
 async def change_task(connection: Connection, task: Task) -> None:
-    """Write a task back. Its name, like its source, is for life."""
+    """Update a task. Its name never changes."""
     await connection.execute(
         """
         UPDATE scheduled_tasks
@@ -95,7 +95,7 @@ async def find_task(connection: Connection, task_id: UUID, *, lock: bool = False
 async def list_tasks(
     connection: Connection, *, include_ended: bool, limit: int, offset: int
 ) -> list[Task]:
-    """By what comes next. A one-time task that has run is ended; a disabled one is not."""
+    """List tasks by next run. A one-time task that has run is ended; a disabled task is not."""
     rows = await connection.fetch(
         """
         SELECT * FROM scheduled_tasks
@@ -110,7 +110,7 @@ async def list_tasks(
 
 
 async def lock_tasks(connection: Connection, names: Sequence[str]) -> dict[str, Task]:
-    """All of source 'toml', and whatever else has one of these names; nobody else changes any."""
+    """Lock the table; return all tasks of source 'toml' and all with one of these names."""
     await connection.execute("LOCK TABLE scheduled_tasks IN SHARE ROW EXCLUSIVE MODE")
     rows = await connection.fetch(
         "SELECT * FROM scheduled_tasks WHERE source = 'toml' OR name = ANY($1::text[])", names
@@ -122,7 +122,7 @@ async def lock_tasks(connection: Connection, names: Sequence[str]) -> dict[str, 
 
 
 async def read_due(connection: Connection, now: datetime, limit: int) -> list[Task]:
-    """What is due, the longest waiting first. Nothing is claimed yet."""
+    """Return due tasks, oldest first, without claiming them."""
     rows = await connection.fetch(
         """
         SELECT * FROM scheduled_tasks
@@ -137,10 +137,10 @@ async def read_due(connection: Connection, now: datetime, limit: int) -> list[Ta
 async def claim(
     connection: Connection, due: Iterable[tuple[UUID, datetime, datetime | None]]
 ) -> set[UUID]:
-    """Take due times and advance their tasks, in one statement; the ids that are ours.
+    """Claim due times and advance their tasks in one statement; return the ids of claimed tasks.
 
-    Each is (task, the next_run_at that was read, the one after it). A row that another tick holds is
-    passed over, and one that another tick has advanced no longer fits.
+    Each item is (task id, next_run_at as read, following next_run_at). A row that another tick has
+    locked or advanced is skipped.
     """
     ids, read, following = zip(*due, strict=True)
     rows = await connection.fetch(
@@ -176,16 +176,16 @@ async def next_due_at(connection: Connection) -> datetime | None:
 
 
 async def open_run(connection: Connection, run: Run, start_at: datetime, delay: timedelta) -> None:
-    """Write a run down and put it in the queue, in the transaction of its claim."""
+    """Insert a run and its queue item, in the transaction of its claim."""
     await _insert_run(connection, run)
     payload = {"run_id": str(run.id), "start_at": start_at.isoformat()}
     await queue.enqueue(connection, SCHEDULES, str(run.id), payload, delay=delay)
 
 
 async def record_run(connection: Connection, run: Run) -> None:
-    """A due time that was decided on the spot."""
+    """Insert a run that already has its outcome."""
     await _insert_run(connection, run)
-    await _remember(connection, run)
+    await _update_last_result(connection, run)
 
 
 async def find_run(connection: Connection, run_id: UUID) -> Run | None:
@@ -200,14 +200,14 @@ async def begin_run(connection: Connection, run_id: UUID, now: datetime) -> None
 
 
 async def note_run(connection: Connection, run_id: UUID, detail: str) -> None:
-    """Why it has not ended yet."""
+    """Store why the run has not ended yet."""
     await connection.execute(
         "UPDATE schedule_runs SET detail = $2 WHERE id = $1 AND outcome IS NULL", run_id, detail
     )
 
 
 async def end_run(connection: Connection, run: Run) -> None:
-    """Keep what became of a run. The first to say so is right."""
+    """Store a run's outcome; the first outcome wins."""
     ended = await connection.fetchval(
         """
         UPDATE schedule_runs SET outcome = $2, detail = $3, finished_at = $4, session_id = $5
@@ -215,16 +215,16 @@ async def end_run(connection: Connection, run: Run) -> None:
         """,
         run.id,
         run.outcome,
-        _storable(run.detail),
+        _storable_text(run.detail),
         run.finished_at,
         run.session_id,
     )
     if ended:
-        await _remember(connection, run)
+        await _update_last_result(connection, run)
 
 
 async def still_running(connection: Connection, task_ids: Iterable[UUID]) -> dict[UUID, datetime]:
-    """Which of these have a run that has not ended, and whose it was."""
+    """Return the due time of the unfinished run of each of these tasks that has one."""
     rows = await connection.fetch(
         """
         SELECT run.task_id, max(run.due_at) AS due_at
@@ -241,7 +241,7 @@ async def still_running(connection: Connection, task_ids: Iterable[UUID]) -> dic
 
 
 async def end_dead_runs(connection: Connection, now: datetime) -> int:
-    """A run whose queue item is in the dead letter has failed, though its worker never said so."""
+    """Mark runs as failed whose queue item is a dead letter."""
     rows = await connection.fetch(
         """
         UPDATE schedule_runs AS run
@@ -255,7 +255,7 @@ async def end_dead_runs(connection: Connection, now: datetime) -> int:
         now,
     )
     for row in rows:
-        await _remember(connection, _run(row))
+        await _update_last_result(connection, _run(row))
     return len(rows)
 
 
@@ -298,9 +298,9 @@ async def _insert_run(connection: Connection, run: Run) -> None:
     )
 
 
-async def _remember(connection: Connection, run: Run) -> None:
-    """The task shows its last run, unless a later one has ended before."""
-    detail = _storable(run.detail)
+async def _update_last_result(connection: Connection, run: Run) -> None:
+    """Set the task's last result, unless a later due time already ended."""
+    detail = _storable_text(run.detail)
     result = {"outcome": run.outcome, "detail": detail, "due_at": run.due_at.isoformat()}
     await connection.execute(
         """
@@ -315,11 +315,11 @@ async def _remember(connection: Connection, run: Run) -> None:
     )
 
 
-def _storable(detail: str | None) -> str | None:
-    """An error may quote what no text column holds, and at any length."""
+def _storable_text(detail: str | None) -> str | None:
+    """Escape characters that a text column cannot hold, and cut to MAX_DETAIL."""
     if detail is None:
         return None
-    return detail[:DETAIL].replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+    return detail[:MAX_DETAIL].replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
 
 
 # -- rows ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Brings the table of schedules to what butler.toml declares, and leaves what was made at run time alone."""
+"""Update the stored schedules to match butler.toml; keep those made at run time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from datetime import date, datetime, time
 from typing import Any
 
 from butlers.config.butler import ButlerConfig, ScheduleConfig
-from butlers.config.document import Document
+from butlers.config.document import Document, Problem
 from butlers.config.locate import KeyPath
-from butlers.config.problems import Problem
 from butlers.db.database import Connection
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import ButlersError, ConfigInvalid
-from butlers.domain.ids import uuid7
 from butlers.domain.message import check_storable
 from butlers.domain.schedule import (
     DisabledBy,
@@ -42,14 +41,14 @@ class SyncSummary:
 
 
 async def sync_toml(connection: Connection, config: ButlerConfig, now: datetime) -> SyncSummary:
-    """Insert what is new, change what changed, disable what left the file, enable what came back.
+    """Insert new schedules, update changed ones, disable removed ones, enable restored ones.
 
-    ``next_run_at`` is worked out anew only where the timing changed: a due time that passed while the
-    butler was away must still be found by the first tick.
+    ``next_run_at`` is recomputed only if the timing changed: the first tick must still find a due time
+    that passed while the butler was down.
     """
     declared = _declared(config, now)
     existing = await schedules.lock_tasks(connection, [task.name for task in declared])
-    _refuse_clashes(config, declared, existing)
+    _reject_name_clashes(config, declared, existing)
     inserted = updated = disabled = 0
     for task in declared:
         found = existing.get(task.name)
@@ -61,7 +60,7 @@ async def sync_toml(connection: Connection, config: ButlerConfig, now: datetime)
             updated += 1
     for name in existing.keys() - {task.name for task in declared}:
         if existing[name].enabled:
-            await schedules.change_task(connection, _left_the_file(existing[name]))
+            await schedules.change_task(connection, _disabled_by_file(existing[name]))
             disabled += 1
     return SyncSummary(inserted, updated, len(declared) - inserted - updated, disabled)
 
@@ -81,7 +80,7 @@ def _merged(found: Task, declared: Task) -> Task:
     )
 
 
-def _left_the_file(task: Task) -> Task:
+def _disabled_by_file(task: Task) -> Task:
     return replace(task, enabled=False, disabled_by=DisabledBy.FILE, next_run_at=None)
 
 
@@ -132,17 +131,17 @@ def _task(schedule: ScheduleConfig, zone: str, now: datetime) -> Task:
         check_name=schedule.check,
         missed=Missed(schedule.missed),
         missed_within_s=schedule.missed_within_s,
-        exact=cron.names_its_minute,
+        exact=cron.has_chosen_minute,
         next_run_at=cron.next_after(now),
     )
 
 
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """TOML's values as JSON's: dates as ISO text. JSON has no infinity."""
+    """Convert TOML values to JSON values: dates to ISO strings. Reject nan and inf."""
     try:
         text = json.dumps(arguments, default=_iso, allow_nan=False)
     except ValueError:
-        raise ConfigInvalid("nan and inf can not be kept", hint="use a text") from None
+        raise ConfigInvalid("nan and inf cannot be stored", hint="use a string") from None
     check_storable("the arguments", [text.replace("\\u0000", "\0")])
     plain: dict[str, Any] = json.loads(text)
     return plain
@@ -154,7 +153,9 @@ def _iso(value: object) -> str:
     raise TypeError(f"{type(value).__name__} is not a TOML value")
 
 
-def _refuse_clashes(config: ButlerConfig, declared: list[Task], existing: dict[str, Task]) -> None:
+def _reject_name_clashes(
+    config: ButlerConfig, declared: list[Task], existing: dict[str, Task]
+) -> None:
     problems = []
     for index, task in enumerate(declared):
         found = existing.get(task.name)
@@ -163,7 +164,7 @@ def _refuse_clashes(config: ButlerConfig, declared: list[Task], existing: dict[s
                 f"the name {task.name!r} belongs to a schedule made at run time "
                 f"(id {found.id}, made by {found.created_by}, cron {found.cron!r})"
             )
-            hint = f"rename the one in the file, or remove the other: schedule_delete {found.id}"
+            hint = f"rename the one in the file, or delete the other: schedule_delete {found.id}"
             problems.append(_problem(index, "name", ButlersError(message, hint=hint)))
     if problems:
         raise _invalid(config, problems)
@@ -175,7 +176,7 @@ def _problem(index: int, key: str, error: ButlersError) -> Problem:
 
 
 def _invalid(config: ButlerConfig, problems: list[Problem]) -> ConfigInvalid:
-    """With the line of each, where the file is still there to look it up."""
+    """Return the error with the line of each problem, if the file is readable."""
     try:
         text = config.file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):

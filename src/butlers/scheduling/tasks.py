@@ -1,4 +1,4 @@
-"""Schedules made and changed at run time: every value is checked before a row is written."""
+"""Create and change schedules at run time; validate every value."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import InvalidArguments, NotAllowed
-from butlers.domain.ids import uuid7
-from butlers.domain.message import check_storable, check_text
-from butlers.domain.request import RequestContext
+from butlers.domain.message import RequestContext, check_storable, check_text
 from butlers.domain.schedule import (
     Address,
     DisabledBy,
@@ -23,14 +22,14 @@ from butlers.domain.schedule import (
 )
 from butlers.scheduling.cron import find_zone, instant_of, parse
 from butlers.scheduling.jobs import Jobs, find_job
-from butlers.scheduling.post import OWNER
+from butlers.scheduling.messages import OWNER
 
-FURTHEST = timedelta(days=3660)  # a reminder further off than ten years is a mistake
+MAX_AHEAD = timedelta(days=3660)  # ten years; later is probably a mistake
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a caller wants of a schedule; None leaves it as it is, or at its default."""
+class TaskChanges:
+    """Requested values of a schedule; None keeps the current value or the default."""
 
     cron: str | None = None
     timezone: str | None = None
@@ -48,13 +47,13 @@ class Wishes:
 
 
 def new_task(
-    name: str, wishes: Wishes, *, zone: str, created_by: str, jobs: Jobs, now: datetime
+    name: str, changes: TaskChanges, *, zone: str, created_by: str, jobs: Jobs, now: datetime
 ) -> Task:
     check_name(name)
-    if (wishes.prompt is None) == (wishes.job_name is None):
+    if (changes.prompt is None) == (changes.job_name is None):
         raise InvalidArguments(
             "a schedule has either a prompt or a job_name",
-            hint="a prompt wakes a model; a job runs Python without one",
+            hint="a prompt starts a session; a job runs Python without a model",
         )
     blank = Task(
         id=uuid7(),
@@ -64,44 +63,45 @@ def new_task(
         created_by=created_by,
         timezone=zone,
     )
-    return _retimed(_with(blank, wishes, jobs), now)
+    return _with_next_run(_with(blank, changes, jobs), now)
 
 
-def changed_task(task: Task, wishes: Wishes, *, jobs: Jobs, now: datetime) -> Task:
-    """The task with some values replaced; a new timing gives it a new next time."""
-    if wishes.any and task.source is TaskSource.TOML:
+def changed_task(task: Task, changes: TaskChanges, *, jobs: Jobs, now: datetime) -> Task:
+    """Return the task with changed values; a changed timing recomputes the next run."""
+    if changes.any and task.source is TaskSource.TOML:
         raise NotAllowed(
-            f"{task.name!r} is declared in butler.toml, which alone may change it",
-            hint="change the file and restart; here it can be enabled, disabled or run now",
+            f"{task.name!r} is declared in butler.toml and can only be changed there",
+            hint="edit the file and restart; this tool can enable, disable or run it",
         )
-    if task.cron is None and (wishes.cron or wishes.timezone):
+    if task.cron is None and (changes.cron or changes.timezone):
         raise InvalidArguments(
-            f"{task.name!r} happens once", hint="delete it, and make another with remind"
+            f"{task.name!r} runs once", hint="delete it and create another with remind"
         )
-    if task.mode is DispatchMode.MESSAGE and (wishes.prompt or wishes.job_name):
+    if task.mode is DispatchMode.MESSAGE and (changes.prompt or changes.job_name):
         raise InvalidArguments(
-            f"{task.name!r} is a reminder", hint="delete it, and make another with remind"
+            f"{task.name!r} is a reminder", hint="delete it and create another with remind"
         )
-    if wishes.prompt is not None and wishes.job_name is not None:
+    if changes.prompt is not None and changes.job_name is not None:
         raise InvalidArguments("a schedule has either a prompt or a job_name, not both")
-    changed = _with(task, wishes, jobs)
-    return changed if changed.timing == task.timing else _retimed(changed, now)
+    changed = _with(task, changes, jobs)
+    return changed if changed.timing == task.timing else _with_next_run(changed, now)
 
 
-def switched(task: Task, enabled: bool, now: datetime) -> Task:
-    """On or off. What was due while it was off is not missed: its next time is from now on."""
+def with_enabled(task: Task, enabled: bool, now: datetime) -> Task:
+    """Return the task enabled or disabled. Due times while disabled are not missed."""
     if enabled == task.enabled:
         return task
     if not enabled:
         return replace(task, enabled=False, disabled_by=DisabledBy.OWNER, next_run_at=None)
     if task.disabled_by is DisabledBy.FILE:
         raise NotAllowed(
-            f"{task.name!r} is no longer in butler.toml", hint="put it back there and restart"
+            f"{task.name!r} is no longer in butler.toml",
+            hint="add it to the file again and restart",
         )
-    return _retimed(replace(task, enabled=True, disabled_by=None), now)
+    return _with_next_run(replace(task, enabled=True, disabled_by=None), now)
 
 
-def started_now(task: Task, now: datetime) -> Task:
+def due_now(task: Task, now: datetime) -> Task:
     if not task.enabled:
         raise NotAllowed(f"{task.name!r} is disabled", hint="enable it first")
     return replace(task, next_run_at=now)
@@ -119,7 +119,7 @@ def new_reminder(
     if (message is None) == (prompt is None):
         raise InvalidArguments(
             "a reminder has either a message or a prompt",
-            hint="message is delivered as it stands; prompt starts a session at that time",
+            hint="message is delivered unchanged; prompt starts a session at that time",
         )
     check_text(message or prompt or "")
     task_id = uuid7()
@@ -133,7 +133,7 @@ def new_reminder(
         timezone=zone,
         prompt=prompt,
         message=message,
-        missed=Missed.ONCE,  # better late than never, and it says that it is late
+        missed=Missed.ONCE,  # delivered late, with a note that it is late
         address=_address(request),
         request=request,
         next_run_at=run_at,
@@ -143,20 +143,23 @@ def new_reminder(
 def reminder_time(
     in_minutes: float | None, at: datetime | None, *, zone: str, now: datetime
 ) -> datetime:
-    """One of the two, ahead of now; a time without an offset is the butler's wall clock."""
+    """Return the reminder's time, which must be in the future.
+
+    Exactly one argument must be given. A time without an offset is in the butler's zone.
+    """
     if (in_minutes is None) == (at is None):
-        raise InvalidArguments("say when: either in_minutes or at", hint="in_minutes=10")
+        raise InvalidArguments("give either in_minutes or at", hint="in_minutes=10")
     try:
         due = now + timedelta(minutes=in_minutes) if in_minutes is not None else _instant(at, zone)
     except OverflowError:
-        raise InvalidArguments("that is no time we can reach") from None
+        raise InvalidArguments("the time is out of range") from None
     if due <= now:
         raise InvalidArguments(
-            f"{due.astimezone(find_zone(zone)):%Y-%m-%d %H:%M} is over",
-            hint=f"now it is {now.astimezone(find_zone(zone)):%Y-%m-%d %H:%M} in {zone}",
+            f"{due.astimezone(find_zone(zone)):%Y-%m-%d %H:%M} is in the past",
+            hint=f"it is now {now.astimezone(find_zone(zone)):%Y-%m-%d %H:%M} in {zone}",
         )
-    if due - now > FURTHEST:
-        raise InvalidArguments("that is more than ten years ahead", hint="check the year")
+    if due - now > MAX_AHEAD:
+        raise InvalidArguments("the time is more than ten years ahead", hint="check the year")
     return due
 
 
@@ -173,49 +176,51 @@ def _address(request: RequestContext | None) -> Address:
     )
 
 
-def _with(task: Task, wishes: Wishes, jobs: Jobs) -> Task:
+def _with(task: Task, changes: TaskChanges, jobs: Jobs) -> Task:
     changed = replace(
         task,
-        cron=wishes.cron or task.cron,
-        timezone=wishes.timezone or task.timezone,
-        missed=wishes.missed or task.missed,
-        missed_within_s=wishes.missed_within_s or task.missed_within_s,
+        cron=changes.cron or task.cron,
+        timezone=changes.timezone or task.timezone,
+        missed=changes.missed or task.missed,
+        missed_within_s=changes.missed_within_s or task.missed_within_s,
     )
-    if wishes.prompt is not None:
-        check_text(wishes.prompt)
+    if changes.prompt is not None:
+        check_text(changes.prompt)
         changed = replace(
-            changed, mode=DispatchMode.PROMPT, prompt=wishes.prompt, job_name=None, job_args={}
+            changed, mode=DispatchMode.PROMPT, prompt=changes.prompt, job_name=None, job_args={}
         )
-    if wishes.job_name is not None:
-        find_job(jobs, wishes.job_name)
+    if changes.job_name is not None:
+        find_job(jobs, changes.job_name)
         changed = replace(
             changed,
             mode=DispatchMode.JOB,
-            job_name=wishes.job_name,
+            job_name=changes.job_name,
             prompt=None,
             check_name=None,
         )
-    return _with_details(changed, wishes, jobs)
+    return _with_details(changed, changes, jobs)
 
 
-def _with_details(task: Task, wishes: Wishes, jobs: Jobs) -> Task:
-    if wishes.job_args is not None:
-        check_storable("job_args", [json.dumps(wishes.job_args, ensure_ascii=False)])
-        task = replace(task, job_args=dict(wishes.job_args))
-    if wishes.check is not None:
-        if wishes.check and task.mode is not DispatchMode.PROMPT:
-            raise InvalidArguments("a check belongs to a prompt", hint="a job can look for itself")
-        if wishes.check:
-            find_job(jobs, wishes.check)
-        task = replace(task, check_name=wishes.check or None)
-    if task.cron is not None and (wishes.cron or wishes.exact is not None):
-        chosen = parse(task.cron, task.timezone).names_its_minute
-        task = replace(task, exact=chosen if wishes.exact is None else wishes.exact)
+def _with_details(task: Task, changes: TaskChanges, jobs: Jobs) -> Task:
+    if changes.job_args is not None:
+        check_storable("job_args", [json.dumps(changes.job_args, ensure_ascii=False)])
+        task = replace(task, job_args=dict(changes.job_args))
+    if changes.check is not None:
+        if changes.check and task.mode is not DispatchMode.PROMPT:
+            raise InvalidArguments(
+                "only a prompt can have a check", hint="let the job check by itself"
+            )
+        if changes.check:
+            find_job(jobs, changes.check)
+        task = replace(task, check_name=changes.check or None)
+    if task.cron is not None and (changes.cron or changes.exact is not None):
+        chosen = parse(task.cron, task.timezone).has_chosen_minute
+        task = replace(task, exact=chosen if changes.exact is None else changes.exact)
     return task
 
 
-def _retimed(task: Task, now: datetime) -> Task:
-    """From now on. What happens once keeps its time while that is still to come."""
+def _with_next_run(task: Task, now: datetime) -> Task:
+    """Return the task with its next run after ``now``. A one-time task keeps a future time."""
     if not task.enabled:
         return replace(task, next_run_at=None)
     if task.cron is not None:

@@ -1,4 +1,4 @@
-"""Schedules and reminders: what is to happen later, and what became of what was due."""
+"""Tools for schedules and reminders."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from butlers.domain.schedule import DisabledBy, Missed, Run, Task, TaskSource
 from butlers.scheduling import store as schedules
 from butlers.scheduling import tasks
 from butlers.scheduling.scheduler import Scheduler
-from butlers.scheduling.tasks import Wishes
-from butlers.tools.base import Effect, tool
+from butlers.scheduling.tasks import TaskChanges
 from butlers.tools.context import CallContext
+from butlers.tools.declaration import Effect, tool
 
 Short = Annotated[str, Field(min_length=1, max_length=200)]
 CronText = Annotated[
@@ -31,11 +31,11 @@ CronText = Annotated[
 Zone = Annotated[str, Field(min_length=1, max_length=64, description="IANA; default: the butler's")]
 Check = Annotated[
     str,
-    Field(max_length=200, description="A job asked first; no session if it says no"),
+    Field(max_length=200, description="A job to run first; no session if it returns a falsy value"),
 ]
 Within = Annotated[
     float,
-    Field(gt=0, le=31_622_400, description="Longer ago than this: skipped"),
+    Field(gt=0, le=31_622_400, description="Skip a missed time older than this"),
 ]
 
 
@@ -47,9 +47,9 @@ async def schedule_list(
     limit: Annotated[int, Field(ge=1, le=500)] = 100,
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
 ) -> dict[str, Any]:
-    """Schedules and reminders by what comes next, each with its id and its last runs.
+    """List schedules and reminders by next run, each with its id and recent runs.
 
-    A run's outcome is ran, failed, missed, skipped or nothing-to-say; null is still at work.
+    A run's outcome is ran, failed, missed, skipped or nothing-to-say; null means unfinished.
     """
     found = await schedules.list_tasks(
         ctx.connection, include_ended=include_ended, limit=limit, offset=offset
@@ -72,17 +72,17 @@ async def schedule_create(
     missed_within_s: Within | None = None,
     exact: bool | None = None,
 ) -> dict[str, Any]:
-    """Do something again and again: start a session with a prompt, or run a job of this butler.
+    """Create a recurring schedule: start a session with a prompt, or run a job of this butler.
 
-    missed: a time that passed while the butler was off is skipped, made up for once, or the owner is
-    asked. exact=true keeps "*/15" from being spread over some minutes.
+    missed: a time that passed while the butler was off is skipped, run once late, or the owner is asked.
+    exact=true keeps "*/15" from being spread over some minutes.
     """
-    wishes = Wishes(
+    changes = TaskChanges(
         cron, timezone, prompt, job_name, job_args, check, missed, missed_within_s, exact
     )
     task = tasks.new_task(
         name,
-        wishes,
+        changes,
         zone=ctx.services.config.timezone,
         created_by=_caller(ctx),
         jobs=ctx.service(Scheduler).jobs,
@@ -95,7 +95,7 @@ async def schedule_create(
 @tool(callers=SESSIONS)
 async def schedule_update(
     ctx: CallContext,
-    id: UUID,  # noqa: A002  (the name its callers know)
+    id: UUID,  # noqa: A002  (part of the tool's interface)
     enabled: bool | None = None,
     cron: Short | None = None,
     timezone: Annotated[str, Field(min_length=1, max_length=64)] | None = None,
@@ -108,21 +108,21 @@ async def schedule_update(
     exact: bool | None = None,
     run_now: bool = False,
 ) -> dict[str, Any]:
-    """Change a schedule by its id, with the arguments of schedule_create; what is not given stays.
+    """Change a schedule by its id, with the arguments of schedule_create; omitted ones stay unchanged.
 
-    run_now makes it due at once, check="" removes the check. One of source "toml" can only be switched
-    (enabled) or run now.
+    run_now makes it due at once, check="" removes the check. A schedule of source "toml" can only be
+    enabled, disabled or run now.
     """
     now = ctx.clock.now()
-    wishes = Wishes(
+    changes = TaskChanges(
         cron, timezone, prompt, job_name, job_args, check, missed, missed_within_s, exact
     )
     task = await _find(ctx, id)
-    task = tasks.changed_task(task, wishes, jobs=ctx.service(Scheduler).jobs, now=now)
+    task = tasks.changed_task(task, changes, jobs=ctx.service(Scheduler).jobs, now=now)
     if enabled is not None:
-        task = tasks.switched(task, enabled, now)
+        task = tasks.with_enabled(task, enabled, now)
     if run_now:
-        task = tasks.started_now(task, now)
+        task = tasks.due_now(task, now)
     await schedules.change_task(ctx.connection, task)
     return {"id": str(task.id), **_times(task)}
 
@@ -130,14 +130,14 @@ async def schedule_update(
 @tool(callers=SESSIONS)
 async def schedule_delete(
     ctx: CallContext,
-    id: UUID,  # noqa: A002  (the name its callers know)
+    id: UUID,  # noqa: A002  (part of the tool's interface)
 ) -> dict[str, Any]:
-    """Remove a schedule or reminder by its id. What became of its past runs stays recorded."""
+    """Delete a schedule or reminder by its id. Its past runs stay recorded."""
     task = await _find(ctx, id)
     if task.source is TaskSource.TOML and task.disabled_by is not DisabledBy.FILE:
         raise NotAllowed(
-            f"{task.name!r} is declared in butler.toml and would come back at the next start",
-            hint="remove it there, or switch it off with schedule_update enabled=false",
+            f"{task.name!r} is declared in butler.toml and would return at the next start",
+            hint="remove it there, or disable it with schedule_update enabled=false",
         )
     await schedules.delete_task(ctx.connection, task.id)
     return {"id": str(task.id), "status": "deleted"}
@@ -151,11 +151,11 @@ async def remind(
     in_minutes: Annotated[float, Field(gt=0, le=5_270_400)] | None = None,
     at: datetime | None = None,
 ) -> dict[str, Any]:
-    """Once, later: say something to the person (message, as it is, without a model), or start a
-    session (prompt).
+    """Create a one-time reminder: deliver a message unchanged, without a model, or start a session
+    with a prompt.
 
-    Say when by in_minutes, or by at: an ISO time, in the butler's own zone unless it has an offset.
-    schedule_delete takes it back.
+    Give in_minutes, or at: an ISO time, in the butler's zone unless it has an offset.
+    schedule_delete cancels it.
     """
     now, zone = ctx.clock.now(), ctx.services.config.timezone
     task = tasks.new_reminder(
@@ -172,7 +172,7 @@ async def remind(
 
 @tool(callers=OWNER_ONLY, effect=Effect.LONG)
 async def tick(ctx: CallContext) -> dict[str, Any]:
-    """See now what is due, instead of at the loop's next look. Answers with names by what came of them."""
+    """Run due schedules now instead of at the next interval. Returns task names by result."""
     summary = await ctx.service(Scheduler).tick()
     return summary.as_dict()
 
@@ -180,7 +180,7 @@ async def tick(ctx: CallContext) -> dict[str, Any]:
 async def _find(ctx: CallContext, task_id: UUID) -> Task:
     task = await schedules.find_task(ctx.connection, task_id, lock=True)
     if task is None:
-        raise NotFound(f"there is no schedule {task_id}", hint="schedule_list shows their ids")
+        raise NotFound(f"unknown schedule {task_id}", hint="schedule_list shows the ids")
     return task
 
 
@@ -223,7 +223,7 @@ def _shown_run(run: Run) -> dict[str, Any]:
 
 
 def _times(task: Task) -> dict[str, Any]:
-    """The next time as a machine wants it, and as the clock on the wall will show it."""
+    """Return the next run as ISO time and in local time."""
     local = task.next_run_at and task.next_run_at.astimezone(ZoneInfo(task.timezone))
     return {
         "next_run_at": _iso(task.next_run_at),

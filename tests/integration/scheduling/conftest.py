@@ -1,4 +1,4 @@
-"""Real butlers with a clock in the test's hand, in a database of their own."""
+"""Fixtures: real butlers with a settable clock, each in its own database."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def until(what: str, condition: Callable[[], Awaitable[T | None]]) -> T:
 
 @dataclass
 class Home:
-    """One butler's folder and database; it may be started and stopped as often as a test likes."""
+    """Folder and database of one butler, which a test starts and stops."""
 
     folder: Path
     home: Path
@@ -69,8 +69,8 @@ class Home:
         (self.folder / "butler.toml").write_text("\n".join(lines))
 
     async def start(self, *, loop: bool | None = None) -> Butler:
-        """The first start has no loop, so that the test alone decides when it ticks; a butler that comes
-        back after a stop ticks by itself, as a real one does."""
+        """Start the butler. By default the first start has no scheduler loop, so that the test decides
+        when to tick; a restart has the loop."""
         loop = self.was_stopped if loop is None else loop
         config = load_butler_config(self.folder, Settings(self.home))
         butler = Butler(
@@ -120,7 +120,7 @@ class Home:
         )
 
     async def ended(self, name: str, count: int = 1) -> list[dict[str, Any]]:
-        """The runs of a task, once so many of them have an outcome."""
+        """Return a task's runs once ``count`` of them have an outcome."""
 
         async def look() -> list[dict[str, Any]] | None:
             found = [row for row in await self.runs(name) if row["outcome"]]
@@ -129,7 +129,7 @@ class Home:
         return await until(f"{count} runs of {name}", look)
 
     async def sent(self) -> list[dict[str, Any]]:
-        """What was put on its way out."""
+        """Return the payloads of queued notifications."""
         found = await self.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
         return [row["payload"] for row in found]
 
@@ -165,6 +165,6 @@ async def running(place: Home) -> Home:
 
 @pytest.fixture
 async def looping(place: Home) -> Home:
-    """A butler whose own loop ticks."""
+    """A butler with a running scheduler loop."""
     await place.start(loop=True)
     return place

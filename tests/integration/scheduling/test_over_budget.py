@@ -1,4 +1,4 @@
-"""Schedules of a butler whose budget is used up: they wait for the next day, or are given up."""
+"""Schedules over budget: postponed to the next day, or failed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def begin(place: Home, at_limit: str, *names: str) -> None:
 
 
 async def hurry(place: Home) -> None:
-    """What waits in the queue for its time, be it staggered or put off, has it now."""
+    """Make delayed queue items available now."""
     async with place.butler.database.transaction() as connection:
         await connection.execute(
             "UPDATE queue_items SET run_after = now() WHERE queue = $1", SCHEDULES
@@ -55,7 +55,7 @@ async def until_waiting(place: Home, number: int) -> list[dict[str, Any]]:
     return await until(f"{number} to wait", look)
 
 
-async def test_they_wait_for_the_next_day_and_the_owner_is_told_once(over: Home) -> None:
+async def test_over_budget_runs_wait_and_the_owner_is_told_once(over: Home) -> None:
     await begin(over, "wait", "first", "second")
     found = await until_waiting(over, 2)
     assert {row["attempts"] for row in found} == {0}
@@ -67,7 +67,7 @@ async def test_they_wait_for_the_next_day_and_the_owner_is_told_once(over: Home)
     assert "it runs after" in told["message"]
 
 
-async def test_with_a_new_budget_they_run_however_late_it_is(over: Home) -> None:
+async def test_postponed_runs_start_with_the_new_budget(over: Home) -> None:
     await begin(over, "wait", "first")
     await until_waiting(over, 1)
     means = over.butler.spawner._means
@@ -83,13 +83,13 @@ async def test_with_a_new_budget_they_run_however_late_it_is(over: Home) -> None
     assert run["finished_at"] - run["due_at"] > timedelta(hours=12)
 
 
-async def test_they_are_given_up_where_the_configuration_says_so(over: Home) -> None:
+async def test_over_budget_runs_fail_if_configured(over: Home) -> None:
     await begin(over, "refuse", "first", "second")
     for name in ("first", "second"):
         (run,) = await over.ended(name)
         assert run["outcome"] == "failed"
         assert "budget of 0 tokens is used up" in run["detail"]
     (told,) = await over.sent()
-    assert "this run is given up" in told["message"]
+    assert "this run is canceled" in told["message"]
     refused = await over.rows("SELECT outcome, error FROM sessions")
     assert {row["outcome"] for row in refused} == {"over-budget"}

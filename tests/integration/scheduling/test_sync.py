@@ -1,4 +1,4 @@
-"""butler.toml's schedules in the table, through the start of a real butler."""
+"""Sync of butler.toml's schedules at the start of a real butler."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_changed_entry_changes_its_task(place: Home) -> None:
 
 
 @pytest.mark.scenario("S002-40")
-async def test_tasks_made_at_run_time_are_left_alone(place: Home) -> None:
+async def test_sync_keeps_tasks_made_at_run_time(place: Home) -> None:
     place.write(MORNING)
     await place.start()
     await place.call("schedule_create", **WEEKLY)
@@ -66,7 +66,7 @@ async def test_no_schedule_in_the_file(place: Home) -> None:
     assert {task["source"] for task in before.values()} == {"db"}
 
 
-async def test_what_left_the_file_is_off_until_it_comes_back(place: Home) -> None:
+async def test_removed_schedule_is_disabled_until_restored(place: Home) -> None:
     place.write(MORNING, CLEANUP)
     await place.start()
     place.write(CLEANUP)
@@ -81,7 +81,7 @@ async def test_what_left_the_file_is_off_until_it_comes_back(place: Home) -> Non
     assert back["next_run_at"] == datetime(2026, 5, 17, 6, tzinfo=UTC)
 
 
-async def test_what_the_owner_switched_off_stays_off(place: Home) -> None:
+async def test_schedule_disabled_by_the_owner_stays_disabled(place: Home) -> None:
     place.write(MORNING)
     await place.start()
     (task,) = (await place.tasks()).values()
@@ -94,7 +94,7 @@ async def test_what_the_owner_switched_off_stays_off(place: Home) -> None:
 
 
 async def test_an_unchanged_entry_keeps_its_due_time(place: Home) -> None:
-    """Or else a restart would make everyone forget what was due while the butler was away."""
+    """Otherwise a restart would lose due times that passed while the butler was down."""
     place.write(MORNING)
     await place.start()
     await place.stop()
@@ -104,7 +104,7 @@ async def test_an_unchanged_entry_keeps_its_due_time(place: Home) -> None:
     assert [run["outcome"] for run in runs] == ["missed", "missed"]
 
 
-async def test_a_name_that_belongs_to_a_task_of_the_database(place: Home) -> None:
+async def test_name_of_a_run_time_task_is_rejected(place: Home) -> None:
     await place.start()
     made = await place.call("schedule_create", **WEEKLY)
     await place.stop()
@@ -126,7 +126,7 @@ async def test_a_name_that_belongs_to_a_task_of_the_database(place: Home) -> Non
     ("schedule", "reason"),
     [
         ('name = "x"\ncron = "0 0 30 2 *"\nprompt = "p"', r":10: .*cron: .*never fires"),
-        ('name = "x"\ncron = "* * * * * *"\nprompt = "p"', r":10: .*not to the second"),
+        ('name = "x"\ncron = "* * * * * *"\nprompt = "p"', r":10: .*seconds are not supported"),
         ('name = "x"\ncron = "nine"\nprompt = "p"', r":10: .*1 fields"),
         ('name = "a\\u0007b"\ncron = "@daily"\nprompt = "p"', r":9: .*control characters"),
         ('name = "x"\ncron = "@daily"\nprompt = "a\\u0000b"', r":11: .*NUL"),
@@ -136,7 +136,7 @@ async def test_a_name_that_belongs_to_a_task_of_the_database(place: Home) -> Non
         ),
     ],
 )
-async def test_a_bad_entry_is_refused_with_file_key_and_line(
+async def test_invalid_entry_is_rejected_with_file_key_and_line(
     place: Home, schedule: str, reason: str
 ) -> None:
     place.write(schedule)

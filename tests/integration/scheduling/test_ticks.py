@@ -1,4 +1,4 @@
-"""Ticks and runs against a real database: once each, never lost, and never silently left out."""
+"""Ticks and runs against a real database: each once, never lost, always recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from butlers.domain.schedule import run_id_of
 from butlers.queue import leased_queue as queue
 from butlers.scheduling import store as schedules
 from butlers.scheduling.jobs import JobContext
-from butlers.scheduling.runs import Runner
+from butlers.scheduling.runs import TaskRunner
 from butlers.scheduling.scheduler import Scheduler
 from integration.scheduling.conftest import Home, until
 
@@ -66,7 +66,7 @@ async def test_a_prompt_runs_in_a_session(place: Home) -> None:
 
 
 @pytest.mark.scenario("S001-40")
-async def test_an_entry_of_the_file_starts_a_session_or_runs_a_job(place: Home) -> None:
+async def test_declared_schedule_starts_a_session_or_runs_a_job(place: Home) -> None:
     place.write(
         'name = "greet"\ncron = "0 9 * * *"\ndispatch_mode = "prompt"\nprompt = "ping"',
         'name = "sweep"\ncron = "0 10 * * *"\ndispatch_mode = "job"\njob_name = "sweep"',
@@ -109,7 +109,7 @@ async def test_the_tick_tool_and_the_loop_fire_once(place: Home) -> None:
 
 
 async def test_many_concurrent_ticks_share_a_large_load(running: Home) -> None:
-    """Three batches' worth, six ticks at once: every due time once, none twice."""
+    """Three batches and six concurrent ticks: every due time is claimed exactly once."""
     scheduler = running.butler.service(Scheduler)
     await running.rows(
         """
@@ -131,7 +131,7 @@ async def test_many_concurrent_ticks_share_a_large_load(running: Home) -> None:
 
 
 async def test_a_crash_after_the_claim_loses_nothing(place: Home) -> None:
-    """The claim is committed, a worker takes the run and dies; the next start finds and runs it."""
+    """The claim is committed, the worker dies; the next start runs it."""
     place.write(PING)
     butler = await place.start()
     await place.stop()
@@ -147,10 +147,12 @@ async def test_a_crash_after_the_claim_loses_nothing(place: Home) -> None:
 
 
 async def tick_and_die(butler: Butler, place: Home) -> None:
-    """All that a process does up to its death; what it leaves is the lease of a holder that is no more."""
+    """Claim a run like a process that then dies and leaves its lease."""
     database = await Database.open(butler.database.login, "dying")
     try:
-        scheduler = Scheduler(butler.config, database, butler.listener, place.clock, _never, {})
+        scheduler = Scheduler(
+            butler.config, database, butler.listener, place.clock, _never_fires, {}
+        )
         assert (await scheduler.tick()).names("queued") == ["ping"]
         async with database.transaction() as connection:
             (lease,) = await queue.claim(connection, SCHEDULES, holder=4711)
@@ -159,18 +161,24 @@ async def tick_and_die(butler: Butler, place: Home) -> None:
         await database.close()
 
 
-async def _never(*_: object) -> UUID:
+async def _never_fires(*_: object) -> UUID:
     raise AssertionError("nothing is to be delivered")
 
 
-async def test_a_run_that_was_recorded_is_not_repeated(place: Home) -> None:
-    """It ended, and the worker died before it could say so to the queue."""
+async def test_recorded_run_is_not_repeated(place: Home) -> None:
+    """The run ended, but the worker died before completing the queue item."""
     place.write(PING)
     await place.start()
     await tick_at(place, NINE)
     (run,) = await place.ended("ping")
-    runner = Runner(
-        "tester", place.butler.database, place.clock, place.butler.spawner, _never, {}, timeout_s=5
+    runner = TaskRunner(
+        "tester",
+        place.butler.database,
+        place.clock,
+        place.butler.spawner,
+        _never_fires,
+        {},
+        timeout_s=5,
     )
     payload = {"run_id": str(run["id"]), "start_at": NINE.isoformat()}
     lease = queue.Lease(run["id"], "schedules", str(run["id"]), payload, 2, 8, 2)
@@ -211,7 +219,7 @@ async def test_a_dead_letter_is_a_failed_run(place: Home) -> None:
     ],
 )
 async def test_downtime(place: Home, missed: str, outcomes: list[str], asked: int) -> None:
-    """Three mornings and a bit without a butler."""
+    """The butler is down for three days."""
     place.write(f"{PING}\n{missed}")
     await place.start()
     await place.stop()
@@ -233,7 +241,7 @@ async def test_downtime(place: Home, missed: str, outcomes: list[str], asked: in
     assert len(await place.runs("ping")) == 2
 
 
-async def test_the_answer_to_a_question_is_a_run(place: Home) -> None:
+async def test_run_now_after_a_question_runs_the_task(place: Home) -> None:
     place.write(f'{PING}\nmissed = "ask"')
     await place.start()
     await place.stop()
@@ -247,7 +255,7 @@ async def test_the_answer_to_a_question_is_a_run(place: Home) -> None:
     assert (await place.tasks())["ping"]["next_run_at"] == NINE + timedelta(days=1)
 
 
-async def test_a_run_that_was_claimed_before_a_long_downtime_is_missed_too(place: Home) -> None:
+async def test_run_claimed_before_a_long_downtime_is_missed(place: Home) -> None:
     place.write('name = "spread"\ncron = "0 */6 * * *"\nprompt = "ping"')
     await place.start()
     task = (await place.tasks())["spread"]
@@ -263,7 +271,7 @@ async def test_a_run_that_was_claimed_before_a_long_downtime_is_missed_too(place
     assert await place.rows("SELECT FROM sessions") == []
 
 
-async def test_a_check_with_nothing_to_say_costs_no_session(place: Home) -> None:
+async def test_falsy_check_starts_no_session(place: Home) -> None:
     place.write(f'{PING}\ncheck = "anything_new"')
     await place.start()
     answers = [[], ["a bill"]]
@@ -315,13 +323,13 @@ async def test_jobs_fail_alone_and_write_with_their_outcome(place: Home) -> None
     }
     assert found["works"]["detail"] == "swept for works"
     assert found["crashes"]["detail"] == "ValueError: no \\0 broom"
-    assert found["unknown"]["detail"] == "there is no job 'unknown'"
+    assert found["unknown"]["detail"] == "unknown job 'unknown'"
     assert "longer than 2 s" in found["hangs"]["detail"]
     assert await place.rows("SELECT key, value FROM state") == [{"key": "works", "value": 7}]
     assert await place.rows("SELECT FROM sessions") == []
 
 
-async def test_what_may_succeed_later_is_tried_again(place: Home) -> None:
+async def test_retryable_failure_is_retried(place: Home) -> None:
     place.write(JOB.format("flaky"))
     await place.start()
     tries: list[UUID] = []
@@ -337,7 +345,7 @@ async def test_what_may_succeed_later_is_tried_again(place: Home) -> None:
     assert (run["outcome"], tries) == ("ran", [run["id"]] * 3)
 
 
-async def test_a_run_that_has_not_ended_is_not_overtaken(place: Home) -> None:
+async def test_due_time_is_skipped_while_a_run_is_unfinished(place: Home) -> None:
     place.write(JOB.format("slow").replace("0 9 * * *", "0 * * * *"))
     await place.start()
     entered, gate = asyncio.Event(), asyncio.Event()
@@ -369,7 +377,7 @@ async def test_a_task_disabled_or_deleted_after_its_claim_is_skipped(running: Ho
     assert (run_row["outcome"], run_row["detail"]) == ("skipped", "the schedule was deleted")
 
 
-async def test_a_task_that_no_longer_makes_sense_fails_alone(place: Home) -> None:
+async def test_task_with_an_invalid_zone_fails_alone(place: Home) -> None:
     place.write(PING)
     await place.start()
     await place.rows(
@@ -384,7 +392,7 @@ async def test_a_task_that_no_longer_makes_sense_fails_alone(place: Home) -> Non
 
 
 async def test_a_change_wakes_the_loop(looping: Home) -> None:
-    """Nobody ticks here but the loop, which would otherwise sleep for a minute."""
+    """Only the loop ticks here; without the wake-up it would sleep for a minute."""
     made = await looping.call("schedule_create", name="soon", cron="@daily", prompt="ping")
     await looping.call("schedule_update", id=made["id"], run_now=True)
     (run,) = await looping.ended("soon")

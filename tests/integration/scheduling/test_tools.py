@@ -1,4 +1,4 @@
-"""The schedule tools as a person and a session call them."""
+"""Schedule tools, called by the owner and by sessions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import ButlersError
-from butlers.domain.ids import uuid7
-from butlers.domain.request import RequestContext
+from butlers.domain.message import RequestContext
 from butlers.domain.session import SessionRequest
 from butlers.scheduling.scheduler import Scheduler
 from butlers.wire.client import McpClient
@@ -72,8 +72,8 @@ async def test_create_list_update_delete(running: Home) -> None:
     ("arguments", "code", "reason"),
     [
         ({**GOOD, "cron": "0 0 30 2 *"}, "invalid_arguments", "never fires"),
-        ({**GOOD, "cron": "* * * * * *"}, "invalid_arguments", "not to the second"),
-        ({**GOOD, "cron": "*/1 * * * * *"}, "invalid_arguments", "not to the second"),
+        ({**GOOD, "cron": "* * * * * *"}, "invalid_arguments", "seconds are not supported"),
+        ({**GOOD, "cron": "*/1 * * * * *"}, "invalid_arguments", "seconds are not supported"),
         ({**GOOD, "cron": "soon"}, "invalid_arguments", "1 fields"),
         ({**GOOD, "cron": ""}, "invalid_arguments", "cron"),
         ({**GOOD, "timezone": "Mars/Olympus"}, "invalid_arguments", "not a time zone"),
@@ -88,14 +88,14 @@ async def test_create_list_update_delete(running: Home) -> None:
         ({**GOOD, "prompt": "a\x00b"}, "invalid_message", "NUL"),
         ({"name": "x", "cron": "@daily"}, "invalid_arguments", "either a prompt or a job_name"),
         ({**GOOD, "job_name": "j"}, "invalid_arguments", "either a prompt or a job_name"),
-        ({"name": "x", "cron": "@daily", "job_name": "j"}, "invalid_arguments", "no job 'j'"),
-        ({**GOOD, "check": "j"}, "invalid_arguments", "no job 'j'"),
+        ({"name": "x", "cron": "@daily", "job_name": "j"}, "invalid_arguments", "unknown job 'j'"),
+        ({**GOOD, "check": "j"}, "invalid_arguments", "unknown job 'j'"),
         ({**GOOD, "missed": "maybe"}, "invalid_arguments", "missed"),
         ({**GOOD, "missed_within_s": -1}, "invalid_arguments", "missed_within_s"),
         ({**GOOD, "job_args": {"x": "y" * MEGABYTE}}, "message_too_large", "job_args"),
     ],
 )  # fmt: skip
-async def test_bad_input_is_refused_with_the_reason(
+async def test_invalid_input_is_rejected_with_the_reason(
     running: Home, arguments: dict[str, Any], code: str, reason: str
 ) -> None:
     with pytest.raises(ButlersError, match=reason) as caught:
@@ -110,12 +110,12 @@ async def test_names_are_unique_and_ids_must_exist(running: Home) -> None:
     with pytest.raises(ButlersError, match="already"):
         await running.call("schedule_create", **GOOD)
     for tool in ("schedule_update", "schedule_delete"):
-        with pytest.raises(ButlersError, match="no schedule") as caught:
+        with pytest.raises(ButlersError, match="unknown schedule") as caught:
             await running.call(tool, id=str(uuid7()))
         assert caught.value.code == "not_found"
 
 
-async def test_what_the_file_declares_only_the_file_changes(place: Home) -> None:
+async def test_declared_schedules_change_only_in_the_file(place: Home) -> None:
     place.write('name = "ping"\ncron = "0 9 * * *"\nprompt = "ping"')
     await place.start()
     task = str((await place.tasks())["ping"]["id"])
@@ -183,7 +183,7 @@ async def test_a_late_reminder_is_delivered_and_says_so(place: Home) -> None:
     assert sent["target"] == "console:owner"
 
 
-async def test_a_prompt_reminder_starts_a_session_and_its_words_are_delivered(
+async def test_prompt_reminder_starts_a_session_and_delivers_its_reply(
     running: Home,
 ) -> None:
     await in_session(running, "remind", from_phone(), prompt="ping", in_minutes=1)
@@ -215,15 +215,15 @@ async def test_a_model_free_request_makes_a_reminder(running: Home) -> None:
         ("2027-03-28T02:30", "2027-03-28T01:00:00+00:00"),  # never: right after
     ],
 )
-async def test_when_a_reminder_is(running: Home, at: str, expected: str) -> None:
+async def test_reminder_time(running: Home, at: str, expected: str) -> None:
     assert (await running.call("remind", message="x", at=at))["next_run_at"] == expected
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"message": "x"}, "say when"),
-        ({"message": "x", "in_minutes": 5, "at": "2027-01-01T00:00"}, "say when"),
+        ({"message": "x"}, "either in_minutes or at"),
+        ({"message": "x", "in_minutes": 5, "at": "2027-01-01T00:00"}, "either in_minutes or at"),
         ({"in_minutes": 5}, "either a message or a prompt"),
         ({"message": "x", "prompt": "y", "in_minutes": 5}, "either a message or a prompt"),
         ({"message": "  ", "in_minutes": 5}, "empty"),
@@ -232,13 +232,15 @@ async def test_when_a_reminder_is(running: Home, at: str, expected: str) -> None
         ({"message": "x", "in_minutes": 0}, "in_minutes"),
         ({"message": "x", "in_minutes": -3}, "in_minutes"),
         ({"message": "x", "in_minutes": 1e12}, "in_minutes"),
-        ({"message": "x", "at": "2026-05-13T07:00"}, "is over"),
+        ({"message": "x", "at": "2026-05-13T07:00"}, "is in the past"),
         ({"message": "x", "at": "9999-12-31T23:59:59"}, "ten years"),
-        ({"message": "x", "at": "0001-01-01T00:00:00"}, "is over|no time"),
+        ({"message": "x", "at": "0001-01-01T00:00:00"}, "is in the past|out of range"),
         ({"message": "x", "at": "tomorrow"}, "at"),
     ],
 )  # fmt: skip
-async def test_bad_reminders(running: Home, arguments: dict[str, Any], reason: str) -> None:
+async def test_invalid_reminder_is_rejected(
+    running: Home, arguments: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(ButlersError, match=reason):
         await running.call("remind", **arguments)
     assert await running.tasks() == {}

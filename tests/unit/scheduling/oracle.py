@@ -1,4 +1,4 @@
-"""Debian cron, the slow and obvious way: walk every UTC minute of a year and look at the clock on the wall.
+"""Reference implementation of Debian cron: walk every UTC minute of a year and compare local times.
 
 It shares nothing with the code under test: its own parser, its own matching, no cronsim.
 """
@@ -24,7 +24,7 @@ class Minute(NamedTuple):
 
 @lru_cache(maxsize=8)
 def minutes_by_day(zone_name: str, year: int) -> dict[date, list[Minute]]:
-    """Every minute of the year. The zone is asked each quarter of an hour: no clock changes in between."""
+    """Yield every minute of the year; look up the zone each quarter hour, between which no clock changes."""
     zone = ZoneInfo(zone_name)
     found: dict[date, list[Minute]] = {}
     utc, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
@@ -51,7 +51,7 @@ def _between(first: datetime, wall: datetime) -> tuple[tuple[date, int, int], ..
 
 @lru_cache(maxsize=8)
 def changes(zone_name: str, year: int) -> list[datetime]:
-    """The UTC minutes at which the clocks of this zone are changed."""
+    """Return the UTC minutes at which the zone's offset changes."""
     found, repeating = [], False
     for shown in minutes_by_day(zone_name, year).values():
         for at in shown:

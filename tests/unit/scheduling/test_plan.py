@@ -1,4 +1,4 @@
-"""What a tick decides about a due task, and how runs are spread."""
+"""Plan of a due task, and spreading of runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.domain.schedule import DispatchMode, Missed, RunOutcome, Task, TaskSource, run_id_of
-from butlers.scheduling.plan import COUNTED, Rules, plan, spoken
-from butlers.scheduling.stagger import WINDOW, stagger
+from butlers.scheduling.plan import MAX_COUNTED, WINDOW, PlanRules, format_duration, plan, stagger
 
 NINE = datetime(2026, 5, 13, 9, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
-RULES = Rules("health", MINUTE, WINDOW)
+RULES = PlanRules("health", MINUTE, WINDOW)
 TASK_ID = UUID("0190a1b2-0000-7000-8000-000000000001")
 
 
@@ -56,7 +55,7 @@ def test_on_time() -> None:
 def test_after_downtime(
     missed: Missed, within: float | None, outcomes: list[RunOutcome | None], asks: bool
 ) -> None:
-    """Off from before nine until half past eleven: nine, ten and eleven went by."""
+    """Down from before nine until half past eleven: nine, ten and eleven were missed."""
     found = task(missed=missed, missed_within_s=within)
     made = plan(found, NINE + timedelta(hours=2, minutes=30), RULES)
     assert [due.outcome for due in made.due] == outcomes
@@ -78,23 +77,23 @@ def test_after_downtime(
         (Missed.ASK, RunOutcome.MISSED),
     ],
 )
-def test_back_just_in_time_for_the_last(missed: Missed, first: RunOutcome) -> None:
+def test_tick_on_time_for_the_last_due_time(missed: Missed, first: RunOutcome) -> None:
     made = plan(task(missed=missed), NINE + HOUR + timedelta(seconds=30), RULES)
     assert [(due.due_at, due.outcome) for due in made.due] == [(NINE, first), (NINE + HOUR, None)]
     assert made.question is None
 
 
-def test_a_year_of_minutes_is_one_entry() -> None:
+def test_a_year_of_missed_minutes_is_one_entry() -> None:
     now = NINE + timedelta(days=365, seconds=20)
     made = plan(task("* * * * *"), now, RULES)
-    passed_by, latest = made.due
-    assert passed_by.detail is not None
-    assert f"more than {COUNTED}" in passed_by.detail
+    earlier, latest = made.due
+    assert earlier.detail is not None
+    assert f"more than {MAX_COUNTED}" in earlier.detail
     assert latest.due_at == now - timedelta(seconds=20)
     assert made.next_run_at == latest.due_at + MINUTE
 
 
-def test_once_is_once() -> None:
+def test_one_time_task_has_no_next_run() -> None:
     once = task(None, run_at=NINE, missed=Missed.ONCE)
     assert plan(once, NINE, RULES).next_run_at is None
     late = plan(once, NINE + 5 * HOUR, RULES)
@@ -107,9 +106,9 @@ def test_a_spread_run_starts_after_its_due_time_and_before_the_next() -> None:
     assert timedelta(0) <= due.delay < timedelta(minutes=5)
     assert due.due_at == NINE
     assert due.delay == stagger("health", "look", timedelta(minutes=5))
-    (unspread,) = plan(found, NINE, Rules("health", MINUTE, timedelta(0))).due
+    (unspread,) = plan(found, NINE, PlanRules("health", MINUTE, timedelta(0))).due
     assert unspread.delay == timedelta(0)
-    (later,) = plan(found, NINE + due.delay, Rules("health", HOUR, WINDOW)).due
+    (later,) = plan(found, NINE + due.delay, PlanRules("health", HOUR, WINDOW)).due
     assert later.delay == timedelta(0)  # the tick was late; the start is not
 
 
@@ -142,5 +141,5 @@ def test_one_due_time_has_one_id() -> None:
         (timedelta(days=3), "3 d"),
     ],
 )
-def test_durations_are_said_in_one_unit(duration: timedelta, said: str) -> None:
-    assert spoken(duration) == said
+def test_durations_are_formatted_in_one_unit(duration: timedelta, said: str) -> None:
+    assert format_duration(duration) == said

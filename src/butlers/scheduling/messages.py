@@ -1,4 +1,4 @@
-"""What schedules say to people without a model: reminders, and questions about missed times."""
+"""Messages of schedules that need no model: reminders, and questions about missed times."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from butlers.db.database import Connection
+from butlers.domain.clock import uuid7
 from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, Intent
-from butlers.domain.ids import uuid7
-from butlers.domain.message import Channel
+from butlers.domain.message import CONSOLE
 from butlers.domain.schedule import Address, Run, Task
 from butlers.scheduling.plan import local
 
-# Puts a delivery on its way, in the transaction of what caused it.
+# Queues a delivery in the caller's transaction.
 Deliver = Callable[[Connection, DeliveryRequest], Awaitable[UUID]]
 
-OWNER = Address(Channel.CONSOLE, OWNERS_CONSOLE)
+OWNER = Address(CONSOLE, OWNERS_CONSOLE)
 
 
 def delivery(butler: str, address: Address, run: Run, message: str) -> DeliveryRequest:
-    """One message of one run: the run's id makes a repeated run the same delivery."""
+    """Return a run's delivery. The run's id as request id makes a repeated run the same delivery."""
     return DeliveryRequest(
         delivery_id=uuid7(),
         origin=butler,
