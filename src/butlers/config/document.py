@@ -1,19 +1,20 @@
-"""A TOML file a person wrote: read, with ${VAR} filled in, and able to say what is wrong where."""
+"""A TOML file that a person wrote: read it, fill in ${VAR}, and report problems with their lines."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from inspect import isclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
-from butlers.config.locate import locate
-from butlers.config.problems import Problem, problems_of
-from butlers.config.variables import Resolver
+from butlers.config.locate import KeyPath, dotted, locate
 from butlers.domain.errors import (
     ConfigError,
     ConfigInvalid,
@@ -22,15 +23,156 @@ from butlers.domain.errors import (
     UnresolvedVariables,
 )
 
+_TABLE = "must be a table"
+_MESSAGES = {
+    "model_type": _TABLE,
+    "model_attributes_type": _TABLE,
+    "dict_type": _TABLE,
+    "mapping_type": _TABLE,
+    "tuple_type": "must be an array",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    path: KeyPath
+    message: str
+    hint: str | None = None
+
+    @property
+    def key(self) -> str:
+        return dotted(self.path)
+
+
+def refuse(message: str, *, at: KeyPath = (), hint: str | None = None) -> PydanticCustomError:
+    """Return the error for a validator to raise. ``at`` is the path from its value to the wrong key."""
+    # The text is passed as a value: pydantic would take its braces for placeholders.
+    return PydanticCustomError("refused", "{text}", {"text": message, "at": at, "hint": hint})
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    known = tuple(_known_keys(model))
+    return [_problem(detail, known) for detail in error.errors(include_url=False)]
+
+
+def _problem(detail: ErrorDetails, known: tuple[KeyPath, ...]) -> Problem:
+    path: KeyPath = detail["loc"]
+    match detail["type"]:
+        case "missing":
+            return _missing(path)
+        case "extra_forbidden":
+            return _unknown(path, known)
+        case "refused":
+            context = detail["ctx"]
+            path = (*path, *context["at"])
+            return Problem(path, f"{dotted(path)}: {context['text']}", context["hint"])
+        case kind:
+            said = _MESSAGES.get(kind) or detail["msg"].replace("Input should be", "must be")
+            return Problem(path, f"{dotted(path)}: {said}")
+
+
+def _missing(path: KeyPath) -> Problem:
+    table, leaf = dotted(path[:-1]), path[-1]
+    hint = f"add `{leaf} = ...` to [{table}]" if table else f"add `{leaf} = ...`"
+    return Problem(path, f"{dotted(path)}: {leaf} is required", hint)
+
+
+def _unknown(path: KeyPath, known: tuple[KeyPath, ...]) -> Problem:
+    table, leaf = tuple(key for key in path[:-1] if isinstance(key, str)), str(path[-1])
+    siblings = [str(key[-1]) for key in known if key[:-1] == table]
+    near = _nearest(leaf, siblings, [key for key in known if key[-1] == leaf])
+    asked = f"; did you mean '{near}'?" if near else ""
+    where = f"[{dotted(table)}]" if table else "the file"
+    return Problem(
+        path, f"unknown key '{dotted(path)}'{asked}", f"{where} may have: {', '.join(siblings)}"
+    )
+
+
+def _nearest(leaf: str, siblings: list[str], elsewhere: list[KeyPath]) -> str | None:
+    # The right key in the wrong table is a better guess than a similar key.
+    if len(elsewhere) == 1:
+        return dotted(elsewhere[0])
+    return next(iter(get_close_matches(leaf, siblings, n=1)), None)
+
+
+def _known_keys(model: type[BaseModel], table: KeyPath = ()) -> Iterator[KeyPath]:
+    for name, field in model.model_fields.items():
+        path = (*table, field.alias or name)
+        yield path
+        if inner := _inner_model(field.annotation):
+            yield from _known_keys(inner, path)
+
+
+def _inner_model(annotation: Any) -> type[BaseModel] | None:
+    """The model in `Model`, `Model | None` or `tuple[Model, ...]`."""
+    if isclass(annotation) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _inner_model(part))), None)
+
+
+# -- variables -----------------------------------------------------------------------------------
+
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Resolver:
+    """Fills in ${VAR} and collects the problems, so that all of them are reported at once.
+
+    A value from the environment is not resolved again: the content of a secret must not name further
+    variables.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.problems: list[Problem] = []
+
+    def resolve(self, value: Any, path: KeyPath) -> Any:
+        if isinstance(value, str):
+            return _REFERENCE.sub(lambda found: self._fill(found, path), value)
+        if isinstance(value, dict):
+            return {key: self.resolve(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.resolve(item, (*path, index)) for index, item in enumerate(value)]
+        return value
+
+    def _fill(self, found: re.Match[str], path: KeyPath) -> str:
+        name: str | None = found[1]
+        if name is None:  # $${ stands for a literal ${
+            return "${"
+        if not _NAME.fullmatch(name):
+            self.problems.append(_not_a_name(name, path))
+        elif not self._environ.get(name):
+            self.problems.append(self._unset(name, path))
+        return self._environ.get(name, "")
+
+    def _unset(self, name: str, path: KeyPath) -> Problem:
+        near = get_close_matches(name, (key for key in self._environ if key != name), n=1)
+        hint = f"set {name}" + (f" (or did you mean {near[0]}, which is set?)" if near else "")
+        return Problem(path, f"{dotted(path)}: ${{{name}}} is not set", hint)
+
+
+def _not_a_name(name: str, path: KeyPath) -> Problem:
+    return Problem(
+        path,
+        f"{dotted(path)}: ${{{name}}} is not the name of a variable",
+        "only ${NAME} is resolved; write $${ for a literal ${",
+    )
+
+
+# -- the file ------------------------------------------------------------------------------------
+
+
 _Model = TypeVar("_Model", bound=BaseModel)
 _ConfigError = TypeVar("_ConfigError", bound=ConfigError)
 
 _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _SYNTAX_HINT = (
-    'texts stand in quotes (name = "health"), tables in [brackets], '
+    'put texts in quotes (name = "health"), tables in [brackets], '
     "lists of tables in [[double brackets]]"
 )
-# Dotted keys nest without limit; whoever walks the tree by recursion must be safe from that.
+# Dotted keys nest without limit, and the tree is walked by recursion.
 _MAX_DEPTH = 64
 
 
@@ -68,7 +210,7 @@ class Document:
     def _error(
         self, kind: type[_ConfigError], problems: Iterable[Problem], hint: str | None = None
     ) -> _ConfigError:
-        """One error for all problems, each on its own line in the form editors can jump to."""
+        """Return one error for all problems, each on its own line in the form that editors can jump to."""
         places = locate(self.text)
         placed = sorted(
             ((places.line(problem.path), problem) for problem in problems),
@@ -93,18 +235,18 @@ def _read(path: Path, missing_hint: str) -> bytes:
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
-        what = "there is no such file" if path.parent.is_dir() else "there is no such folder"
+        what = "the file does not exist" if path.parent.is_dir() else "the folder does not exist"
         raise ConfigMissing(what, path=path, hint=missing_hint) from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigInvalid(
-            f"it can not be read: {reason}", path=path, hint="check its permissions"
+            f"it cannot be read: {reason}", path=path, hint="check its permissions"
         ) from error
 
 
 def _decode(path: Path, raw: bytes) -> str:
     try:
-        return raw.decode("utf-8-sig")  # some editors put a byte order mark in front
+        return raw.decode("utf-8-sig")  # some editors write a byte order mark
     except UnicodeDecodeError as error:
         before = raw[: error.start]
         column = error.start - (before.rfind(b"\n") + 1) + 1
@@ -128,9 +270,9 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         raise _syntax_error(path, text, str(error)) from error
 
 
-def _syntax_error(path: Path, text: str, said: str) -> ConfigSyntaxError:
-    place = _TOML_PLACE.search(said)
-    what = said[: place.start()] if place else said
+def _syntax_error(path: Path, text: str, message: str) -> ConfigSyntaxError:
+    place = _TOML_PLACE.search(message)
+    what = message[: place.start()] if place else message
     if place is None:
         return ConfigSyntaxError(what, path=path, hint=_SYNTAX_HINT)
     if place[1] is None:

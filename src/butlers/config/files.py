@@ -1,4 +1,4 @@
-"""Files that are either the old one or the new one, whenever the power goes."""
+"""Atomic file writes: after a crash there is either the old content or the new."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Write beside it, then rename over it: a reader never sees half of it."""
+    """Write a temporary file and rename it over the path, so that readers never see a partial file."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -35,17 +35,17 @@ def replace_file(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:
 
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
-    """Hold the file's lock alone for the length of the block, waiting for it first."""
+    """Hold an exclusive lock on the file while the block lasts."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)  # and with it the lock
+        os.close(descriptor)  # this releases the lock
 
 
 def write_once(path: Path, content: bytes) -> None:
-    """Create the file whole or not at all; when two processes race, the first one's content stays."""
+    """Create the file atomically. If two processes race, the content of the first stays."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
     try:
@@ -61,7 +61,7 @@ def write_once(path: Path, content: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The name of a new file lasts when its folder does."""
+    """Sync the folder, so that the name of a new file survives a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What belongs to the whole fleet, from $BUTLERS_HOME/fleet.toml."""
+"""Configuration of the whole fleet: $BUTLERS_HOME/fleet.toml."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from butlers.config.document import Document
+from butlers.config.document import Document, refuse
 from butlers.config.files import make_private_folder, replace_file
-from butlers.config.problems import refuse
 from butlers.config.settings import Settings
 from butlers.config.values import ButlerName, Count, Integer, Section, Timezone
 from butlers.domain.errors import ConfigInvalid
@@ -18,30 +17,30 @@ from butlers.domain.errors import ConfigInvalid
 FLEET_FILE = "fleet.toml"
 
 _FIRST_TEXT = """\
-# What belongs to the whole fleet. Written by the first start; yours to change.
-# A change counts from the next `butlers up`. What belongs to one butler is in its butler.toml.
+# Settings of the whole fleet, written by the first start. Edit them as you like; a change takes effect with
+# the next `butlers up`. The settings of one butler are in its butler.toml.
 
-# Your time zone, an IANA name such as "Europe/Berlin". A butler may name another in its butler.toml.
+# Your time zone, an IANA name such as "Europe/Berlin". A butler.toml may set another one.
 timezone = "UTC"
 
 # The butlers of the shipped roster that run. Your own folders under butlers/ always run.
 roster = ["switchboard", "messenger", "general", "health"]
 
-# "roles": each butler has a database role of its own and is refused everywhere else.
-# "none":  start without these walls, on a database server where we may not create roles.
+# "roles": each butler has its own database role, which cannot read the data of other butlers.
+# "none":  no isolation, for a database server on which roles cannot be created.
 isolation = "roles"
 
-# How many sessions on a CLI run at once in the whole fleet. Without it: what half of the memory holds.
+# Number of CLI sessions that run at once in the whole fleet. Default: as many as fit in half of the memory.
 # max_sessions = 4
 
-# What all butlers together may spend in a day, beside what each butler's own [butler.budget] says. A model
-# whose price is unknown (prices.toml) can not be bound by dollars: then daily_tokens binds it, and without
-# that as many tokens as the dollars would buy on a dear model, 50,000 for each.
+# Daily budget of all butlers together, in addition to each butler's own [butler.budget]. daily_usd cannot
+# limit a model whose price is unknown (prices.toml): daily_tokens limits it, or, if that is not set, 50,000
+# tokens per dollar, as on an expensive model.
 # daily_usd = 5.00
 # daily_tokens = 2_000_000
 
-# How many processes of Claude Code or Codex wait, booted, for a message to any butler. They know no butler
-# while they wait. Each takes some 150 MB of memory (Claude Code) or 90 MB (Codex).
+# Number of started Claude Code or Codex processes that wait for a message to any butler. While they wait,
+# they have no data of a butler. Each takes about 150 MB of memory (Claude Code) or 90 MB (Codex).
 # warm_pool = 0
 """
 
@@ -49,7 +48,7 @@ isolation = "roles"
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise refuse(f"{name!r} is named twice", at=(index,))
+            raise refuse(f"{name!r} is listed twice", at=(index,))
     return names
 
 
@@ -69,7 +68,7 @@ class FleetConfig(Section):
 
 
 def load_fleet_config(settings: Settings) -> FleetConfig:
-    """The fleet's configuration; the first call writes the file with its defaults explained."""
+    """Return the fleet's configuration. The first call writes the file with its defaults."""
     path = settings.home / FLEET_FILE
     if not path.exists():
         _write_first(path)
@@ -84,7 +83,7 @@ def _write_first(path: Path) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigInvalid(
-            f"it can not be written: {reason}",
+            f"it cannot be written: {reason}",
             path=path,
-            hint="set BUTLERS_HOME to a folder that you may write to",
+            hint="set BUTLERS_HOME to a writable folder",
         ) from error

@@ -1,4 +1,4 @@
-"""Where in a TOML text a key or value stands. tomllib reads values and forgets where they were."""
+"""Line and column of the keys and values in a TOML text, which tomllib does not report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADER = re.compile(rf"[ \t]*(?P<open>\[\[?)[ \t]*(?P<keys>{_KEYS})[ \t]*\]\]?"
 _ASSIGNMENT = re.compile(rf"[ \t]*(?P<keys>{_KEYS})[ \t]*=[ \t]*")
 _ONE_KEY = re.compile(_KEY)
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-# What a value is made of, as far as finding its end needs to know.
+# Tokens of a value, in the detail that finding its end needs.
 _TOKEN = re.compile(
     r""""{3}(?:\\.|[^\\])*?"{3,5}|'{3}.*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*"""
     r"""|[\[\]{}\n]|[^"'\#\[\]{}\n]+|.""",
@@ -35,14 +35,14 @@ class Places:
     keys: Mapping[KeyPath, Place] = field(default_factory=dict)
 
     def of(self, path: KeyPath) -> Place | None:
-        """The place of the value, else of the nearest thing around it."""
+        """Return the place of the value, or else of the nearest value around it."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.values:
                 return self.values[path[:length]]
         return None
 
     def of_key(self, path: KeyPath) -> Place | None:
-        """The place of the key, else of the nearest value around it."""
+        """Return the place of the key, or else of the nearest value around it."""
         return self.keys.get(path) or self.of(path)
 
     def line(self, path: KeyPath) -> int | None:
@@ -51,7 +51,7 @@ class Places:
 
 
 def dotted(path: KeyPath) -> str:
-    """`butler.schedule[1].cron`, the way a person would write it."""
+    """Return the path as a person would write it: `butler.schedule[1].cron`."""
     return "".join(_spelled(path))
 
 
@@ -69,13 +69,13 @@ def place_of(source: str, offset: int) -> Place:
 
 
 def locate(source: str) -> Places:
-    """The places of all headers and values of a valid TOML document."""
+    """Return the places of all headers and values of a valid TOML document."""
     values: dict[KeyPath, Place] = {}
     keys: dict[KeyPath, Place] = {}
     lines = LineCounter(source)
     for path, key, value in _statements(source.replace("\r\n", " \n")):
         key_place, value_place = lines.place(key), lines.place(value)
-        for length in range(1, len(path)):  # "a.b = 1" and [a.b] are also where a begins
+        for length in range(1, len(path)):  # "a.b = 1" and [a.b] are also the start of a
             values.setdefault(path[:length], key_place)
             keys.setdefault(path[:length], key_place)
         values[path], keys[path] = value_place, key_place
@@ -99,7 +99,7 @@ def _statements(source: str) -> Iterator[tuple[KeyPath, int, int]]:
 
 
 def _table_path(header: re.Match[str], counts: dict[KeyPath, int]) -> KeyPath:
-    """The path with list positions: the second [[a]] is (a, 1), and [a.b] after it (a, 1, b)."""
+    """Return the path with list positions: the second [[a]] is (a, 1), and [a.b] after it (a, 1, b)."""
     keys = _split(header["keys"])
     path: KeyPath = ()
     for key in keys[:-1]:
@@ -121,7 +121,7 @@ def _unquoted(key: str) -> str:
 
 
 def _next_line(source: str, position: int) -> int:
-    """Where the next statement starts: line ends inside brackets and strings do not count."""
+    """Return the start of the next statement, ignoring line ends inside brackets and strings."""
     depth = 0
     for token in _TOKEN.finditer(source, position):
         if token[0] in ("[", "{"):
@@ -134,7 +134,7 @@ def _next_line(source: str, position: int) -> int:
 
 
 class LineCounter:
-    """Places of rising offsets, in one pass over the text."""
+    """Finds the places of increasing offsets in one pass over the text."""
 
     def __init__(self, source: str) -> None:
         self._source, self._seen, self._line = source, 0, 1

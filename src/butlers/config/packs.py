@@ -1,9 +1,7 @@
-"""Which packs the butlers' configurations name, and naming one more in a file that a person wrote."""
+"""Skill packs in butler configurations: list those that are named, and add one to a butler.toml."""
 
 from __future__ import annotations
 
-import json
-import re
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,34 +11,28 @@ from typing import Any
 
 from butlers.config.butler import CONFIG_FILE, ButlerConfig, load_butler_config
 from butlers.config.files import exclusive_lock, replace_file
-from butlers.config.known_butlers import known_butlers, may_be_there
-from butlers.config.roster import shipped_roster
+from butlers.config.roster import known_butlers, may_have_config, shipped_roster, working_copy
 from butlers.config.settings import Settings
-from butlers.config.working_copy import working_copy
 from butlers.domain.errors import ConfigError, ConfigInvalid
 
-_TABLE = re.compile(r"(?m)^[ \t]*\[[ \t]*skills[ \t]*\][^\n]*\n?")
-_NEXT_TABLE = re.compile(r"(?m)^[ \t]*\[")
-_PACKS = re.compile(r"(?m)^[ \t]*packs[ \t]*=[ \t]*(?P<list>\[[^\[\]]*\])")
 _HINT = "write it there by hand: [skills] packs = [...]"
 
 
 def packs_named(config: ButlerConfig, settings: Settings) -> Mapping[str, Sequence[str]]:
-    """What this butler's configuration names, and what those do that lie beside it, ship with us or have run
-    with this home."""
+    """Return the packs of this butler and of the butlers beside it, in the roster, or known to this home."""
     found = {config.name: config.skills.packs}
     for folder in _folders(config, settings):
         try:
             other = load_butler_config(folder, settings)
         except ConfigError:
-            continue  # its own start tells
+            continue  # reported when that butler starts
         found.setdefault(other.name, other.skills.packs)
     return found
 
 
 def packs_written(folder: Path) -> tuple[str, tuple[str, ...]]:
-    """The name and the packs in a butler.toml that is not ours to judge: it may need an environment that
-    is not here. ConfigInvalid: nobody can tell what it names. One that is not there names nothing."""
+    """Return the name and the packs of a butler.toml without validating it: its environment variables
+    may be unset here. A missing file names no packs; an unreadable one raises ConfigInvalid."""
     file = folder / CONFIG_FILE
     try:
         document = _parsed(file.read_bytes().decode("utf-8", "replace"))
@@ -48,13 +40,13 @@ def packs_written(folder: Path) -> tuple[str, tuple[str, ...]]:
         document = {}
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ConfigInvalid(f"it can not be read: {reason}", path=file) from error
+        raise ConfigInvalid(f"it cannot be read: {reason}", path=file) from error
     if document is None:
-        raise ConfigInvalid("it is no TOML", path=file)
+        raise ConfigInvalid("it is not valid TOML", path=file)
     butler, skills = (_table(document, key) for key in ("butler", "skills"))
     named = skills.get("packs", [])
     if not isinstance(named, list):
-        raise ConfigInvalid("its packs are no list", path=file)
+        raise ConfigInvalid("its packs are not a list", path=file)
     return str(butler.get("name") or folder.name), tuple(str(pack) for pack in named)
 
 
@@ -69,87 +61,55 @@ def _folders(config: ButlerConfig, settings: Settings) -> Iterator[Path]:
             inside = sorted(around.iterdir())
         except OSError:
             continue
-        yield from (folder for folder in inside if may_be_there(folder))
+        yield from (folder for folder in inside if may_have_config(folder))
     with suppress(OSError):
         yield from known_butlers(settings.home)
 
 
 def source_file(directory: Path, home: Path) -> Path:
-    """The butler.toml that lasts: the working copy of a shipped one is renewed at each start."""
+    """Return the butler.toml to edit. For a working copy that is the shipped file: copies are replaced at
+    each start."""
     if directory.resolve().is_relative_to(working_copy(home).resolve()):
         return shipped_roster() / directory.name / CONFIG_FILE
     return directory / CONFIG_FILE
 
 
 def name_pack(file: Path, pack: str) -> bool:
-    """Put ``id@version`` among the packs of a butler.toml, in the place of another version of it.
+    """Add ``id@version`` to the packs of a butler.toml, in place of another version of the pack.
 
-    All else stays as it was written. False: it was there already.
+    Comments and order stay as they are. Return False if it was there already.
     """
     try:
         with exclusive_lock(file):
             return _name(file, pack)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigInvalid(f"it can not be changed: {error}", path=file, hint=_HINT) from error
+        raise ConfigInvalid(f"it cannot be changed: {error}", path=file, hint=_HINT) from error
 
 
 def _name(file: Path, pack: str) -> bool:
+    import tomlkit  # only needed here, and slow to import
+    from tomlkit.exceptions import TOMLKitError
+
     text = file.read_bytes().decode("utf-8")
-    before = _parsed(text)
-    if before is None:
-        raise ConfigInvalid("it is no TOML", path=file, hint=_HINT)
-    packs = _wanted(before, pack)
-    if packs == before.get("skills", {}).get("packs"):
-        return False
-    changed = _written(text, before.get("skills", {}).get("packs", []), packs)
-    if _parsed(changed) != _with(before, packs):
-        raise ConfigInvalid("its packs are written in an unusual way", path=file, hint=_HINT)
-    replace_file(file, changed.encode(), stat.S_IMODE(file.stat().st_mode))
+    try:
+        document = tomlkit.parse(text)
+        skills = document.get("skills")
+        if skills is None:
+            document.add(tomlkit.nl())
+            document["skills"] = skills = tomlkit.table()
+        packs = skills.setdefault("packs", tomlkit.array())
+        if pack in packs:
+            return False
+        name = pack.partition("@")[0]
+        named = [position for position, one in enumerate(packs) if one.partition("@")[0] == name]
+        for position in named:
+            packs[position] = pack
+        if not named:
+            packs.append(pack)
+    except (TOMLKitError, AttributeError, TypeError) as error:  # not TOML, or packs is not a list
+        raise ConfigInvalid("its packs cannot be edited", path=file, hint=_HINT) from error
+    replace_file(file, tomlkit.dumps(document).encode(), stat.S_IMODE(file.stat().st_mode))
     return True
-
-
-def _wanted(document: Mapping[str, Any], pack: str) -> list[str]:
-    there = [str(one) for one in document.get("skills", {}).get("packs", [])]
-    name = pack.partition("@")[0]
-    replaced = [pack if one.partition("@")[0] == name else one for one in there]
-    return replaced if pack in replaced else [*there, pack]
-
-
-def _with(document: Mapping[str, Any], packs: list[str]) -> dict[str, Any]:
-    return {**document, "skills": {**document.get("skills", {}), "packs": packs}}
-
-
-def _written(text: str, there: list[str], packs: list[str]) -> str:
-    whole = f"[{', '.join(json.dumps(pack) for pack in packs)}]"
-    line = f"packs = {whole}"
-    table = _TABLE.search(text)
-    if table is None:
-        return f"{text.rstrip(chr(10))}\n\n[skills]\n{line}\n"
-    end = _NEXT_TABLE.search(text, table.end())
-    body = text[table.end() : end.start() if end else len(text)]
-    rest = text[end.start() :] if end else ""
-    listed = _PACKS.search(body)
-    if listed:
-        edited = _edited(listed["list"], there, packs)
-        fits = _parsed(f"packs = {edited}") == {"packs": packs}
-        before, after = body[: listed.start("list")], body[listed.end("list") :]
-        body = f"{before}{edited if fits else whole}{after}"
-    else:
-        body = f"{line}\n{body}"
-    head = text[: table.end()]
-    return f"{head}{'' if head.endswith(chr(10)) else chr(10)}{body}{rest}"
-
-
-def _edited(written: str, there: list[str], packs: list[str]) -> str:
-    """The list as the person wrote it, with the one change in it."""
-    for old, new in zip(there, packs, strict=False):
-        if old != new:
-            return written.replace(json.dumps(old), json.dumps(new))
-    inner, new = written[:-1].rstrip(), json.dumps(packs[-1])
-    comma = "" if inner.endswith(("[", ",")) else ","
-    if "\n" in written:
-        return f"{inner}{comma}\n    {new},\n]"
-    return f"{inner}{comma}{'' if inner == '[' else ' '}{new}]"
 
 
 def _parsed(text: str) -> dict[str, Any] | None:

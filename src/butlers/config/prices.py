@@ -1,4 +1,4 @@
-"""What models cost, from $BUTLERS_HOME/prices.toml: dated, and the owner's to correct."""
+"""Prices of models: $BUTLERS_HOME/prices.toml, which the owner may edit."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MILLION = Decimal(1_000_000)
 _RELEASE = re.compile(r"(?:[-@]\d{8}|-\d{4}-\d{2}-\d{2}|-\d{3}|-latest)?")
 
 _FIRST_TEXT = """\
-# What models cost, in US dollars per million tokens. Written by the first start; yours to correct.
-# "cached" are tokens that came from a cache, "written" those that were put into one; without them such
-# tokens cost what any other input does. A model is found by its name, or by one here with a release behind
-# it ("claude-opus-4-5" stands for "claude-opus-4-5-20251101", and "claude-opus-4" does not). The cost of one
-# that is not here is what its CLI says, or unknown: then it is shown as such, and counts in tokens only.
+# Prices of models in US dollars per million tokens, written by the first start. Correct them as needed.
+# "cached" is the price of tokens read from a cache, "written" of tokens written to one; the default of both
+# is the input price. A name here also covers releases of that model: "claude-opus-4-5" covers
+# "claude-opus-4-5-20251101", but "claude-opus-4" does not. For a model that is not listed, the cost is the
+# one its CLI reports, or unknown: then only its tokens are counted.
 
 dated = 2026-11-16
 
@@ -50,8 +50,8 @@ gpt-5-mini = { input = 0.25, cached = 0.025, output = 2.00 }
 "gemini-2.5-pro" = { input = 1.25, cached = 0.125, output = 10.00 }
 "gemini-2.5-flash" = { input = 0.30, cached = 0.03, output = 2.50 }
 
-# Names by which Claude Code takes its newest of a kind. What a session costs goes by the model that it then
-# names; this is for what is set aside before it begins.
+# Aliases of Claude Code for its newest models. These prices are used to reserve the budget of a session; its
+# final cost uses the model that the session reports.
 opus = { input = 5.00, cached = 0.50, written = 6.25, output = 25.00 }
 sonnet = { input = 3.00, cached = 0.30, written = 3.75, output = 15.00 }
 haiku = { input = 1.00, cached = 0.10, written = 1.25, output = 5.00 }
@@ -61,12 +61,12 @@ Dollars = Annotated[Decimal, Field(ge=0)]
 
 
 class Price(Section):
-    """Of a million tokens."""
+    """Prices per million tokens."""
 
     input: Dollars
     output: Dollars
-    cached: Dollars | None = None  # None: a token from a cache costs what any other does
-    written: Dollars | None = None  # None: and so does one that is put into it
+    cached: Dollars | None = None  # None: as input
+    written: Dollars | None = None  # None: as input
 
     def of(self, usage: Usage) -> Decimal | None:
         if usage.input_tokens is None or usage.output_tokens is None:
@@ -84,13 +84,13 @@ class PriceTable(Section):
     models: Annotated[dict[str, Price], Field(default_factory=dict)]
 
     def cost(self, model: str | None, usage: Usage) -> Decimal | None:
-        """None: nobody knows. That is not the same as nothing."""
+        """Return the cost, or None if the model or its usage is unknown."""
         names = [name for name in self.models if model is not None and _is_of(model, name)]
         return self.models[max(names, key=len)].of(usage) if names else None
 
 
 def _is_of(model: str, name: str) -> bool:
-    """The name itself, or a release of it. Another number is another model, with a price of its own."""
+    """Return whether the model is this name or a dated release of it."""
     return model.startswith(name) and _RELEASE.fullmatch(model[len(name) :]) is not None
 
 

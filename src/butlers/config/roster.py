@@ -1,23 +1,275 @@
-"""Which butlers there are: the shipped roster's working copy, and the user's own folders."""
+"""The folders of butlers: the shipped roster, its working copy, and the user's own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+import json
+import shutil
+import stat
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from butlers.config.butler import ButlerConfig
+from butlers.config.butler import CONFIG_FILE, ButlerConfig
+from butlers.config.files import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    exclusive_lock,
+    make_private_folder,
+    replace_file,
+)
 from butlers.config.fleet import FLEET_FILE, FleetConfig
-from butlers.config.known_butlers import may_be_there
 from butlers.config.settings import Settings
-from butlers.config.working_copy import refresh_working_copy, working_copy
 from butlers.domain.errors import ConfigInvalid, ConfigMissing
 
-__all__ = ["check_distinct", "find_butlers", "refresh_working_copy", "shipped_roster"]
+NOTES_FILE = "AGENTS.md"
+NOTES_LINE = b"# Notes to self"
+
+_COPY = "roster"
+_LOCK = ".roster.lock"
+# Lists the files that were copied. Only these may be removed when they leave the shipped roster; other
+# files in the copy, such as a skill that a session made, stay.
+_MANIFEST = ".roster.json"
+_SKIPPED = "__pycache__"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shipped:
+    content: bytes
+    mode: int
+
+
+def working_copy(home: Path) -> Path:
+    return home / _COPY
+
+
+def refresh_working_copy(shipped: Path, home: Path) -> Path:
+    """Update $BUTLERS_HOME/roster from the shipped roster, and keep the notes that sessions wrote."""
+    try:
+        wanted = _read_shipped(shipped)
+        make_private_folder(home)
+        with exclusive_lock(home / _LOCK):
+            return _refresh(wanted, home)
+    except OSError as error:
+        raise ConfigInvalid(
+            f"the roster cannot be copied: {error.strerror or error}",
+            path=Path(error.filename) if isinstance(error.filename, str) else working_copy(home),
+            hint="check the free disk space, and that BUTLERS_HOME is writable",
+        ) from error
+
+
+def _refresh(wanted: Mapping[PurePosixPath, _Shipped], home: Path) -> Path:
+    copy, manifest = working_copy(home), home / _MANIFEST
+    earlier = _read_manifest(manifest)
+    # Written before the first copy and again after the last removal: if the refresh is interrupted, the
+    # next one still knows every file that was copied.
+    _write_manifest(manifest, earlier | set(wanted), earlier)
+    for path in sorted(earlier - set(wanted)):
+        _remove(copy, path)
+    make_private_folder(copy)
+    for path, file in wanted.items():
+        _update(copy, path, file)
+    _write_manifest(manifest, set(wanted), earlier | set(wanted))
+    return copy
+
+
+# -- the shipped roster ------------------------------------------------------------------------------------
+
+
+def _read_shipped(shipped: Path) -> dict[PurePosixPath, _Shipped]:
+    if not shipped.is_dir():
+        raise ConfigMissing(
+            "the shipped roster is missing", path=shipped, hint="reinstall, or clone it again"
+        )
+    root = shipped.resolve()
+    return {
+        PurePosixPath(path.relative_to(root)): _Shipped(path.read_bytes(), _mode(path))
+        for path in _files(root, root, (root,))
+    }
+
+
+def _files(folder: Path, root: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.name == _SKIPPED:
+            continue
+        real = _real(path, root) if path.is_symlink() else path.resolve()
+        if real.is_file():
+            yield path
+        elif real.is_dir():
+            if real in above:
+                raise _refused(path, root, "points to a folder that contains it")
+            yield from _files(path, root, (*above, real))
+
+
+def _real(link: Path, root: Path) -> Path:
+    try:
+        real = link.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise _refused(link, root, "points to a missing file") from None
+    if not real.is_relative_to(root):
+        raise _refused(link, root, "points outside the roster")
+    return real
+
+
+def _refused(link: Path, root: Path, why: str) -> ConfigInvalid:
+    return ConfigInvalid(
+        f"the symlink {link.relative_to(root)} {why}",
+        path=link,
+        hint="replace the symlink with the file itself",
+    )
+
+
+def _mode(path: Path) -> int:
+    # Private, and writable even if the shipped file is not: sessions write their notes here.
+    return PRIVATE_FOLDER if path.stat().st_mode & stat.S_IXUSR else PRIVATE_FILE
+
+
+# -- the copy --------------------------------------------------------------------------------------
+
+
+def _update(copy: Path, path: PurePosixPath, file: _Shipped) -> None:
+    target = copy / path
+    present = _present(copy, path)
+    content = file.content
+    if present is not None and path.name == NOTES_FILE:
+        content = with_notes_of(content, present)
+    if present == content and stat.S_IMODE(target.stat().st_mode) == file.mode:
+        return
+    _make_folders(copy, path)
+    if target.is_dir() and not target.is_symlink():
+        raise ConfigInvalid(
+            "the roster has a file here, but there is a folder that is not empty",
+            path=target,
+            hint="move the content of the folder elsewhere",
+        )
+    replace_file(target, content, file.mode)
+
+
+def _remove(copy: Path, path: PurePosixPath) -> None:
+    present = _present(copy, path)
+    if present is None or (path.name == NOTES_FILE and _notes_of(present)[1].strip()):
+        return  # keep the notes of a removed butler
+    (copy / path).unlink()
+    for folder in path.parents[:-1]:
+        if not _remove_empty(copy / folder):
+            return
+
+
+def _remove_empty(folder: Path) -> bool:
+    if {entry.name for entry in folder.iterdir()} - {_SKIPPED}:
+        return False
+    shutil.rmtree(folder)
+    return True
+
+
+def _present(copy: Path, path: PurePosixPath) -> bytes | None:
+    """Return the content in the copy, or None. Symlinks in the copy are not followed."""
+    chain = [copy / folder for folder in path.parents[:-1]] + [copy / path]
+    if any(part.is_symlink() for part in chain) or not (copy / path).is_file():
+        return None
+    return (copy / path).read_bytes()
+
+
+def _make_folders(copy: Path, path: PurePosixPath) -> None:
+    for folder in reversed(path.parents[:-1]):
+        target = copy / folder
+        if target.is_symlink() or target.is_file():
+            target.unlink()
+        target.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+
+
+# -- notes and manifest ----------------------------------------------------------------------------
+
+
+def with_notes_of(shipped: bytes, present: bytes) -> bytes:
+    """Return the shipped text up to its notes line, followed by the present text from that line on."""
+    line, notes = _notes_of(present)
+    if not line:
+        return shipped
+    head = shipped[: len(shipped) - sum(map(len, _notes_of(shipped)))]
+    if head and not head.endswith(b"\n"):
+        head += b"\n"
+    return head + line + notes
+
+
+def _notes_of(text: bytes) -> tuple[bytes, bytes]:
+    """Return the notes line and the text after it; both are empty if there is none."""
+    start = 0
+    for line in text.splitlines(keepends=True):
+        if line.rstrip() == NOTES_LINE:
+            return line, text[start + len(line) :]
+        start += len(line)
+    return b"", b""
+
+
+def _read_manifest(path: Path) -> set[PurePosixPath]:
+    try:
+        names = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        names = None
+    if not isinstance(names, list):
+        return set()  # without a manifest nothing is removed
+    return {PurePosixPath(name) for name in names if _is_inside(name)}
+
+
+def _is_inside(name: object) -> bool:
+    return isinstance(name, str) and name[:1] != "/" and ".." not in PurePosixPath(name).parts
+
+
+def _write_manifest(path: Path, files: set[PurePosixPath], present: set[PurePosixPath]) -> None:
+    if files == present:
+        return
+    names = sorted(str(file) for file in files)
+    replace_file(path, json.dumps(names, indent=0).encode())
+
+
+# -- known butlers -------------------------------------------------------------------------------
+
+
+_KNOWN, _KNOWN_LOCK = "butlers.json", ".butlers.lock"
+
+
+def remember_butler(home: Path, directory: Path) -> None:
+    """Record the folder of a butler that starts, so that its packs are found from any directory.
+
+    Butlers of the roster are found without it. A folder is forgotten when its butler.toml is gone.
+    """
+    folder = directory.resolve()
+    if folder.is_relative_to(working_copy(home).resolve()):
+        return
+    make_private_folder(home / "registry")
+    with exclusive_lock(home / "registry" / _KNOWN_LOCK):
+        before = known_butlers(home)
+        if folder not in before:
+            listed = sorted(str(path) for path in (*before, folder))
+            replace_file(home / "registry" / _KNOWN, json.dumps(listed, indent=2).encode())
+
+
+def known_butlers(home: Path) -> tuple[Path, ...]:
+    """Return the recorded folders that still have, or may have, a configuration."""
+    try:
+        listed = json.loads((home / "registry" / _KNOWN).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return ()  # it is written again as butlers start
+    paths = (
+        [Path(path) for path in listed if isinstance(path, str)] if isinstance(listed, list) else []
+    )
+    return tuple(path for path in paths if may_have_config(path))
+
+
+def may_have_config(folder: Path) -> bool:
+    """Return whether the folder has a configuration; True for a folder that cannot be read."""
+    try:
+        return (folder / CONFIG_FILE).is_file()
+    except OSError:
+        return True
+
+
+# -- the fleet's butlers -------------------------------------------------------------------------
 
 
 def shipped_roster() -> Path:
-    """The roster/ folder of this checkout."""
+    """Return the roster/ folder of this checkout."""
     return Path(__file__).resolve().parents[3] / "roster"
 
 
@@ -29,9 +281,9 @@ def find_butlers(
     own: Path | None,
     refresh: bool = True,
 ) -> tuple[Path, ...]:
-    """The config folders to run: the fleet's roster from its working copy, then the user's own.
+    """Return the config folders to run: the fleet's roster from its working copy, then the user's own.
 
-    Without ``refresh`` a copy that is there stays as it is: whoever only looks changes nothing.
+    Without ``refresh`` an existing working copy is not changed.
     """
     copy = working_copy(settings.home)
     if refresh or not copy.is_dir():
@@ -46,7 +298,7 @@ def find_butlers(
 
 
 def check_distinct(configs: Iterable[ButlerConfig]) -> None:
-    """Refuse a fleet in which two butlers would get in each other's way."""
+    """Raise ConfigInvalid if two butlers have the same name, port or database."""
     butlers = tuple(configs)
     clashes = [
         *_clashes(butlers, "name", lambda butler: butler.name),
@@ -63,7 +315,7 @@ def check_distinct(configs: Iterable[ButlerConfig]) -> None:
 def _butlers_in(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         return {}
-    found = (path for path in sorted(folder.iterdir()) if may_be_there(path))
+    found = (path for path in sorted(folder.iterdir()) if may_have_config(path))
     return {path.name: path for path in found if not path.name.startswith(".")}
 
 
@@ -72,10 +324,10 @@ def _not_there(name: str, there: list[str], settings: Settings) -> ConfigMissing
     asked = f"did you mean {near[0]!r}? " if near else ""
     listed = ", ".join(there) or "none"
     return ConfigMissing(
-        f"roster names {name!r}, but there is no such butler; there are: {listed}",
+        f"roster names {name!r}, but that butler does not exist; available: {listed}",
         path=settings.home / FLEET_FILE,
         key="roster",
-        hint=f"{asked}correct the roster, or make one: `butlers init {name}`",
+        hint=f"{asked}correct the roster, or create the butler: `butlers init {name}`",
     )
 
 

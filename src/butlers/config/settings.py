@@ -1,6 +1,6 @@
-"""What the environment says, read once at the rim of the process.
+"""Settings from environment variables, read once when the process starts.
 
-Standard library only: every command line call imports this file before it does anything else.
+Standard library only: every command imports this file first.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Settings:
     port_offset: int = 0
     log_format: LogFormat = "text"
     otlp_endpoint: str | None = None
-    # Only tests set it: the point at which this process kills itself (butlers.domain.faults).
+    # The kill point of this process (butlers.domain.faults); set only by tests.
     kill_point: str | None = None
-    # Read-only. For ${VAR} in butler.toml and for the credentials that a config names.
+    # Read-only. For ${VAR} in butler.toml and for credentials.
     environ: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Settings from this process's environment, or from the mapping a test hands in."""
+        """Read the settings from the process's environment, or from the given mapping."""
         snapshot = MappingProxyType(dict(os.environ if environ is None else environ))
         return cls(
             home=_home(snapshot),
@@ -47,7 +47,7 @@ class Settings:
 
 
 def _value(environ: Mapping[str, str], name: str) -> str | None:
-    # To the one who wrote it, an empty line in an env file means "not set".
+    # An empty value in an env file means "not set".
     return environ.get(name) or None
 
 
@@ -60,7 +60,7 @@ def _home(environ: Mapping[str, str]) -> Path:
         return Path(written).expanduser().absolute()
     except RuntimeError as error:
         raise ConfigInvalid(
-            f"BUTLERS_HOME: {written!r} has no home directory to stand for",
+            f"BUTLERS_HOME: the home directory of {written!r} is unknown",
             key="BUTLERS_HOME",
             hint="set BUTLERS_HOME to an absolute path",
         ) from error

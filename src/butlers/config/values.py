@@ -1,4 +1,4 @@
-"""The kinds of value that configuration files share, each with a refusal a person understands."""
+"""Types of configuration values, with error messages for the person who wrote the file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pydantic import (
     ValidationInfo,
 )
 
-from butlers.config.frozen import freeze
-from butlers.config.problems import refuse
+from butlers.config.document import refuse
+from butlers.domain.json_safe import freeze
 
 _BUTLER_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -38,7 +38,7 @@ class Section(BaseModel):
 
 def _not_a_bool(value: object) -> object:
     if isinstance(value, bool):
-        raise refuse("must be a number")  # to Python, true is 1
+        raise refuse("must be a number")  # in Python, true equals 1
     return value
 
 
@@ -51,8 +51,8 @@ def _not_blank(value: str) -> str:
 def _butler_name(value: str) -> str:
     if not _BUTLER_NAME.fullmatch(value):
         raise refuse(
-            f"{value!r} is not a butler's name: lower-case letters, digits and '-', "
-            "a letter first, at most 40"
+            f"{value!r} is not a valid butler name: use lower-case letters, digits and '-', "
+            "a letter first, at most 40 characters"
         )
     return value
 
@@ -60,15 +60,15 @@ def _butler_name(value: str) -> str:
 def _identifier(value: str) -> str:
     if not _IDENTIFIER.fullmatch(value):
         raise refuse(
-            f"{value!r} is not a name for a database or schema: lower-case letters, digits and "
-            "'_', no digit first, at most 63"
+            f"{value!r} is not a valid database or schema name: use lower-case letters, digits and "
+            "'_', no digit first, at most 63 characters"
         )
     return value
 
 
 def _schema_name(value: str) -> str:
     if value in ("shared", "public", "information_schema") or value.startswith("pg_"):
-        raise refuse(f"{value!r} can not be a butler's schema", hint="use the butler's own name")
+        raise refuse(f"{value!r} cannot be a butler's schema", hint="use the butler's own name")
     return value
 
 
@@ -81,7 +81,7 @@ def _variable(value: str) -> str:
 def _timezone(value: str) -> str:
     try:
         ZoneInfo(value)
-    # zoneinfo looks names up as files: a folder, a path or a NUL each fail in their own way.
+    # zoneinfo reads names as file names: a folder, a path and a NUL raise different errors.
     except (KeyError, ValueError, OSError):
         raise refuse(
             f"{value!r} is not a time zone", hint="use an IANA name such as 'Europe/Berlin'"
@@ -90,7 +90,7 @@ def _timezone(value: str) -> str:
 
 
 def shifted_port(port: int, info: ValidationInfo) -> int:
-    """The port with BUTLERS_PORT_OFFSET added. 0 asks for any free port and stays 0."""
+    """Return the port with BUTLERS_PORT_OFFSET added. 0 means any free port and stays 0."""
     offset = (info.context or {}).get("port_offset", 0)
     if port == 0 or not offset:
         return port
@@ -117,7 +117,7 @@ def _web_parts(value: str) -> tuple[SplitResult, int | None]:
 def _web_url(value: str) -> str:
     parts, _ = _web_parts(value)
     if parts.username is not None or parts.password is not None:
-        raise refuse("a URL must not carry a password", hint="name a secret instead")
+        raise refuse("a URL must not contain a password", hint="name a secret instead")
     return value
 
 
@@ -125,7 +125,7 @@ def _url(value: str, info: ValidationInfo) -> str:
     parts, port = _web_parts(value)
     if port is None or parts.hostname not in _LOOPBACK:
         return value
-    # What listens on this machine is another butler of the same fleet, which is shifted as well.
+    # A server on this machine is another butler of the fleet, whose port is shifted as well.
     return _with_port(parts, shifted_port(port, info))
 
 

@@ -1,11 +1,12 @@
-"""Rules for data at the boundaries: strict reading of typed data, and text and JSON safe to store."""
+"""Rules for data: strict reading, read-only dicts, and text and JSON that are safe to store."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from butlers.domain.redaction import MASK, redactor
 
@@ -55,3 +56,26 @@ def _clean(value: Any) -> Any:
 
 def _under(name: str, value: Any) -> Any:
     return MASK if value is not None and SENSITIVE.search(name) else _clean(value)
+
+
+class FrozenDict(dict[str, Any]):
+    """A read-only dict. It stays a dict, so that json and pydantic accept it."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("configuration is read-only")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    update = setdefault = pop = popitem = clear = _refuse
+
+    def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Any]]]:
+        # The inherited method fills an empty dict item by item, which this class refuses.
+        return FrozenDict, (dict(self),)
+
+
+def freeze(value: Any) -> Any:
+    """Return the value with every dict and list in it made immutable."""
+    if isinstance(value, Mapping):
+        return FrozenDict({key: freeze(item) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return tuple(freeze(item) for item in value)
+    return value

@@ -119,7 +119,7 @@ def test_a_bad_name_is_refused_and_nothing_is_touched(
 ) -> None:
     refused = butlers("init", "--", name)
     assert refused.returncode == 1
-    assert "is not a butler's name" in refused.stderr
+    assert "is not a valid butler name" in refused.stderr
     assert "hint: " in refused.stderr
     assert refused.stdout == ""
     assert everything(tmp_path) == {}
@@ -332,5 +332,5 @@ def test_a_butler_toml_that_can_not_take_a_section_stays_as_it_is(
 def test_outside_a_butlers_folder_it_says_so(butlers: Shell, tmp_path: Path) -> None:
     refused = butlers("module", "new", "weather")
     assert refused.returncode == 1
-    assert "butler.toml: there is no such file" in refused.stderr
+    assert "butler.toml: the file does not exist" in refused.stderr
     assert os.listdir(tmp_path) == []

@@ -57,8 +57,8 @@ def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
         ("\nrostr = []", r"fleet\.toml:2: unknown key 'rostr'; did you mean 'roster'\?"),
         ('timezone = "Nowhere"', "timezone: 'Nowhere' is not a time zone"),
         ('isolation = "some"', "isolation: must be 'roles' or 'none'"),
-        ('roster = ["../x"]', r"roster\[0\]: '../x' is not a butler's name"),
-        ('roster = ["a", "a"]', r"roster\[1\]: 'a' is named twice"),
+        ('roster = ["../x"]', r"roster\[0\]: '../x' is not a valid butler name"),
+        ('roster = ["a", "a"]', r"roster\[1\]: 'a' is listed twice"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -73,7 +73,7 @@ def test_broken_toml(tmp_path: Path) -> None:
 
 def test_a_home_that_can_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigInvalid, match="can not be written") as caught:
+    with pytest.raises(ConfigInvalid, match="cannot be written") as caught:
         load_fleet_config(_settings(tmp_path / "file" / "home"))
     assert "BUTLERS_HOME" in (caught.value.hint or "")
 

@@ -1,4 +1,4 @@
-"""Who has run with a home is remembered, also while their folder can not be looked at."""
+"""Who has run with a home is remembered, also while their folder cannot be looked at."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from butlers.config.butler import load_butler_config
-from butlers.config.known_butlers import known_butlers, remember_butler
+from butlers.config.roster import known_butlers, remember_butler
 from butlers.config.packs import packs_named, packs_written
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid
@@ -48,7 +48,7 @@ def test_who_names_what_is_told_without_a_folder_that_can_not_be_looked_at(tmp_p
 def test_what_can_not_be_read_is_not_told_as_naming_nothing(tmp_path: Path) -> None:
     assert packs_written(butler(tmp_path, "mine")) == ("mine", ("a@1.0.0",))
     assert packs_written(tmp_path / "gone") == ("gone", ())
-    with pytest.raises(ConfigInvalid, match="can not be read"):
+    with pytest.raises(ConfigInvalid, match="cannot be read"):
         packs_written(tmp_path / UNREACHABLE)
 
 

@@ -1,4 +1,4 @@
-"""A pack is named in a file that a person wrote, and all else in it stays as it was."""
+"""Adding a pack to a butler.toml leaves the rest of the file as it was."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def packs(text: str) -> list[str]:
         ('[skills]\npacks = ["new"]\n[modules.x]\npacks = ["a"]\n', ["new@1.0.0"]),
     ],
 )
-def test_it_joins_the_others(tmp_path: Path, skills: str, expected: list[str]) -> None:
+def test_a_pack_is_added_to_the_list(tmp_path: Path, skills: str, expected: list[str]) -> None:
     text = named(tmp_path, HEAD + skills)
     assert packs(text) == expected
     assert text.startswith(HEAD)
@@ -55,7 +55,9 @@ def test_comments_elsewhere_and_permissions_stay(tmp_path: Path) -> None:
     file.write_text(f"{HEAD}[skills]\n# why\nreflexes = false # so\n[butler.env]\n# none\n")
     file.chmod(0o640)
     assert name_pack(file, "new@1.0.0")
-    assert "# why\nreflexes = false # so\n[butler.env]\n# none\n" in file.read_text()
+    text = file.read_text()
+    assert "[skills]\n# why\nreflexes = false # so\n" in text
+    assert text.endswith("\n[butler.env]\n# none\n")
     assert file.stat().st_mode & 0o777 == 0o640
     assert not name_pack(file, "new@1.0.0")
 
@@ -69,11 +71,20 @@ def test_a_list_stays_as_it_was_written_but_for_the_one_change(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "skills", ['skills.packs = ["old"]\n', 'skills = { packs = ["old"] }\n', "[skills\n"]
+    ("skills", "expected"),
+    [
+        ('skills.packs = ["old"]\n', 'skills.packs = ["old", "new@1.0.0"]\n'),
+        ('skills = { packs = ["old"] }\n', 'skills = { packs = ["old", "new@1.0.0"] }\n'),
+    ],
 )
-def test_what_is_written_in_an_unusual_way_is_left_to_the_person(
-    tmp_path: Path, skills: str
+def test_dotted_keys_and_inline_tables_are_edited(
+    tmp_path: Path, skills: str, expected: str
 ) -> None:
+    assert named(tmp_path, skills + HEAD) == expected + HEAD
+
+
+@pytest.mark.parametrize("skills", ["[skills\n", "skills = 1\n", 'skills.packs = "old"\n'])
+def test_a_file_that_cannot_be_edited_stays_as_it_was(tmp_path: Path, skills: str) -> None:
     text = skills + HEAD
     with pytest.raises(ConfigInvalid) as refused:
         named(tmp_path, text)

@@ -55,7 +55,7 @@ def test_a_name_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "roster" / "shared").mkdir()
     with pytest.raises(ConfigMissing, match="'helth'") as caught:
         _find(tmp_path, "general", "helth")
-    assert caught.value.message.endswith("there are: general, health")
+    assert caught.value.message.endswith("available: general, health")
     assert caught.value.key == "roster"
     assert "did you mean 'health'?" in (caught.value.hint or "")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.config.working_copy import refresh_working_copy, with_notes_of
+from butlers.config.roster import refresh_working_copy, with_notes_of
 from butlers.domain.errors import ConfigInvalid
 
 
@@ -156,11 +156,11 @@ def test_symlinks_inside_the_roster_become_files(shipped: Path, home: Path) -> N
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        ("../../outside.md", "leads out of the roster"),
-        ("/etc", "leads out of the roster"),
-        ("nowhere", "leads nowhere"),
-        ("link", "leads nowhere"),
-        ("..", "leads back"),
+        ("../../outside.md", "points outside the roster"),
+        ("/etc", "points outside the roster"),
+        ("nowhere", "points to a missing file"),
+        ("link", "points to a missing file"),
+        ("..", "points to a folder that contains it"),
     ],
 )
 def test_other_symlinks_are_refused_by_name(
@@ -253,7 +253,7 @@ def test_cut_short_it_leaves_whole_files_and_the_next_call_finishes(
 def test_an_interrupted_copy_is_still_known_as_ours(
     shipped: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from butlers.config import working_copy
+    from butlers.config import roster as working_copy
 
     def _power_cut(*_: object) -> None:
         raise KeyboardInterrupt
@@ -267,14 +267,14 @@ def test_an_interrupted_copy_is_still_known_as_ours(
 
 def test_a_home_that_can_not_be_written(shipped: Path, tmp_path: Path) -> None:
     _write(tmp_path / "file", "")
-    with pytest.raises(ConfigInvalid, match="can not be copied"):
+    with pytest.raises(ConfigInvalid, match="cannot be copied"):
         refresh_working_copy(shipped, tmp_path / "file" / "home")
 
 
 _REFRESH_OFTEN = """
 import sys
 from pathlib import Path
-from butlers.config.working_copy import refresh_working_copy
+from butlers.config.roster import refresh_working_copy
 shipped, home = map(Path, sys.argv[1:])
 for turn in range(15):
     (shipped / "health/butler.toml").write_text(str(turn) * 5000)
