@@ -17,7 +17,7 @@ from butlers.domain.module import FailurePhase
 from butlers.modules.lifecycle import ModuleSet
 from butlers.secrets.credentials import CredentialStore
 from butlers.secrets.master_key import MasterKey
-from butlers.tools.base import ToolSpec
+from butlers.tools.declaration import ToolSpec
 
 POSTBOX = Path(__file__).resolve().parents[1] / "fixtures" / "modules" / "postbox"
 GOOD = {"calendar": "", "email": 'address = "postbox@example.org"'}
@@ -39,7 +39,7 @@ WAYS = {
     ),
     FailurePhase.TOOLS: (
         'address = "postbox@example.org"\nfail = "undeclared tool"',
-        "offers the tool 'smuggled_tool', which it did not declare",
+        "registers the undeclared tool 'smuggled_tool'",
     ),
 }
 

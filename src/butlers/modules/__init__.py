@@ -1,1 +1,1 @@
-"""Pluggable units that give a butler tools and tables of its own."""
+"""Module system: pluggable units of tools and tables."""

@@ -1,44 +1,123 @@
-"""What a module is. Its tools are a declared tuple of module-level functions, never one function with all."""
+"""Module interface, the registrar for its tools, and the collection of offered tools."""
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from butlers.config.values import Section
 from butlers.db.database import Database
+from butlers.domain.caller import SESSIONS
+from butlers.domain.errors import ConfigInvalid
 from butlers.domain.session import SessionRequest
-from butlers.modules.tool_registrar import ToolRegistrar
 from butlers.scheduling.jobs import Job
-from butlers.tools.base import ToolFunction
 from butlers.tools.context import CallContext
+from butlers.tools.declaration import Effect, ToolFunction, ToolSpec, spec_of
+
+F = TypeVar("F", bound=ToolFunction)
+
+
+class UndeclaredTool(ConfigInvalid):
+    """A module registers a tool that it did not declare."""
+
+    code = "undeclared_tool"
+
+
+class ToolRegistrar:
+    """Collector of a module's tools, with FastMCP's interface. Accepts declared tools only."""
+
+    def __init__(self, module: str, declared: frozenset[str]) -> None:
+        self._module = module
+        self._declared = declared
+        self._specs: dict[str, ToolSpec] = {}
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(self._specs.values())
+
+    def add_tool(self, function: ToolFunction) -> None:
+        """Add a function declared with ``@tool``, or a plain async function."""
+        spec = getattr(function, "__tool__", None)
+        self._add(spec if isinstance(spec, ToolSpec) else _without_context(function, None, None))
+
+    def tool(
+        self,
+        name_or_function: Any = None,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> Any:
+        """Decorator like FastMCP's, for closures inside ``register_tools`` that use its ``db``."""
+        if callable(name_or_function):
+            self._add(_without_context(name_or_function, name, description))
+            return name_or_function
+
+        def register(function: F) -> F:
+            self._add(_without_context(function, name or name_or_function, description))
+            return function
+
+        return register
+
+    def _add(self, spec: ToolSpec) -> None:
+        if spec.name not in self._declared:
+            raise UndeclaredTool(
+                f"the {self._module} module registers the undeclared tool {spec.name!r}",
+                hint="add it to the module's `tools` or to its tool_metadata()",
+            )
+        if spec.name in self._specs:
+            raise ConfigInvalid(f"the {self._module} module registers the tool {spec.name!r} twice")
+        self._specs[spec.name] = spec
+
+
+def _without_context(
+    function: Callable[..., Any], name: str | None, description: str | None
+) -> ToolSpec:
+    """Wrap a function without a context. It manages its own transactions."""
+    if not inspect.iscoroutinefunction(function):
+        raise ConfigInvalid(f"the tool {function!r} is not an async function")
+
+    @functools.wraps(function)
+    async def call(ctx: CallContext, /, **arguments: Any) -> Any:
+        return await function(**arguments)
+
+    signature = inspect.signature(function)
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_ONLY, annotation=CallContext)
+    call.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[context, *signature.parameters.values()]
+    )
+    call.__annotations__ = {"ctx": CallContext, **function.__annotations__}
+    if description is not None:
+        call.__doc__ = description
+    return ToolSpec(name or function.__name__, call, SESSIONS, Effect.LONG)
 
 
 class ModuleConfig(Section):
-    """A module's section ``[modules.<name>]``. This one has no keys, and an unknown key is an error."""
+    """Base of a module's section ``[modules.<name>]``, without keys. Unknown keys are errors."""
 
     @classmethod
     def of(cls, ctx: CallContext) -> Self:
-        """The validated section of the butler that the call is for, for the tools of the module."""
+        """Return the validated section of the called butler, for use in tools."""
         return ctx.services.modules.instance(cls)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolMeta:
-    """What is to be known of a tool before it is let loose."""
+    """Security-relevant properties of a tool."""
 
-    # Argument name -> whether its value is a matter of safety (a recipient, an amount, a text sent out).
+    # Argument name -> True if its value is safety-relevant (a recipient, an amount, a sent text).
     arg_sensitivities: Mapping[str, bool] = field(default_factory=dict)
-    egress: bool = False  # it speaks to the world outside; only the Messenger keeps such a tool
+    egress: bool = False  # sends to the outside world; only the Messenger keeps such tools
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialNeed:
-    """A credential that a module asks for: its name in the store, and the variable that may hold it."""
+    """A credential that a module needs: its name in the store, and an alternative variable."""
 
     name: str
     env: str | None = None
@@ -46,71 +125,71 @@ class CredentialNeed:
 
 
 class CredentialSource(Protocol):
-    """What a module may ask its butler's credential store."""
+    """Credential lookup that a module may use."""
 
     async def resolve(self, name: str, *, env: str | None = None) -> str | None: ...
 
 
 class Module(ABC):
-    """One unit of tools and tables. Everything but the name has a default that does nothing."""
+    """A unit of tools and tables. Everything except the name has a default that does nothing."""
 
     config_schema: ClassVar[type[Any]] = ModuleConfig  # a pydantic model
     dependencies: ClassVar[Sequence[str]] = ()
     tools: ClassVar[tuple[ToolFunction, ...]] = ()
-    jobs: ClassVar[tuple[Job, ...]] = ()  # what schedules may run without a model, by function name
+    jobs: ClassVar[tuple[Job, ...]] = ()  # functions that schedules may run, by name
 
     config: Any = None  # the validated section; set before anything below is called
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Unique; also the key of its section ``[modules.<name>]``."""
+        """Unique name; also the key of its section ``[modules.<name>]``."""
 
     @classmethod
     def of(cls, ctx: CallContext) -> Self:
-        """The module a tool belongs to, with what its start made."""
+        """Return the called butler's instance of this module, for use in tools."""
         return ctx.services.modules.instance(cls)
 
     def credentials(self) -> Sequence[CredentialNeed]:
-        """What it can not work without; asked after its configuration is known."""
+        """Return the needed credentials. Called after the configuration is validated."""
         return ()
 
     def migration_revisions(self) -> str | None:
-        """The label of this module's migration chain, when it has tables of its own."""
+        """Return the label of this module's migration chain, or None without tables."""
         return self.name.replace("-", "_") if self.migration_directory() else None
 
     def migration_directory(self) -> Path | None:
-        """The chain's folder where the module ships it; None: the label's folder of the shipped chains."""
+        """Return the module's own migrations folder, or None to use the label's shipped chain."""
         folder = Path(inspect.getfile(type(self))).parent / "migrations"
         return folder if folder.is_dir() else None
 
-    async def on_startup(  # noqa: B027  (doing nothing is a good answer)
+    async def on_startup(  # noqa: B027  (an optional hook)
         self, config: Any, db: Database, credential_store: CredentialSource | None = None
     ) -> None:
-        """Get ready. An override may leave the third argument out."""
+        """Start. An override may omit the third parameter."""
 
     async def on_shutdown(self) -> None:  # noqa: B027
-        """Let go of what on_startup took."""
+        """Release what on_startup acquired."""
 
     async def session_context(self, session: SessionRequest) -> str | None:
-        """What a session should know from this module; it stands at the end of the system prompt."""
+        """Return text for the end of a session's system prompt, or None."""
         return None
 
     def tool_metadata(self) -> Mapping[str, ToolMeta]:
-        """What is to be known of its tools, by their names."""
+        """Return metadata by tool name."""
         return {}
 
     def register_tools(
         self, mcp: ToolRegistrar, config: Any, db: Database
     ) -> Awaitable[None] | None:
-        """Offer its tools. An override may be async, and may offer no tool that is not declared."""
+        """Register the tools. An override may be async; it may register only declared tools."""
         for function in self.tools:
             mcp.add_tool(function)
         return None
 
 
-class Unloadable(Module):
-    """Stands in for a module whose code can not be loaded, so that it fails alone."""
+class UnloadableModule(Module):
+    """Placeholder for a module whose code cannot be loaded, so that it fails alone."""
 
     name = ""
 
@@ -120,3 +199,52 @@ class Unloadable(Module):
 
     def migration_directory(self) -> None:
         return None
+
+
+# Names of tools that send. `bot_email_send_message` is not among them.
+EGRESS = re.compile(
+    r"(?:console|discord|email|matrix|signal|slack|sms|telegram|whatsapp)"
+    r"_(?:send_message|reply_to_message|reply_to_thread)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOffer:
+    specs: tuple[ToolSpec, ...]
+    metadata: Mapping[str, ToolMeta]
+
+    @property
+    def egress(self) -> tuple[str, ...]:
+        return tuple(spec.name for spec in self.specs if self._is_egress(spec))
+
+    def _is_egress(self, spec: ToolSpec) -> bool:
+        meta = self.metadata.get(spec.name)
+        return bool(meta and meta.egress) or any(
+            EGRESS.fullmatch(name) for name in (spec.name, *spec.aliases)
+        )
+
+
+async def collect_offer(module: Module, db: Database) -> ToolOffer:
+    metadata = dict(module.tool_metadata())
+    declared = frozenset({*metadata, *(spec_of(function).name for function in module.tools)})
+    registrar = ToolRegistrar(module.name, declared)
+    registering = module.register_tools(registrar, module.config, db)
+    if registering is not None:
+        await registering
+    offer = ToolOffer(registrar.specs, metadata)
+    _check_metadata(module, offer)
+    return offer
+
+
+def _check_metadata(module: Module, offer: ToolOffer) -> None:
+    """Reject metadata for unknown tools or arguments, which would protect nothing."""
+    takes = {spec.name: set(inspect.signature(spec.function).parameters) for spec in offer.specs}
+    for tool, meta in offer.metadata.items():
+        if tool not in takes:
+            raise ConfigInvalid(
+                f"tool_metadata() of the {module.name} module names the unknown tool {tool!r}"
+            )
+        if unknown := sorted(set(meta.arg_sensitivities) - takes[tool]):
+            raise ConfigInvalid(
+                f"tool_metadata() of the {module.name} module: {tool} has no argument {unknown[0]!r}"
+            )

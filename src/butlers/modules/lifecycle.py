@@ -1,15 +1,23 @@
-"""A butler's modules from their load to their end. One that fails takes its dependants along, nobody else.
+"""Lifecycle of a butler's modules: configuration, migration, start, tools, stop, enable and disable.
 
-Each phase asks every module that is still active. What a module raises becomes its state; with
-``strict_modules`` it ends the start instead, after the modules that had started were shut down in reverse.
-A database that is gone is no module's failure and is raised in both.
+Each phase calls every module that is still active. An exception becomes the module's state and fails its
+dependents; with ``strict_modules`` it ends the start instead, after started modules were stopped in
+reverse. A lost database connection is not a module's failure and is always raised.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,7 +28,7 @@ from pydantic import Field, create_model
 
 from butlers.config.butler import ButlerConfig, ButlerKind
 from butlers.config.document import Document
-from butlers.db.database import Database
+from butlers.db.database import Connection, Database
 from butlers.db.migrations import Chain
 from butlers.domain.errors import ButlersError, DatabaseUnavailable, NotFound
 from butlers.domain.module import (
@@ -32,13 +40,43 @@ from butlers.domain.module import (
 )
 from butlers.domain.redaction import redactor
 from butlers.domain.session import SessionRequest
-from butlers.modules import flags as module_flags
-from butlers.modules.base import CredentialSource, Module, ToolMeta, Unloadable
-from butlers.modules.chains import ModuleChains
-from butlers.modules.offer import Offer, collect_offer
-from butlers.modules.registry import load_modules
+from butlers.modules.base import (
+    CredentialSource,
+    Module,
+    ToolMeta,
+    ToolOffer,
+    UnloadableModule,
+    collect_offer,
+)
+from butlers.modules.registry import ModuleChains, load_modules
 from butlers.secrets.credentials import CredentialMissing
-from butlers.tools.base import ToolSpec
+from butlers.tools.declaration import ToolSpec
+
+
+def flag_key(module: str) -> str:
+    return f"module:{module}:enabled"
+
+
+async def read_flags(connection: Connection, modules: Iterable[str]) -> dict[str, bool]:
+    """Return the stored enabled flags. A value that is not true counts as false."""
+    keys = {flag_key(module): module for module in modules}
+    rows = await connection.fetch(
+        "SELECT key, value FROM state WHERE key = ANY($1::text[])", list(keys)
+    )
+    return {keys[row["key"]]: row["value"] is True for row in rows}
+
+
+async def save_flag(connection: Connection, module: str, enabled: bool) -> None:
+    await connection.execute(
+        """
+        INSERT INTO state (key, value) VALUES ($1, $2)
+        ON CONFLICT (key) DO UPDATE
+        SET value = excluded.value, version = state.version + 1, updated_at = now()
+        """,
+        flag_key(module),
+        enabled,
+    )
+
 
 log = structlog.get_logger()
 
@@ -49,7 +87,7 @@ _T = TypeVar("_T")
 
 
 class ModuleSet:
-    """The modules of one butler, in order, with the state of each."""
+    """Modules of one butler, in order, with their states."""
 
     def __init__(
         self,
@@ -73,7 +111,7 @@ class ModuleSet:
 
     @classmethod
     def load(cls, config: ButlerConfig) -> ModuleSet:
-        """Found, imported and sorted; a wrong graph is a ConfigInvalid, strict or not."""
+        """Find, import and sort the modules; raise ConfigInvalid for an invalid graph."""
         return cls(load_modules(config), config)
 
     def __iter__(self) -> Iterator[Module]:
@@ -82,23 +120,23 @@ class ModuleSet:
     def __len__(self) -> int:
         return len(self.modules)
 
-    # -- the phases, in this order -------------------------------------------------------------
+    # -- phases, in order
 
     async def validate_config(self) -> None:
         text = self._config.file.read_text(encoding="utf-8-sig")
         for module in self._active():
             async with self._phase(module, FailurePhase.CONFIG):
-                if isinstance(module, Unloadable):
+                if isinstance(module, UnloadableModule):
                     raise module.error
                 module.config = _validated(module, self._config, text)
 
     def chains(self, versions: Path) -> list[Chain]:
-        """The migrations of its modules, in their order, for whoever migrates without starting."""
+        """Return the modules' migration chains, in order, for migrating without a start."""
         chains = ModuleChains(self._config.name, versions)
         return [chain for module in self._active() if (chain := chains.of(module)) is not None]
 
     async def migrate(self, run: Callable[[Chain], Awaitable[object]], versions: Path) -> None:
-        """``run`` applies one chain to the butler's schema."""
+        """Migrate each module; ``run`` applies one chain to the butler's schema."""
         chains = ModuleChains(self._config.name, versions)
         for module in self._active():
             async with self._phase(module, FailurePhase.MIGRATION):
@@ -111,48 +149,48 @@ class ModuleSet:
                 await _check_credentials(module, store)
 
     async def start(self, db: Database, credential_store: CredentialSource | None = None) -> None:
-        """Read the owner's switches, then ``on_startup`` in order."""
+        """Read the enabled flags, then call ``on_startup`` in order."""
         self._database = db
         await self._load_flags(db)
         for module in self._active():
             async with self._phase(module, FailurePhase.STARTUP):
-                await self._within_limit(_start(module, db, credential_store))
+                await self._with_timeout(_start(module, db, credential_store))
                 self._started.append(module)
                 log.info("module initialized", module=module.name)
 
     async def collect_tools(self, db: Database) -> list[tuple[str, ToolSpec]]:
-        """The tools of the active modules, each with its owner as an error message names it."""
-        offers: list[tuple[Module, Offer]] = []
+        """Return the tools of active modules, each with its module's name for error messages."""
+        offers: list[tuple[Module, ToolOffer]] = []
         for module in self._active():
             async with self._phase(module, FailurePhase.TOOLS):
                 offers.append((module, await collect_offer(module, db)))
         return [
             (f"module {module.name}", spec)
             for module, offer in offers
-            if self._states[module.name].active  # a later one may have taken it along
-            for spec in self._admit(module, offer)
+            if self._states[module.name].active  # it may have failed with a later module
+            for spec in self._accept_tools(module, offer)
         ]
 
     async def session_context(self, session: SessionRequest) -> list[str]:
-        """What its modules have for a session. One that fails has nothing, and the session goes on."""
+        """Return the modules' texts for a session. A failing module is logged and skipped."""
         found = []
         for module in self.active:
             if not self.state(module.name).available:
                 continue
             try:
                 text = await module.session_context(session)
-            except Exception:  # a loop edge: a module is anybody's code
-                log.exception("module gave no context", module=module.name)
+            except Exception:  # loop edge: modules are user code
+                log.exception("session_context failed", module=module.name)
             else:
                 found += [text] if text else []
         return found
 
     async def stop(self) -> None:
-        """``on_shutdown`` of what was started, in reverse. An error there is logged and stops nothing."""
+        """Call ``on_shutdown`` of started modules in reverse; log errors and continue."""
         while self._started:
             await self._shut_down(self._started.pop())
 
-    # -- how they are ---------------------------------------------------------------------------
+    # -- states
 
     @property
     def active(self) -> tuple[Module, ...]:
@@ -170,13 +208,13 @@ class ModuleSet:
             near = get_close_matches(name, list(self._states), n=1)
             listed = ", ".join(self._states) or "none"
             raise NotFound(
-                f"there is no module {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+                f"unknown module {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
                 hint=f"modules of {self._config.name}: {listed}",
             )
-        return self._states[name].blocked(self._switched_off_below(name))
+        return self._states[name].blocked(self._disabled_dependency(name))
 
     def tool_metadata(self) -> Mapping[str, ToolMeta]:
-        """What the active modules say of their tools."""
+        """Return the metadata of the active modules' tools."""
         return self._metadata
 
     def sensitive_arguments(self, tool: str) -> frozenset[str]:
@@ -190,22 +228,22 @@ class ModuleSet:
                 return part
         raise NotFound(f"{self._config.name} has no {kind.__name__}")
 
-    # -- switching them on and off --------------------------------------------------------------
+    # -- enable and disable
 
     async def set_enabled(self, name: str, enabled: bool) -> ModuleState:
-        """Kept first, thrown after: a switch that could not be kept is not thrown."""
+        """Store the flag, then apply it."""
         self.state(name)
         if self._database is None:
-            raise RuntimeError("modules are switched after they were started")
+            raise RuntimeError("set_enabled before start")
         async with self._switching:
             async with self._database.transaction() as connection:
-                await module_flags.save_flag(connection, name, enabled)
+                await save_flag(connection, name, enabled)
             self._states[name] = self._states[name].switched(enabled)
         log.info("module enabled" if enabled else "module disabled", module=name)
         return self.state(name)
 
     def is_enabled(self, tool: str) -> bool:
-        """Whether a tool may be called, as far as modules have a say: the core's always may."""
+        """Return False if the tool belongs to a disabled module."""
         return tool not in self._owners or self.state(self._owners[tool]).available
 
     def ensure_enabled(self, tool: str) -> None:
@@ -215,24 +253,24 @@ class ModuleSet:
         off = state.name if not state.enabled else state.blocked_by
         because = "" if off == state.name else f", because it depends on {off}"
         raise ModuleDisabled(
-            f"{tool} belongs to the module {state.name}, which is switched off{because}",
-            hint=f'the owner can switch it on: module.set_enabled {{"name": "{off}", "enabled": true}}',
+            f"{tool} belongs to the module {state.name}, which is disabled{because}",
+            hint=f'the owner can enable it: module.set_enabled {{"name": "{off}", "enabled": true}}',
         )
 
-    # -- inside ---------------------------------------------------------------------------------
+    # -- internals
 
     def _active(self) -> Iterator[Module]:
-        """Asked anew at each step: one that failed meanwhile, by itself or through another, is left out."""
+        """Iterate over active modules lazily, so that modules that fail meanwhile are skipped."""
         return (module for module in self.modules if self._states[module.name].active)
 
     @asynccontextmanager
     async def _phase(self, module: Module, phase: FailurePhase) -> AsyncIterator[None]:
-        """What one module does in one phase."""
+        """Turn an exception into the module's failed state, or raise it if strict."""
         try:
             yield
         except DatabaseUnavailable:
             raise
-        except Exception as error:  # a stranger's code; it becomes the state
+        except Exception as error:  # user code; becomes the module's state
             self._fail(module, phase, error)
             if self._config.strict_modules:
                 await self.stop()
@@ -240,25 +278,27 @@ class ModuleSet:
             await self._stop_failed()
 
     def _fail(self, module: Module, phase: FailurePhase, error: Exception) -> None:
-        said = redactor.scrub(reason(error))
-        state = self._states[module.name].failed(phase, said)
+        message = redactor.scrub(reason(error))
+        state = self._states[module.name].failed(phase, message)
         self._states[module.name] = state
         trace = None if isinstance(error, ButlersError) else error
-        log.error("module failed", module=module.name, phase=str(phase), error=said, exc_info=trace)
-        for dependant in self._dependants(module.name):
-            self._states[dependant] = self._states[dependant].cascade_failed(state)
-            log.error("module failed", module=dependant, phase=str(phase), cause=module.name)
+        log.error(
+            "module failed", module=module.name, phase=str(phase), error=message, exc_info=trace
+        )
+        for dependent in self._dependents(module.name):
+            self._states[dependent] = self._states[dependent].cascade_failed(state)
+            log.error("module failed", module=dependent, phase=str(phase), cause=module.name)
 
-    def _dependants(self, name: str) -> list[str]:
-        """All that rest on it, directly or through others, as long as they are active."""
+    def _dependents(self, name: str) -> list[str]:
+        """Return the active modules that depend on it, directly or indirectly."""
         down = {name}
-        for module in self.modules:  # in order, so what a module depends on was seen before it
+        for module in self.modules:  # in order: dependencies come first
             if down.intersection(module.dependencies):
                 down.add(module.name)
         return [m.name for m in self._active() if m.name in down - {name}]
 
-    def _switched_off_below(self, name: str) -> str | None:
-        """The first module that this one rests on and that the owner switched off."""
+    def _disabled_dependency(self, name: str) -> str | None:
+        """Return the first disabled module that this one depends on, or None."""
         above = {name}
         for module in reversed(self.modules):
             if module.name in above:
@@ -266,7 +306,7 @@ class ModuleSet:
         off = (m.name for m in self.modules if m.name in above and not self._states[m.name].enabled)
         return next((other for other in off if other != name), None)
 
-    async def _within_limit(self, starting: Awaitable[None]) -> None:
+    async def _with_timeout(self, starting: Awaitable[None]) -> None:
         limit = asyncio.timeout(self._startup_timeout_s)
         try:
             async with limit:
@@ -279,7 +319,7 @@ class ModuleSet:
             ) from error
 
     async def _stop_failed(self) -> None:
-        """One that failed after its start does not go on half alive, nor what rests on it."""
+        """Shut down modules that failed after their start."""
         for module in reversed(self._started.copy()):
             if not self._states[module.name].active:
                 self._started.remove(module)
@@ -289,21 +329,21 @@ class ModuleSet:
         try:
             async with asyncio.timeout(self._shutdown_timeout_s):
                 await module.on_shutdown()
-        except Exception as error:  # a stranger's code; the others must end too
+        except Exception as error:  # user code; the others must stop too
             log.error("module shutdown failed", module=module.name, exc_info=error)
         else:
             log.info("module shutdown", module=module.name)
 
     async def _load_flags(self, db: Database) -> None:
         async with db.transaction() as connection:
-            flags = await module_flags.load_flags(connection, self._states)
+            flags = await read_flags(connection, self._states)
         for name, enabled in flags.items():
             self._states[name] = self._states[name].switched(enabled)
             if not enabled:
                 log.info("module disabled", module=name)
 
-    def _admit(self, module: Module, offer: Offer) -> list[ToolSpec]:
-        """The tools this butler keeps: what speaks to the world outside is the Messenger's alone."""
+    def _accept_tools(self, module: Module, offer: ToolOffer) -> list[ToolSpec]:
+        """Return the tools that this butler keeps: only the Messenger keeps egress tools."""
         self._metadata |= offer.metadata
         stripped = () if self._config.role is ButlerKind.MESSENGER else offer.egress
         if stripped:
@@ -315,7 +355,7 @@ class ModuleSet:
 
 
 def _validated(module: Module, config: ButlerConfig, text: str) -> Any:
-    """The module's section as its own model; what is wrong there names file, key and line."""
+    """Validate the module's section; errors name file, key and line."""
     section = create_model("Modules", section=(module.config_schema, Field(alias=module.name)))
     file = create_model("File", modules=(section, ...))
     written = {"modules": {module.name: config.modules[module.name]}}
@@ -338,12 +378,12 @@ async def _check_credentials(module: Module, store: CredentialSource) -> None:
 
 
 async def _start(module: Module, db: Database, store: CredentialSource | None) -> None:
-    """``on_startup`` takes two or three arguments, as its author chose."""
+    """Call ``on_startup`` with the two or three arguments that it takes."""
     takes = inspect.signature(module.on_startup).parameters.values()
     positional = [each for each in takes if each.kind in _POSITIONAL]
     if len(positional) >= 3 or any(each.kind is each.VAR_POSITIONAL for each in takes):
         await module.on_startup(module.config, db, store)
-    elif any(each.name == "credential_store" for each in takes):  # by keyword alone
+    elif any(each.name == "credential_store" for each in takes):  # keyword-only
         await module.on_startup(module.config, db, credential_store=store)
     else:
         await module.on_startup(module.config, db)

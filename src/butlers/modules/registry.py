@@ -1,13 +1,14 @@
-"""Finds a butler's modules and puts them in order.
+"""Find a butler's modules, sort them, and find their migrations.
 
-A butler's own are found by path, in ``<folder>/modules``: classes of the package itself, and of the packages
-inside it (``modules/<name>/``), which are imported only when the configuration names them. Shared ones are
-the packages beside this file. Where both have a name, the butler's own is meant.
+A butler's own modules are found by path, in ``<folder>/modules``: classes of the package itself, and of
+packages inside it (``modules/<name>/``), which are imported only if the configuration names them. Shared
+modules are the packages beside this file. A butler's own module overrides a shared one of the same name.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -17,10 +18,10 @@ from types import ModuleType
 import structlog
 
 from butlers.config.butler import ButlerConfig
-from butlers.config.document import Document
-from butlers.config.problems import Problem
-from butlers.domain.errors import ConfigInvalid
-from butlers.modules.base import Module, Unloadable
+from butlers.config.document import Document, Problem
+from butlers.db.migrations import CORE, Chain, find_chain
+from butlers.domain.errors import ConfigInvalid, MigrationFailed
+from butlers.modules.base import Module, UnloadableModule
 
 log = structlog.get_logger()
 
@@ -29,30 +30,30 @@ PACKAGE = __name__.rpartition(".")[0]
 
 
 def load_modules(config: ButlerConfig, *, shared: Path = SHARED) -> tuple[Module, ...]:
-    """The modules a configuration names, each after those it depends on.
+    """Load the modules that a configuration names, dependencies first.
 
-    A name that nobody has and a wrong graph are errors of the configuration. Code that can not be loaded is
-    a failure of that module alone.
+    Raises ConfigInvalid for an unknown name or an invalid graph. Code that cannot be loaded fails that
+    module alone.
     """
-    own = _Own(config.directory, config.name)
+    own = _OwnModules(config.directory, config.name)
     return sort_modules([_find(name, own, config, shared) for name in config.modules], config)
 
 
 def load_module(folder: Path, name: str, butler: str = "tester") -> Module:
-    """One module of a butler's folder, for its own tests."""
-    own = _Own(folder, butler)
+    """Load one module of a butler's folder, for its tests."""
+    own = _OwnModules(folder, butler)
     found = own.find(name)
-    if isinstance(found, Unloadable):
+    if isinstance(found, UnloadableModule):
         raise found.error
     if found is None:
         raise own.error or ConfigInvalid(
-            f"there is no module {name!r}{_meant(name, own.names())}", path=folder / "modules"
+            f"unknown module {name!r}{_suggestion(name, own.names())}", path=folder / "modules"
         )
     return found
 
 
 def sort_modules(modules: Sequence[Module], config: ButlerConfig) -> tuple[Module, ...]:
-    """Dependencies first; otherwise in the order of the configuration."""
+    """Sort modules: dependencies first, otherwise in the order of the configuration."""
     by_name = {module.name: module for module in modules}
     done: dict[str, Module] = {}
 
@@ -61,14 +62,14 @@ def sort_modules(modules: Sequence[Module], config: ButlerConfig) -> tuple[Modul
             return
         if module.name in above:
             cycle = (*above[above.index(module.name) :], module.name)
-            raise _wrong(config, module.name, f"circular dependency: {' → '.join(cycle)}")
+            raise _config_error(config, module.name, f"circular dependency: {' → '.join(cycle)}")
         for needed in module.dependencies:
             if needed not in by_name:
-                raise _wrong(
+                raise _config_error(
                     config,
                     module.name,
                     f"the {module.name} module requires {needed}",
-                    f"add [modules.{needed}]{_meant(needed, by_name)}",
+                    f"add [modules.{needed}]{_suggestion(needed, by_name)}",
                 )
             place(by_name[needed], (*above, module.name))
         done[module.name] = module
@@ -78,7 +79,7 @@ def sort_modules(modules: Sequence[Module], config: ButlerConfig) -> tuple[Modul
     return tuple(done.values())
 
 
-def _find(name: str, own: _Own, config: ButlerConfig, shared: Path) -> Module:
+def _find(name: str, own: _OwnModules, config: ButlerConfig, shared: Path) -> Module:
     is_shared = name in _packages(shared)
     if (found := own.find(name)) is not None:
         if is_shared:
@@ -86,19 +87,19 @@ def _find(name: str, own: _Own, config: ButlerConfig, shared: Path) -> Module:
         return found
     if is_shared:
         return _load(name, f"{PACKAGE}.{name}", shared / name)
-    if own.error is not None:  # whatever it would have defined, this may have been among it
-        return Unloadable(name, own.error)
+    if own.error is not None:  # the broken package may define this module
+        return UnloadableModule(name, own.error)
     known = sorted({*own.names(), *_packages(shared)})
-    raise _wrong(
+    raise _config_error(
         config,
         name,
-        f"there is no module {name!r}{_meant(name, known)}",
-        f"modules it may have: {', '.join(known) or 'none'}",
+        f"unknown module {name!r}{_suggestion(name, known)}",
+        f"available modules: {', '.join(known) or 'none'}",
     )
 
 
-class _Own:
-    """The modules in a butler's own folder."""
+class _OwnModules:
+    """Modules in a butler's own folder."""
 
     def __init__(self, directory: Path, butler: str) -> None:
         self._folder = directory / "modules"
@@ -107,7 +108,7 @@ class _Own:
         self.error: Exception | None = None
         try:
             self._kinds = _register_roster_modules(directory, butler)
-        except Exception as error:  # noqa: BLE001  (a stranger's code; it fails as its modules do)
+        except Exception as error:  # noqa: BLE001  (user code; the error becomes a module failure)
             self.error = error
 
     def find(self, name: str) -> Module | None:
@@ -122,33 +123,33 @@ class _Own:
 
 
 def _register_roster_modules(directory: Path, butler: str) -> dict[str, type[Module]]:
-    """Import the butler's own module package under a private name, with its folder beside it.
+    """Import the butler's own module package under a private package name.
 
     ``tools/`` becomes ``<package>.tools``, so that a roster module imports its tool functions relatively
-    and two butlers with a ``tools`` folder do not meet in ``sys.modules``.
+    and the ``tools`` folders of two butlers do not collide in ``sys.modules``.
     """
     package, folder = _roster_package(butler), directory / "modules"
-    _put_package(package, directory)
+    _create_package(package, directory)
     if not (folder / "__init__.py").is_file():
-        _put_package(f"{package}.modules", folder)
+        _create_package(f"{package}.modules", folder)
         return {}
-    return _named(_import(f"{package}.modules", folder))
+    return _module_classes(_import(f"{package}.modules", folder))
 
 
 def _load(name: str, package: str, folder: Path) -> Module:
-    """The module of that name in a package of its own."""
+    """Load the module from its own package."""
     try:
-        kinds = _named(_import(package, folder))
+        kinds = _module_classes(_import(package, folder))
         if name not in kinds:
             listed = ", ".join(kinds) or "no module"
             raise ConfigInvalid(f"it defines {listed}, not {name!r}", path=folder / "__init__.py")
         return kinds[name]()
-    except Exception as error:  # noqa: BLE001  (a stranger's code; it fails as the module does)
-        return Unloadable(name, error)
+    except Exception as error:  # noqa: BLE001  (user code; the error becomes a module failure)
+        return UnloadableModule(name, error)
 
 
-def _named(package: ModuleType) -> dict[str, type[Module]]:
-    """The modules a package offers: defined in it or below it, not merely imported to build on."""
+def _module_classes(package: ModuleType) -> dict[str, type[Module]]:
+    """Return the module classes defined in a package or below it, not those it imports."""
     found: dict[str, type[Module]] = {}
     for value in vars(package).values():
         if (
@@ -166,7 +167,7 @@ def _roster_package(butler: str) -> str:
     return f"butlers_roster_{butler.replace('-', '_')}"
 
 
-def _put_package(name: str, directory: Path) -> None:
+def _create_package(name: str, directory: Path) -> None:
     package = ModuleType(name)
     package.__path__ = [str(directory)]
     for loaded in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
@@ -175,21 +176,21 @@ def _put_package(name: str, directory: Path) -> None:
 
 
 def _import(name: str, folder: Path) -> ModuleType:
-    if name in sys.modules:  # a neighbour imported it
+    if name in sys.modules:  # already imported by another module
         return sys.modules[name]
     path = folder / "__init__.py"
     spec = importlib.util.spec_from_file_location(
         name, path, submodule_search_locations=[str(folder)]
     )
     if spec is None or spec.loader is None:
-        raise ConfigInvalid(f"{path} can not be imported", path=path)
+        raise ConfigInvalid(f"{path} cannot be imported", path=path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # anything a stranger's file may raise while it is imported
+    except Exception as error:  # user code may raise anything
         del sys.modules[name]
-        raise ConfigInvalid(f"the module can not be imported: {error!r}", path=path) from error
+        raise ConfigInvalid(f"the module cannot be imported: {error!r}", path=path) from error
     return module
 
 
@@ -197,14 +198,60 @@ def _packages(folder: Path) -> list[str]:
     return sorted(path.parent.name for path in folder.glob("*/__init__.py"))
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _suggestion(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _wrong(
+def _config_error(
     config: ButlerConfig, module: str, message: str, hint: str | None = None
 ) -> ConfigInvalid:
-    """An error that points at the module's section in butler.toml."""
+    """Return an error that points at the module's section in butler.toml."""
     text = config.file.read_text(encoding="utf-8-sig")
     return Document(config.file, text, {}).invalid([Problem(("modules", module), message, hint)])
+
+
+LABEL = re.compile(r"[a-z][a-z0-9_]{0,39}")  # becomes part of the version table's name
+
+RESERVED = (CORE, "shared")
+
+
+class ModuleChains:
+    """Migration chains of one butler's modules. Each label has one folder, each folder one label."""
+
+    def __init__(self, butler: str, versions: Path) -> None:
+        self._versions = versions
+        self._folders = {name: versions / name for name in (*RESERVED, butler.replace("-", "_"))}
+
+    def of(self, module: Module) -> Chain | None:
+        label = module.migration_revisions()
+        if label is None:
+            return None
+        if not LABEL.fullmatch(label):
+            raise MigrationFailed(
+                f"{label!r} is not a valid migration label: use lower-case letters, digits and '_'"
+            )
+        folder = module.migration_directory()
+        chain = Chain(label, folder) if folder else find_chain(label, self._versions)
+        if chain is None:
+            raise MigrationFailed(
+                f"the migration chain {label!r} has no folder",
+                hint="put its revisions into migrations/ beside the module's code",
+            )
+        self._claim(chain)
+        return chain
+
+    def _claim(self, chain: Chain) -> None:
+        taken = self._folders.get(chain.name, chain.directory)
+        if taken != chain.directory and (taken.is_dir() or chain.name in RESERVED):
+            raise MigrationFailed(
+                f"the migration chain {chain.name!r} is in {taken} and also in {chain.directory}",
+                hint="return another label from migration_revisions()",
+            )
+        for label, folder in self._folders.items():
+            if folder == chain.directory and label != chain.name:
+                raise MigrationFailed(
+                    f"the migrations in {folder} have two labels: {label!r} and {chain.name!r}",
+                    hint="return the same label from migration_revisions() of both modules",
+                )
+        self._folders[chain.name] = chain.directory

@@ -1,4 +1,4 @@
-"""A context for the tests of a module's own tools: real configuration, no butler around it."""
+"""Call context for tests of a module's tools, without a running butler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from butlers.tools.context import CallContext, Services
 
 @dataclass(frozen=True)
 class _OneModule(NoModules):
-    """Just enough of a butler's modules for ``Module.of``."""
+    """Module lookup for ``Module.of`` with one module."""
 
     module: Module
 
@@ -28,7 +28,7 @@ class _OneModule(NoModules):
 
 
 @dataclass(frozen=True)
-class _Bare:
+class _TestServices:
     modules: _OneModule
     clock: Clock
 
@@ -39,8 +39,8 @@ def module_context(
     *,
     connection: Connection | None = None,
 ) -> CallContext:
-    """What a tool of this module is handed when the owner calls it with this configuration."""
+    """Return the context that the module's tools get in an owner's call."""
     module.config = module.config_schema.model_validate(dict(config or {}))
-    services = cast(Services, _Bare(_OneModule(module), SystemClock()))
+    services = cast(Services, _TestServices(_OneModule(module), SystemClock()))
     caller = Caller(CallerKind.OWNER, "owner")
     return CallContext(services, caller, _connection=connection)

@@ -1,14 +1,13 @@
-"""The one page of names that roster folders and other people's modules import."""
+"""Public names for roster folders and third-party modules."""
 
 from butlers.domain.caller import EVERYONE, OWNER_ONLY, PEERS, SESSIONS, CallerKind
-from butlers.domain.ids import uuid7
-from butlers.modules.base import CredentialNeed, Module, ModuleConfig, ToolMeta
+from butlers.domain.clock import uuid7
+from butlers.modules.base import CredentialNeed, Module, ModuleConfig, ToolMeta, ToolRegistrar
 from butlers.modules.registry import load_module
 from butlers.modules.testing import module_context
-from butlers.modules.tool_registrar import ToolRegistrar
 from butlers.scheduling.jobs import JobContext
-from butlers.tools.base import Effect, tool
 from butlers.tools.context import CallContext
+from butlers.tools.declaration import Effect, tool
 
 __all__ = [
     "EVERYONE",

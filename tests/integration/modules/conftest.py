@@ -1,4 +1,4 @@
-"""The fixture butler and its modules, against the database server of the test run."""
+"""Fixtures: a butler with modules, on the database server of the test run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MakeModules = Callable[..., ModuleHarness]
 
 @pytest.fixture
 async def make_modules(tmp_path: Path, database: Database) -> AsyncIterator[MakeModules]:
-    """Make the modules of a fixture butler; those still running are stopped after the test."""
+    """Create the modules of a fixture butler; stop them after the test."""
     made: list[ModuleHarness] = []
 
     def make(*arguments: Any, **options: Any) -> ModuleHarness:
@@ -38,7 +38,7 @@ async def make_modules(tmp_path: Path, database: Database) -> AsyncIterator[Make
 async def postbox(
     tmp_path: Path, home: Path, key: FleetKey, provisioner: Provisioner, database_name: str
 ) -> AsyncIterator[PostboxButler]:
-    """Where the fixture butler is a whole daemon; those still running are stopped after the test."""
+    """The fixture butler as a complete daemon; stopped after the test."""
     made = PostboxButler(tmp_path / "butlers", home, key, provisioner, database_name=database_name)
     yield made
     for butler in made.butlers:
@@ -47,5 +47,5 @@ async def postbox(
 
 @pytest.fixture
 def start(postbox: PostboxButler) -> Start:
-    """Writes the fixture butler and starts it."""
+    """Write the fixture butler and start it."""
     return postbox.start

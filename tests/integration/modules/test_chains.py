@@ -1,4 +1,4 @@
-"""Where module migrations are found, and that no chain gets in another's way."""
+"""Module migrations: lookup and conflicts of chains."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write_chain(folder: Path, table: str) -> Path:
     return folder
 
 
-async def test_a_label_without_a_folder_of_its_own_is_one_of_the_shipped_chains(
+async def test_label_without_own_folder_uses_a_shipped_chain(
     make_modules: MakeModules, tmp_path: Path
 ) -> None:
     write_chain(tmp_path / "versions" / "ledger", "ledger_lines")
@@ -69,12 +69,12 @@ async def test_no_label_means_no_migrations(make_modules: MakeModules, tmp_path:
     ("label", "said"),
     [
         ("nowhere", "the migration chain 'nowhere' has no folder"),
-        ('x"; DROP TABLE state', "is not a label for migrations"),
-        ("core", "the migration chain 'core' is already in"),
-        ("shared", "the migration chain 'shared' is already in"),
+        ('x"; DROP TABLE state', "is not a valid migration label"),
+        ("core", "the migration chain 'core' is in"),
+        ("shared", "the migration chain 'shared' is in"),
     ],
 )
-async def test_a_label_that_will_not_do_fails_the_module(
+async def test_invalid_label_fails_the_module(
     make_modules: MakeModules, tmp_path: Path, label: str, said: str
 ) -> None:
     folder = write_chain(tmp_path / "mine", "mine") if label in ("core", "shared") else None

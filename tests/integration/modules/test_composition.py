@@ -1,4 +1,4 @@
-"""What a butler's tools are made of: the core's, its modules', its own. Listed and called by real clients."""
+"""Tools of a butler: core, modules and own; listed and called by real clients."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from butlers.daemon.butler import Butler
 from butlers.domain.caller import CallerKind
 from butlers.modules.base import Module
 from butlers.scheduling.role import SchedulingRole
-from butlers.tools.declaration import spec_of
 from butlers.tools.catalogue import core_tools
+from butlers.tools.declaration import spec_of
 from support import mcp_clients as clients
 from support.mcp_clients import ToolClient
 from support.postbox import GOOD
@@ -60,7 +60,7 @@ class Tells(Module):
 
 
 async def call_each_core_tool(client: ToolClient) -> dict[str, Any]:
-    """Every tool that a butler must have, called once; the answers by name."""
+    """Call every required tool once; return the answers by name."""
     answers: dict[str, Any] = {}
 
     async def call(name: str, /, **arguments: Any) -> Any:
@@ -110,7 +110,7 @@ def check_answers(answers: dict[str, Any]) -> None:
 
 @pytest.mark.scenario("S002-20")
 @pytest.mark.parametrize("connect", clients.ALL, ids=lambda connect: connect.__name__)
-async def test_the_tools_of_the_core_are_there_and_answer(
+async def test_core_tools_are_listed_and_answer(
     postbox: PostboxButler, connect: clients.Connect
 ) -> None:
     await postbox.start(GOOD)
@@ -121,7 +121,7 @@ async def test_the_tools_of_the_core_are_there_and_answer(
 
 
 @pytest.mark.scenario("S002-19", "S002-22")
-async def test_a_butler_without_modules_has_the_tools_of_the_core_and_no_others(
+async def test_butler_without_modules_has_only_core_tools(
     postbox: PostboxButler,
 ) -> None:
     butler = await postbox.start({})
@@ -136,14 +136,14 @@ async def test_a_butler_without_modules_has_the_tools_of_the_core_and_no_others(
 
 @pytest.mark.scenario("S001-06")
 @pytest.mark.parametrize("name", ["switchboard", "messenger", "general", "health"])
-async def test_every_butler_has_the_tools_of_the_core(postbox: PostboxButler, name: str) -> None:
+async def test_every_butler_has_the_core_tools(postbox: PostboxButler, name: str) -> None:
     copy_roster(name, postbox.directory, postbox.database_name)
     await postbox.make_in().start()
     assert CORE - set(await postbox.offered()) == set()
 
 
 @pytest.mark.scenario("S002-21")
-async def test_status_says_who_the_butler_is_and_how(postbox: PostboxButler) -> None:
+async def test_status_contains_identity_and_health(postbox: PostboxButler) -> None:
     await postbox.start(GOOD, name="assistant")
     async with postbox.connect() as client:
         status = await client.call("status", {})
@@ -158,7 +158,7 @@ async def test_status_says_who_the_butler_is_and_how(postbox: PostboxButler) -> 
 
 
 @pytest.mark.scenario("S002-23")
-async def test_the_tools_of_a_module_stand_beside_those_of_the_core(postbox: PostboxButler) -> None:
+async def test_module_tools_are_added_to_core_tools(postbox: PostboxButler) -> None:
     await postbox.start(EMAIL)
     async with postbox.connect() as client:
         answers = await call_each_core_tool(client)
@@ -172,7 +172,7 @@ async def test_the_tools_of_a_module_stand_beside_those_of_the_core(postbox: Pos
 
 
 @pytest.mark.scenario("S002-24")
-async def test_the_tools_of_two_modules_do_not_meet(postbox: PostboxButler) -> None:
+async def test_tools_of_two_modules_do_not_collide(postbox: PostboxButler) -> None:
     butler = await postbox.start(GOOD)
     token = postbox.key.mint(CallerKind.OWNER, "owner", "postbox")
     async with Client(StreamableHttpTransport(butler.url, auth=token)) as client:
@@ -187,7 +187,7 @@ async def test_the_tools_of_two_modules_do_not_meet(postbox: PostboxButler) -> N
 
 
 @pytest.mark.scenario("S001-07")
-async def test_a_butler_has_the_tools_of_the_modules_it_declares_and_only_declared_tools(
+async def test_butler_has_only_declared_tools_of_declared_modules(
     postbox: PostboxButler,
 ) -> None:
     butler = await postbox.start({**EMAIL, "tells": ""}, code={"tells": TELLS})
@@ -212,14 +212,14 @@ async def test_a_butler_has_the_tools_of_the_modules_it_declares_and_only_declar
     assert not (OF_EMAIL | {"smuggled_tool"}) & set(await postbox.offered())
     (state,) = smuggler.modules.states()
     assert state.failure_phase == "tools"
-    assert "'smuggled_tool', which it did not declare" in str(state.failure_error)
+    assert "the undeclared tool 'smuggled_tool'" in str(state.failure_error)
 
 
 # -- a butler's own ------------------------------------------------------------------------------------
 
 
 @pytest.mark.scenario("S001-08")
-async def test_a_butlers_own_tools_are_functions_of_its_folder_wired_by_its_module(
+async def test_own_tools_are_functions_registered_by_the_butlers_module(
     postbox: PostboxButler, tmp_path: Path
 ) -> None:
     # Written as async functions in its tools folder ...

@@ -1,4 +1,4 @@
-"""Where a module's credentials come from when a whole daemon asks, and the one it can not start without."""
+"""Credentials of modules in a complete daemon: sources, and a missing required one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ POSTBOX = {"email": 'address = "postbox@example.org"\npassword_env = "BUTLER_EMA
 
 @pytest.fixture
 def own_postbox(postbox: PostboxButler, admin: Login) -> PostboxButler:
-    """A postbox whose shared secrets are nobody else's."""
+    """A postbox butler with its own shared secrets."""
     postbox.provisioner = Provisioner(admin, postbox.key, shared_database=postbox.database_name)
     return postbox
 
 
 async def password_of(postbox: PostboxButler, **environ: str) -> str | None:
-    """What the email module has after a start; None when it failed for want of it."""
+    """Return the email module's password after a start, or None if the module failed."""
     butler = postbox.make_in(**environ)
     await butler.start()
     found = getattr(butler.modules.modules[0], "password", None)
@@ -42,7 +42,7 @@ async def keep(butler: Butler, scope: str, value: str) -> None:
 
 
 @pytest.mark.scenario("S001-54")
-async def test_a_credential_is_looked_for_in_the_database_and_then_in_the_environment(
+async def test_credential_is_resolved_from_database_then_environment(
     own_postbox: PostboxButler,
 ) -> None:
     postbox = own_postbox

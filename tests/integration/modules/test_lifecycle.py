@@ -1,4 +1,4 @@
-"""Modules through their phases: order, every way to fail, who is taken along, and how they end."""
+"""Phases of modules: order, failures, cascades and shutdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_POSTBOX = [
 ]
 
 
-async def test_each_module_starts_after_what_it_depends_on(make_modules: MakeModules) -> None:
+async def test_modules_start_after_their_dependencies(make_modules: MakeModules) -> None:
     harness = make_modules()
     with capture_logs() as log:
         modules = await harness.bring_up()
@@ -41,7 +41,7 @@ async def test_each_module_starts_after_what_it_depends_on(make_modules: MakeMod
     assert modules.healthy
 
 
-async def test_a_second_start_has_nothing_to_migrate(make_modules: MakeModules) -> None:
+async def test_second_start_migrates_nothing(make_modules: MakeModules) -> None:
     first = make_modules()
     await (await first.bring_up()).stop()
     second = make_modules()
@@ -51,7 +51,7 @@ async def test_a_second_start_has_nothing_to_migrate(make_modules: MakeModules) 
 
 @pytest.mark.scenario("S001-13")
 @pytest.mark.parametrize("phase", FailurePhase)
-async def test_a_failure_takes_dependants_along_and_nobody_else(
+async def test_failure_cascades_to_dependents_only(
     make_modules: MakeModules, phase: FailurePhase
 ) -> None:
     lines, said = WAYS[phase]
@@ -78,7 +78,7 @@ async def test_a_failure_takes_dependants_along_and_nobody_else(
 
 
 @pytest.mark.parametrize("phase", FailurePhase)
-async def test_strict_modules_end_the_start_and_shut_down_what_had_started(
+async def test_strict_modules_abort_the_start_and_stop_started_modules(
     make_modules: MakeModules, phase: FailurePhase
 ) -> None:
     lines, said = WAYS[phase]
@@ -109,7 +109,7 @@ async def test_strict_modules_end_the_start_and_shut_down_what_had_started(
     assert len(events(log, "module shutdown")) == len(started)
 
 
-async def test_one_that_fails_after_its_start_is_shut_down_at_once(
+async def test_module_that_fails_after_its_start_is_shut_down(
     make_modules: MakeModules,
 ) -> None:
     harness = make_modules({"calendar": "", "email": WAYS[FailurePhase.TOOLS][0]})
@@ -124,7 +124,7 @@ async def test_one_that_fails_after_its_start_is_shut_down_at_once(
     assert len(harness.lifecycle) == 4
 
 
-async def test_modules_stop_in_reverse_and_an_error_there_stops_nothing(
+async def test_modules_stop_in_reverse_despite_errors(
     make_modules: MakeModules,
 ) -> None:
     crash = 'address = "postbox@example.org"\nfail = "shutdown"'
@@ -140,13 +140,13 @@ async def test_modules_stop_in_reverse_and_an_error_there_stops_nothing(
     assert harness.lifecycle[-2:] == ["calendar stopped", "email stopped"]
 
 
-async def test_a_broken_migration_leaves_nothing_behind(make_modules: MakeModules) -> None:
+async def test_failed_migration_is_rolled_back(make_modules: MakeModules) -> None:
     harness = make_modules({"email": WAYS[FailurePhase.MIGRATION][0]})
     await harness.bring_up()
     assert not {"email_half", "email_messages", "calendar_events"} & await harness.tables()
 
 
-async def test_a_wrong_section_names_file_line_and_key(make_modules: MakeModules) -> None:
+async def test_invalid_section_names_file_line_and_key(make_modules: MakeModules) -> None:
     harness = make_modules({"email": 'address = "a@example.org"\nfail = "nowhere"'})
     await harness.bring_up()
     (email,) = harness.modules.states()
@@ -161,7 +161,7 @@ async def test_a_wrong_section_names_file_line_and_key(make_modules: MakeModules
     )
 
 
-async def test_a_credential_comes_from_the_variable_its_config_names(
+async def test_credential_comes_from_the_configured_variable(
     make_modules: MakeModules,
 ) -> None:
     harness = make_modules(
@@ -219,7 +219,7 @@ async def test_on_startup_takes_two_or_three_arguments(
         assert given["config"] is modules.modules[0].config
 
 
-async def test_a_start_or_an_end_that_hangs_is_given_up(make_modules: MakeModules) -> None:
+async def test_hanging_start_and_shutdown_time_out(make_modules: MakeModules) -> None:
     code = (
         "import asyncio\nfrom butlers.sdk import Module\nclass Slow(Module):\n    name = 'slow'\n"
         "    async def on_startup(self, config, db):\n        await asyncio.sleep({start})\n"
@@ -237,7 +237,7 @@ async def test_a_start_or_an_end_that_hangs_is_given_up(make_modules: MakeModule
     assert events(log, "module shutdown failed") == [("module shutdown failed", "slow")]
 
 
-async def test_cancelling_a_start_is_no_failure_of_the_module(make_modules: MakeModules) -> None:
+async def test_cancelled_start_is_not_a_module_failure(make_modules: MakeModules) -> None:
     code = (
         "import asyncio\nfrom butlers.sdk import Module\nclass Slow(Module):\n    name = 'slow'\n"
         "    begun = asyncio.Event()\n"
@@ -255,7 +255,7 @@ async def test_cancelling_a_start_is_no_failure_of_the_module(make_modules: Make
     assert harness.modules.states() == (ModuleState("slow"),)
 
 
-async def test_a_database_that_is_gone_is_no_failure_of_a_module(make_modules: MakeModules) -> None:
+async def test_lost_database_is_not_a_module_failure(make_modules: MakeModules) -> None:
     harness = make_modules()
     modules = harness.load()
     await modules.validate_config()
@@ -268,7 +268,7 @@ async def test_a_database_that_is_gone_is_no_failure_of_a_module(make_modules: M
     assert modules.healthy
 
 
-async def test_code_that_can_not_be_imported_fails_alone(make_modules: MakeModules) -> None:
+async def test_module_that_cannot_be_imported_fails_alone(make_modules: MakeModules) -> None:
     code = {"alone": ALONE, "torn": "import no_such_package_at_all\n", "vain": "x = 1\n"}
     harness = make_modules({**GOOD, "alone": "", "torn": "", "vain": ""}, code=code)
     modules = await harness.bring_up()
@@ -280,7 +280,7 @@ async def test_code_that_can_not_be_imported_fails_alone(make_modules: MakeModul
     assert harness.tools == [*OF_POSTBOX, "alone_ping"]
 
 
-async def test_a_butler_without_modules_has_nothing_to_do(make_modules: MakeModules) -> None:
+async def test_butler_without_modules_is_healthy(make_modules: MakeModules) -> None:
     harness = make_modules({})
     modules = await harness.bring_up()
     assert (modules.states(), harness.tools, modules.healthy) == ((), [], True)
@@ -291,10 +291,10 @@ async def test_a_butler_without_modules_has_nothing_to_do(make_modules: MakeModu
     ("modules", "said"),
     [
         ({"calendar": ""}, "the calendar module requires email"),
-        ({"emial": ""}, "there is no module 'emial'; did you mean 'email'?"),
+        ({"emial": ""}, "unknown module 'emial'; did you mean 'email'?"),
     ],
 )
-async def test_a_wrong_graph_is_an_error_strict_or_not(
+async def test_invalid_graph_is_an_error_strict_or_not(
     make_modules: MakeModules, modules: dict[str, str], said: str, strict: bool
 ) -> None:
     harness = make_modules(modules, extra=f"strict_modules = {str(strict).lower()}")

@@ -1,4 +1,4 @@
-"""Modules loaded by a whole daemon: what is enabled is started in order, and a wrong graph starts nothing."""
+"""Modules in a complete daemon: started in order; an invalid graph starts nothing."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ SECTIONS = {
 
 
 def modules_that_log(**dependencies: tuple[str, ...]) -> dict[str, str]:
-    """Modules that do nothing but write their start and end into one list."""
+    """Modules that record their start and end in one list."""
     return {
         name: (
             "import sys\nfrom butlers.sdk import Module\n"
@@ -85,7 +85,7 @@ def modules_that_log(**dependencies: tuple[str, ...]) -> dict[str, str]:
 
 
 async def assert_nothing_was_begun(postbox: PostboxButler, admin: Login) -> None:
-    """Neither a database nor a server."""
+    """Assert that neither database nor server was started."""
     assert not hasattr(postbox.butler, "database")
     assert not hasattr(postbox.butler, "mcp")
     connection = await asyncpg.connect(**admin.arguments("tests"))
@@ -99,7 +99,7 @@ async def assert_nothing_was_begun(postbox: PostboxButler, admin: Login) -> None
 
 
 @pytest.mark.scenario("S002-15")
-async def test_a_single_module_is_loaded_migrated_started_and_offers_its_tools(
+async def test_module_is_loaded_migrated_started_and_registers_its_tools(
     postbox: PostboxButler,
 ) -> None:
     with capture_logs() as log:
@@ -121,7 +121,7 @@ async def test_a_single_module_is_loaded_migrated_started_and_offers_its_tools(
 
 
 @pytest.mark.scenario("S002-16")
-async def test_what_a_module_depends_on_is_started_before_it(postbox: PostboxButler) -> None:
+async def test_dependencies_start_first(postbox: PostboxButler) -> None:
     assert list(GOOD) == ["calendar", "email"]  # in the file it is the other way round
     with capture_logs() as log:
         butler = await postbox.start(GOOD)
@@ -134,7 +134,7 @@ async def test_what_a_module_depends_on_is_started_before_it(postbox: PostboxBut
 
 
 @pytest.mark.scenario("S002-17")
-async def test_a_missing_dependency_ends_the_start(postbox: PostboxButler, admin: Login) -> None:
+async def test_missing_dependency_aborts_the_start(postbox: PostboxButler, admin: Login) -> None:
     with pytest.raises(PhaseFailed) as failed:
         await postbox.start({"calendar": ""})
     assert failed.value.phase == "load modules"
@@ -145,7 +145,7 @@ async def test_a_missing_dependency_ends_the_start(postbox: PostboxButler, admin
 
 
 @pytest.mark.scenario("S002-18")
-async def test_a_circular_dependency_ends_the_start(postbox: PostboxButler, admin: Login) -> None:
+async def test_circular_dependency_aborts_the_start(postbox: PostboxButler, admin: Login) -> None:
     code = modules_that_log(a=("b",), b=("a",))
     with pytest.raises(PhaseFailed) as failed:
         await postbox.start({"a": "", "b": ""}, code=code)
@@ -155,7 +155,7 @@ async def test_a_circular_dependency_ends_the_start(postbox: PostboxButler, admi
 
 
 @pytest.mark.scenario("S002-34")
-async def test_modules_end_in_the_reverse_of_their_start(postbox: PostboxButler) -> None:
+async def test_modules_stop_in_reverse_order(postbox: PostboxButler) -> None:
     code = modules_that_log(a=(), b=("a",), c=("b",))
     butler = await postbox.start({"c": "", "b": "", "a": ""}, code=code)
     happened = postbox.module("a").happened
@@ -168,7 +168,7 @@ async def test_modules_end_in_the_reverse_of_their_start(postbox: PostboxButler)
 
 @pytest.mark.scenario("S001-04")
 @pytest.mark.parametrize("phase", FailurePhase)
-async def test_the_phases_come_in_order_and_a_module_that_fails_in_one_stops_none(
+async def test_phases_run_in_order_despite_a_failed_module(
     postbox: PostboxButler, phase: FailurePhase
 ) -> None:
     lines, said = WAYS[phase]
@@ -192,7 +192,7 @@ async def test_the_phases_come_in_order_and_a_module_that_fails_in_one_stops_non
 
 
 @pytest.mark.scenario("S001-14")
-async def test_a_modules_chain_runs_in_the_butlers_schema_and_a_broken_one_fails_it_alone(
+async def test_module_chain_runs_in_the_butlers_schema_and_fails_alone(
     postbox: PostboxButler,
 ) -> None:
     chain = """
@@ -226,7 +226,7 @@ async def test_a_modules_chain_runs_in_the_butlers_schema_and_a_broken_one_fails
 
 
 @pytest.mark.scenario("S001-39")
-async def test_a_section_enables_its_module_and_nests_its_configuration(
+async def test_section_enables_its_module_with_its_configuration(
     postbox: PostboxButler,
 ) -> None:
     code = {name: OPEN.format(name=name) for name in SECTIONS}

@@ -1,4 +1,4 @@
-"""Core, the butler's own, then each module's: three kinds of chains in one order, in one schema."""
+"""Order of migrations: core, the butler's own, then each module's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def labels(directory: Path) -> set[str]:
 
 
 @pytest.mark.scenario("S001-24")
-async def test_three_chains_run_in_order_scoped_to_the_schema_each_with_its_label(
+async def test_chains_run_in_order_in_the_schema_with_their_labels(
     tmp_path: Path, home: Path, key: FleetKey, provisioner: Provisioner, database_name: str
 ) -> None:
     versions = tmp_path / "versions"

@@ -1,4 +1,4 @@
-"""Modules as a client meets them: a real butler, a real database, the MCP protocol."""
+"""Modules over MCP: a real butler and database."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_client_calls_the_tools_of_both_modules(start: Start) -> None:
 
 
 @pytest.mark.scenario("S001-57")
-async def test_a_state_says_health_switch_phase_and_error_and_the_switch_is_sticky(
+async def test_state_contains_health_phase_error_and_a_persistent_switch(
     start: Start,
 ) -> None:
     first = await start()
@@ -85,7 +85,7 @@ async def test_a_state_says_health_switch_phase_and_error_and_the_switch_is_stic
 
 
 @pytest.mark.scenario("S001-58")
-async def test_a_failed_module_leaves_a_butler_with_less_but_at_work(start: Start) -> None:
+async def test_butler_runs_without_its_failed_module(start: Start) -> None:
     with capture_logs() as log:
         butler = await start({**FAILS, "alone": ""}, code={"alone": ALONE})
     assert events(log, "module failed") == [
@@ -107,7 +107,7 @@ async def test_a_failed_module_leaves_a_butler_with_less_but_at_work(start: Star
         assert (await client.call("trigger", {"prompt": "hello"}))["session_id"]
 
 
-async def test_a_switched_off_module_refuses_over_the_protocol(start: Start) -> None:
+async def test_disabled_module_rejects_calls_over_mcp(start: Start) -> None:
     async with owner(await start()) as client:
         await client.call("module.set_enabled", {"name": "email", "enabled": False})
         for tool in ("bot_email_search_inbox", "calendar_add_event"):
@@ -121,7 +121,7 @@ async def test_a_switched_off_module_refuses_over_the_protocol(start: Start) -> 
 
 
 @pytest.mark.scenario("S002-30")
-async def test_strict_modules_end_the_start_and_what_had_started_is_shut_down(
+async def test_strict_module_failure_aborts_the_start(
     postbox: PostboxButler,
 ) -> None:
     postbox.write({"first": "", **FAILS}, extra="strict_modules = true", code={"first": FIRST})
@@ -143,7 +143,7 @@ async def test_strict_modules_end_the_start_and_what_had_started_is_shut_down(
         assert (await http.post(butler.url, json={})).status_code == 503
 
 
-async def test_modules_end_before_the_pool_does(start: Start) -> None:
+async def test_modules_stop_before_the_pool_closes(start: Start) -> None:
     butler = await start()
     with capture_logs() as log:
         await butler.stop()

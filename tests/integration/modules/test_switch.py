@@ -1,4 +1,4 @@
-"""The owner's switch: kept across restarts, thrown only when it was kept, and in force for dependants."""
+"""Enabling and disabling modules: persistent, atomic, effective for dependents."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 
 from butlers.domain.errors import DatabaseUnavailable, NotFound
 from butlers.domain.module import ModuleDisabled
-from butlers.modules.flags import flag_key
+from butlers.modules.lifecycle import flag_key
 from support.postbox import ModuleHarness
 
 MakeModules = Callable[..., ModuleHarness]
 
 
-async def test_a_module_that_is_switched_off_refuses_its_tools_until_it_is_on(
+async def test_disabled_module_rejects_its_tools_until_enabled(
     make_modules: MakeModules,
 ) -> None:
     modules = await make_modules().bring_up()
@@ -32,7 +32,7 @@ async def test_a_module_that_is_switched_off_refuses_its_tools_until_it_is_on(
     modules.ensure_enabled("calendar_add_event")
 
 
-async def test_what_rests_on_a_switched_off_module_is_off_with_it_and_comes_back(
+async def test_dependents_of_a_disabled_module_are_unavailable(
     make_modules: MakeModules,
 ) -> None:
     modules = await make_modules().bring_up()
@@ -46,7 +46,7 @@ async def test_what_rests_on_a_switched_off_module_is_off_with_it_and_comes_back
     modules.ensure_enabled("calendar_add_event")
 
 
-async def test_the_switch_is_kept_across_restarts(make_modules: MakeModules) -> None:
+async def test_disabled_module_stays_disabled_after_restart(make_modules: MakeModules) -> None:
     first = await make_modules().bring_up()
     await first.set_enabled("email", False)
     await first.stop()
@@ -62,7 +62,7 @@ async def test_the_switch_is_kept_across_restarts(make_modules: MakeModules) -> 
     assert [state.enabled for state in (await make_modules().bring_up()).states()] == [True, True]
 
 
-async def test_each_throw_is_one_version_of_one_row(make_modules: MakeModules) -> None:
+async def test_each_change_increments_the_row_version(make_modules: MakeModules) -> None:
     harness = make_modules()
     modules = await harness.bring_up()
     for enabled in (False, True, False):
@@ -73,7 +73,7 @@ async def test_each_throw_is_one_version_of_one_row(make_modules: MakeModules) -
 
 
 @pytest.mark.parametrize("value", ["true", 1, [], {"enabled": True}])
-async def test_a_flag_that_is_neither_true_nor_false_is_off(
+async def test_flag_that_is_not_boolean_means_disabled(
     make_modules: MakeModules, value: object
 ) -> None:
     harness = make_modules()
@@ -84,7 +84,7 @@ async def test_a_flag_that_is_neither_true_nor_false_is_off(
     assert not (await harness.bring_up()).state("email").enabled
 
 
-async def test_a_switch_that_could_not_be_kept_is_not_thrown(make_modules: MakeModules) -> None:
+async def test_flag_that_cannot_be_stored_is_not_applied(make_modules: MakeModules) -> None:
     harness = make_modules()
     modules = await harness.bring_up()
     await harness.database.close()
@@ -93,8 +93,10 @@ async def test_a_switch_that_could_not_be_kept_is_not_thrown(make_modules: MakeM
     assert modules.state("email").enabled
 
 
-async def test_an_unknown_module_is_named_with_its_nearest(make_modules: MakeModules) -> None:
+async def test_unknown_module_suggests_the_nearest_name(make_modules: MakeModules) -> None:
     modules = await make_modules().bring_up()
-    with pytest.raises(NotFound, match=r"no module 'emial'; did you mean 'email'\?") as refused:
+    with pytest.raises(
+        NotFound, match=r"unknown module 'emial'; did you mean 'email'\?"
+    ) as refused:
         await modules.set_enabled("emial", False)
     assert refused.value.hint == "modules of postbox: email, calendar"

@@ -1,4 +1,4 @@
-"""What modules offer: declared tools only, egress for the Messenger alone, closures too."""
+"""Tools of modules: declared ones only, closures, egress only on the Messenger."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from butlers.daemon.mcp_server import name_tools
 from butlers.domain.errors import ConfigInvalid
 from butlers.domain.module import FailurePhase
 from butlers.modules.base import ToolMeta
-from butlers.tools.declaration import Effect, spec_of
 from butlers.tools.catalogue import core_tools
+from butlers.tools.declaration import Effect, spec_of
 from support.postbox import GOOD, ModuleHarness
 
 MakeModules = Callable[..., ModuleHarness]
@@ -34,7 +34,7 @@ def tool_code(name: str) -> str:
 
 
 @pytest.mark.scenario("S001-12")
-async def test_metadata_marks_the_arguments_that_are_a_matter_of_safety(
+async def test_metadata_marks_sensitive_arguments(
     make_modules: MakeModules,
 ) -> None:
     modules = await make_modules().bring_up()
@@ -50,11 +50,11 @@ async def test_metadata_marks_the_arguments_that_are_a_matter_of_safety(
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
-        ("{'say_hullo': ToolMeta()}", "names 'say_hullo', which it does not offer"),
+        ("{'say_hullo': ToolMeta()}", "names the unknown tool 'say_hullo'"),
         ("{'say_hello': ToolMeta({'txet': True})}", "say_hello has no argument 'txet'"),
     ],
 )
-async def test_metadata_that_would_protect_nothing_is_refused(
+async def test_metadata_for_unknown_tools_or_arguments_is_rejected(
     make_modules: MakeModules, metadata: str, said: str
 ) -> None:
     code = module_code(
@@ -102,7 +102,7 @@ async def test_closures_of_register_tools_become_tools(make_modules: MakeModules
         (
             "    def register_tools(self, mcp, config, db):\n"
             "        @mcp.tool()\n        async def secret_door() -> None: ...",
-            "offers the tool 'secret_door', which it did not declare",
+            "registers the undeclared tool 'secret_door'",
         ),
         (
             "    def tool_metadata(self):\n        return {'slow_door': ToolMeta()}\n"
@@ -113,7 +113,7 @@ async def test_closures_of_register_tools_become_tools(make_modules: MakeModules
         (
             "    def register_tools(self, mcp, config, db):\n"
             "        super().register_tools(mcp, config, db)\n        mcp.add_tool(door)",
-            "offers the tool 'door' twice",
+            "registers the tool 'door' twice",
         ),
         (
             "    def register_tools(self, mcp, config, db):\n        raise OSError('no paper')",
@@ -122,7 +122,7 @@ async def test_closures_of_register_tools_become_tools(make_modules: MakeModules
     ],
     ids=["undeclared", "not async", "twice", "crash"],
 )
-async def test_a_wrong_registration_fails_the_module(
+async def test_invalid_registration_fails_the_module(
     make_modules: MakeModules, body: str, said: str
 ) -> None:
     code = module_code("doors", tools=tool_code("door"), declared="(door,)", body=body)
@@ -134,7 +134,7 @@ async def test_a_wrong_registration_fails_the_module(
     assert harness.tools == []
 
 
-async def test_only_the_messenger_keeps_tools_that_speak_to_the_outside(
+async def test_only_the_messenger_keeps_egress_tools(
     make_modules: MakeModules,
 ) -> None:
     names = ["email_reply_to_thread", "telegram_send_message", "bot_email_search", "pager_call"]
@@ -162,7 +162,7 @@ async def test_only_the_messenger_keeps_tools_that_speak_to_the_outside(
 @pytest.mark.parametrize(
     ("name", "owner"), [("status", "the core"), ("bot_email_read_message", "module email")]
 )
-async def test_a_name_with_two_owners_is_found_and_both_are_named(
+async def test_duplicate_tool_name_error_names_both_owners(
     make_modules: MakeModules, name: str, owner: str
 ) -> None:
     code = module_code("twin", tools=tool_code(name), declared=f"({name},)")
@@ -174,7 +174,7 @@ async def test_a_name_with_two_owners_is_found_and_both_are_named(
     assert f"{name!r} is declared by {owner} and by module twin" in refused.value.message
 
 
-async def test_the_tools_of_the_core_and_of_both_modules_fit_together(
+async def test_core_and_module_tools_do_not_collide(
     make_modules: MakeModules,
 ) -> None:
     harness = make_modules()

@@ -1,4 +1,4 @@
-"""The contract of a module, as other people write to it."""
+"""Interface of a module for third-party authors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BareModule(Module):
 
 
 @pytest.mark.scenario("S001-11")
-async def test_the_contract_is_the_seeds() -> None:
+async def test_module_interface_matches_the_seed() -> None:
     assert inspect.isabstract(Module)
     diary = DiaryModule()
     assert isinstance(diary, Module)
@@ -65,7 +65,7 @@ def _arguments(method: Any) -> list[str]:
     return list(inspect.signature(method).parameters)[1:]
 
 
-def test_a_module_without_a_name_can_not_be_made() -> None:
+def test_module_without_a_name_cannot_be_created() -> None:
     class Nameless(Module):
         pass
 
@@ -73,7 +73,7 @@ def test_a_module_without_a_name_can_not_be_made() -> None:
         Nameless()  # type: ignore[abstract]
 
 
-def test_everything_but_the_name_has_a_default() -> None:
+def test_everything_except_the_name_has_a_default() -> None:
     bare = BareModule()
     assert (bare.tools, bare.jobs, tuple(bare.dependencies)) == ((), (), ())
     assert (bare.tool_metadata(), bare.credentials()) == ({}, ())
@@ -86,7 +86,7 @@ def test_tool_metadata_is_read_only() -> None:
         ToolMeta().egress = True  # type: ignore[misc]
 
 
-def test_a_state_says_what_it_became_and_why() -> None:
+def test_state_contains_status_and_reason() -> None:
     state = ModuleState("email")
     assert (state.active, state.available) == (True, True)
     failed = state.failed(FailurePhase.STARTUP, "no answer")

@@ -1,4 +1,4 @@
-"""Finding modules by path and putting them in order."""
+"""Find and sort modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from butlers.config.butler import ButlerConfig, load_butler_config
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid
-from butlers.modules.base import Module, Unloadable
+from butlers.modules.base import Module, UnloadableModule
 from butlers.modules.registry import (
     _register_roster_modules,
     load_module,
@@ -68,19 +68,19 @@ def test_several_modules_of_one_package_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("top", [None, '"""A package."""\n'])
-def test_a_package_of_its_own_is_found_by_its_folder(tmp_path: Path, top: str | None) -> None:
+def test_module_package_is_found_by_its_folder(tmp_path: Path, top: str | None) -> None:
     packages = {"far": module_code("far"), "near": module_code("near", ["far"])}
     config = write_butler(tmp_path, ["near", "far"], packages, top)
     assert names(load_modules(config)) == ["far", "near"]
 
 
-def test_a_package_that_nobody_names_is_not_imported(tmp_path: Path) -> None:
+def test_unnamed_package_is_not_imported(tmp_path: Path) -> None:
     packages = {"good": module_code("good"), "bad": "raise SystemError('imported')\n"}
     config = write_butler(tmp_path, ["good"], packages)
     assert names(load_modules(config)) == ["good"]
 
 
-def test_modules_may_import_from_the_folder_around_them(tmp_path: Path) -> None:
+def test_modules_may_import_from_the_butlers_folder(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "__init__.py").write_text("LABEL = 'seven'\n")
     code = "from ...tools import LABEL\n" + module_code("deep").replace("'deep'", "'deep'")
@@ -89,7 +89,7 @@ def test_modules_may_import_from_the_folder_around_them(tmp_path: Path) -> None:
     assert module.label == "seven"  # type: ignore[attr-defined]
 
 
-def test_a_shared_module_is_found_beside_the_registry_and_the_butlers_own_comes_first(
+def test_own_module_overrides_a_shared_one(
     tmp_path: Path,
 ) -> None:
     shared = tmp_path / "shared"
@@ -109,7 +109,7 @@ def test_a_shared_module_is_found_beside_the_registry_and_the_butlers_own_comes_
     assert [(line["event"], line["module"]) for line in log] == [("module overridden", "tides")]
 
 
-def test_a_torn_package_fails_the_modules_it_may_have_had(tmp_path: Path) -> None:
+def test_broken_package_fails_the_modules_it_may_define(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     (shared / "weather").mkdir(parents=True)
     (shared / "weather" / "__init__.py").write_text(module_code("weather"))
@@ -117,16 +117,22 @@ def test_a_torn_package_fails_the_modules_it_may_have_had(tmp_path: Path) -> Non
         tmp_path / "butler", ["mine", "weather"], {}, top="import nothing_there\n"
     )
     mine, weather = load_modules(config, shared=shared)
-    assert isinstance(mine, Unloadable)
+    assert isinstance(mine, UnloadableModule)
     assert "nothing_there" in str(mine.error)
-    assert not isinstance(weather, Unloadable)
+    assert not isinstance(weather, UnloadableModule)
 
 
 @pytest.mark.parametrize(
     ("modules", "packages", "line", "said", "hint"),
     [
-        (["wether"], {"weather": []}, 4, "no module 'wether'; did you mean 'weather'?", "weather"),
-        (["zzz"], {}, 4, "there is no module 'zzz'", "modules it may have: none"),
+        (
+            ["wether"],
+            {"weather": []},
+            4,
+            "unknown module 'wether'; did you mean 'weather'?",
+            "weather",
+        ),
+        (["zzz"], {}, 4, "unknown module 'zzz'", "available modules: none"),
         (["a", "b"], {"a": [], "b": ["c"]}, 5, "the b module requires c", "add [modules.c]"),
         (["b", "email"], {"b": ["emial"], "email": []}, 4, "requires emial", "'email'"),
         (["a", "b"], {"a": ["b"], "b": ["a"]}, 4, "circular dependency: a → b → a", None),
@@ -140,7 +146,7 @@ def test_a_torn_package_fails_the_modules_it_may_have_had(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_a_wrong_graph_names_file_line_and_what_to_do(
+def test_invalid_graph_names_file_line_and_hint(
     tmp_path: Path,
     modules: list[str],
     packages: dict[str, list[str]],
@@ -157,14 +163,14 @@ def test_a_wrong_graph_names_file_line_and_what_to_do(
     assert (hint or "") in (refused.value.hint or "")
 
 
-def test_two_modules_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_duplicate_module_names_are_rejected(tmp_path: Path) -> None:
     config = write_butler(tmp_path, ["one"], {}, top=TWO.replace('"two"', '"one"'))
     (found,) = load_modules(config)
-    assert isinstance(found, Unloadable)
+    assert isinstance(found, UnloadableModule)
     assert "two modules named 'one'" in str(found.error)
 
 
-def test_load_module_gives_one_module_or_says_why_not(tmp_path: Path) -> None:
+def test_load_module_returns_the_module_or_raises_the_reason(tmp_path: Path) -> None:
     write_butler(tmp_path, [], {"good": module_code("good"), "torn": "1 / 0\n"})
     assert load_module(tmp_path, "good").name == "good"
     with pytest.raises(ConfigInvalid, match="did you mean 'good'"):
@@ -182,7 +188,7 @@ class _Node(Module):
 
 
 @given(st.data())
-def test_every_module_comes_after_what_it_depends_on_and_no_later_than_needed(
+def test_sort_puts_dependencies_directly_before_dependents(
     data: st.DataObject,
 ) -> None:
     count = data.draw(st.integers(0, 12))
