@@ -89,7 +89,7 @@ def _serve(
 
 
 def _prepare(settings: Settings) -> None:
-    faults.arm(settings.kill_point)
+    faults.arm(settings.kill_point, settings.test_pace)
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:

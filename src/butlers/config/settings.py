@@ -27,6 +27,8 @@ class Settings:
     otlp_endpoint: str | None = None
     # The kill point of this process (butlers.domain.faults); set only by tests.
     kill_point: str | None = None
+    # How many times shorter leases and pauses of this process are; set only by tests.
+    test_pace: float = 1.0
     # Read-only. For ${VAR} in butler.toml and for credentials.
     environ: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
@@ -42,6 +44,7 @@ class Settings:
             log_format=_log_format(snapshot),
             otlp_endpoint=_value(snapshot, "OTEL_EXPORTER_OTLP_ENDPOINT"),
             kill_point=_value(snapshot, "BUTLERS_KILL_POINT"),
+            test_pace=float(_value(snapshot, "BUTLERS_TEST_PACE") or 1),
             environ=snapshot,
         )
 

@@ -29,7 +29,7 @@ from butlers.domain.errors import (
     Postponed,
     RateLimited,
 )
-from butlers.domain.faults import kill_point
+from butlers.domain.faults import kill_point, shortened
 from butlers.domain.json_safe import text_safe
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
@@ -83,7 +83,7 @@ class QueueWorker:
         self._listener = listener
         self._handler = handler
         self._concurrency = concurrency
-        self._lease = lease
+        self._lease = shortened(lease)
         self._batch = batch
         self._longest_streak = streak
         # By priority: the number of items in a row that were as urgent or more.
@@ -242,7 +242,7 @@ class QueueWorker:
         return log.bind(queue=self.queue, item=lease.key, attempt=lease.attempt)
 
     async def _wait(self, lease: Lease, error: ButlersError) -> None:
-        shortest, longest = queue.SHORTEST_PAUSE, queue.LONGEST_PAUSE
+        shortest, longest = queue.SHORTEST_PAUSE, shortened(queue.LONGEST_PAUSE)
         if isinstance(error, RateLimited):
             longest = LIMITED_PAUSE
             # The jitter goes both ways; the pause that the model asked for is the minimum.

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from butlers.db.database import Connection, Database
-from butlers.domain.clock import Clock
+from butlers.domain.clock import Clock, uuid7
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import (
     EarlierMessageWaits,
@@ -21,13 +21,18 @@ from butlers.domain.errors import (
     PreviousPartFailed,
     PreviousPartOpen,
 )
-from butlers.domain.faults import kill_point
-from butlers.domain.ids import uuid7
-from butlers.domain.message import InboxItem
+from butlers.domain.faults import kill_point, shortened
+from butlers.domain.message import (
+    BY_RULE,
+    FALLBACK_RULE,
+    InboxItem,
+    RouteDecision,
+    RouteRequest,
+    Turn,
+    joined,
+)
 from butlers.domain.queues import MESSENGER, SWITCHBOARD
 from butlers.domain.registration import Registration
-from butlers.domain.request import joined
-from butlers.domain.route import BY_RULE, FALLBACK_RULE, RouteDecision, RouteRequest, Turn
 from butlers.queue import leased_queue as queue
 from butlers.queue import notice_log
 from butlers.queue.leased_queue import Lease
@@ -138,12 +143,12 @@ class Dispatch:
     async def _tell_of_waiting(self, lease: Lease, item: InboxItem) -> None:
         """Once for each message, when it takes longer than a person would think: also for those behind it,
         whose own turn may come only when this one is over."""
-        if self._clock.now() - item.request.received_at <= PATIENCE:
+        if self._clock.now() - item.request.received_at <= shortened(PATIENCE):
             return
         today = self._clock.now().date()
         async with self._database.transaction() as connection:
             behind = await notice_log.unnotified_behind(
-                connection, lease, notice_log.AWAY, today, PATIENCE, TOLD_AT_ONCE
+                connection, lease, notice_log.AWAY, today, shortened(PATIENCE), TOLD_AT_ONCE
             )
             waiting = [item.request, *(decode(InboxItem, one).request for one in behind)]
             untold = await notice_log.record_notices(

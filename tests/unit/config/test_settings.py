@@ -21,6 +21,7 @@ def test_defaults() -> None:
     assert settings.log_format == "text"
     assert settings.otlp_endpoint is None
     assert settings.kill_point is None
+    assert settings.test_pace == 1
 
 
 def test_every_variable_is_read() -> None:
@@ -33,6 +34,7 @@ def test_every_variable_is_read() -> None:
             "BUTLERS_LOG": "json",
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://otel",
             "BUTLERS_KILL_POINT": "after_claim",
+            "BUTLERS_TEST_PACE": "5",
         }
     )
     assert settings.home == Path("/data")
@@ -42,11 +44,12 @@ def test_every_variable_is_read() -> None:
     assert settings.log_format == "json"
     assert settings.otlp_endpoint == "http://otel"
     assert settings.kill_point == "after_claim"
+    assert settings.test_pace == 5
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
     names = ("BUTLERS_HOME", "DATABASE_URL", "BUTLERS_MASTER_KEY", "BUTLERS_PORT_OFFSET")
-    more = ("BUTLERS_LOG", "OTEL_EXPORTER_OTLP_ENDPOINT", "BUTLERS_KILL_POINT")
+    more = ("BUTLERS_LOG", "OTEL_EXPORTER_OTLP_ENDPOINT", "BUTLERS_KILL_POINT", "BUTLERS_TEST_PACE")
     empty = Settings.from_environ({"HOME": "/h", **dict.fromkeys((*names, *more), "")})
     assert empty.home == Path("/h/.butlers")
     assert (empty.database_url, empty.master_key, empty.kill_point) == (None, None, None)
