@@ -44,7 +44,7 @@ from butlers.sessions.notes import Notes
 from butlers.sessions.pool import ButlerPool, warm_slots
 from butlers.sessions.session_log import SessionLog
 from butlers.sessions.concurrency import FleetSlots
-from butlers.sessions.spawner import Means, Spawner
+from butlers.sessions.spawner import SpawnerDeps, Spawner
 from butlers.sessions.workspace import Workspaces
 from butlers.skills.reflexes import OwnerReflexes, load_reflexes
 from butlers.skills.registry.built_in import MAIL_TOOLS
@@ -190,7 +190,7 @@ async def create_spawner(butler: Butler) -> None:
         warm_slots(butler.home, butler.max_sessions),
         butler.shared_pool,
     )
-    means = Means(
+    deps = SpawnerDeps(
         config=config,
         url=butler.url,
         database=butler.database,
@@ -209,7 +209,7 @@ async def create_spawner(butler: Butler) -> None:
     )
     reflexes = OwnerReflexes(butler.reflexes, butler.clock, zone, config.skills.reflexes)
     model = await choose_runtime(config, butler.settings, butler.credentials)
-    butler.spawner = Spawner(means, ReflexRuntime(reflexes.match), model)
+    butler.spawner = Spawner(deps, ReflexRuntime(reflexes.match), model)
     butler.stack.push_async_callback(butler.spawner.settle)
     log.info("runtime chosen", runtime=butler.spawner.runtime.name)
 

@@ -11,9 +11,9 @@ import structlog
 
 from butlers.config.packs import packs_named
 from butlers.config.roster import remember_butler
-from butlers.sessions.skill_maker import Made, SkillMaker
+from butlers.sessions.skill_maker import PendingDraft, SkillMaker
 from butlers.sessions.skills import ButlerSkills
-from butlers.skills.registry.built_in import tools_of
+from butlers.skills.registry.built_in import butler_tools_of
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.scripts.runner import PATH, ScriptRunner
 from butlers.skills.skill_set import ButlerSkillSet
@@ -35,13 +35,13 @@ async def open_skills(butler: Butler) -> ButlerSkills:
     config = butler.config
     await asyncio.to_thread(_remember, butler)
     registry = SkillRegistry(butler.home, partial(packs_named, config, butler.settings))
-    shelf = await asyncio.to_thread(
+    skill_set = await asyncio.to_thread(
         ButlerSkillSet.open, registry, config.name, config.directory, config.skills.packs
     )
     skills = ButlerSkills(
         config,
-        shelf,
-        SkillMaker(shelf, partial(_tell_of_draft, butler)),
+        skill_set,
+        SkillMaker(skill_set, partial(_tell_of_draft, butler)),
         butler.credentials,
         ScriptRunner(butler.home, butler.settings.environ.get("PATH") or PATH),
         lambda *lent: butler.guard.lend(*lent),  # there is a guard once there are sessions
@@ -63,12 +63,12 @@ def _remember(butler: Butler) -> None:
 
 def _mail(butler: Butler) -> list[ToolSpec]:
     """What scripts of packs that come with us ask for, where the butler has such a pack."""
-    asked = {name for pack in butler.skills.shelf.packs() for name in tools_of(pack.skill)}
+    asked = {name for pack in butler.skills.skill_set.packs() for name in butler_tools_of(pack.skill)}
     specs = [spec_of(function) for function in mail.TOOLS]
     return [spec for spec in specs if spec.name in asked]
 
 
-async def _tell_of_draft(butler: Butler, draft: Made) -> None:
+async def _tell_of_draft(butler: Butler, draft: PendingDraft) -> None:
     """Who decides what becomes of it."""
     name = butler.config.name
     message = (

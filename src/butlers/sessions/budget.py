@@ -31,29 +31,29 @@ from butlers.config.prices import PriceTable
 from butlers.db.database import Connection
 from butlers.domain.errors import OverBudget
 from butlers.domain.session import Outcome, SessionRequest, SessionResult, Usage
-from butlers.sessions import session_log as log_store
-from butlers.sessions.session_log import CUT_SHORT, Opening, Spent
+from butlers.sessions import session_log
+from butlers.sessions.session_log import CUT_SHORT, SessionOpening, Spent
 
 log = structlog.get_logger()
 
 N = TypeVar("N", int, Decimal)
-TOKENS_OF_A_DOLLAR = 50_000  # the dearest of the first price table: $0.45 for 22,000
+TOKENS_PER_DOLLAR = 50_000  # the most expensive model of the first price table: $0.45 for 22,000
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a session takes, or may take."""
+    """An amount that a session used or may use."""
 
     tokens: int
-    usd: Decimal | None  # None: nobody knows
+    usd: Decimal | None  # None: unknown
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    whose: str
+class DailyLimit:
+    name: str  # how errors call it
     usd: Decimal | None
     tokens: int | None
-    zone: ZoneInfo  # the day is from midnight to midnight there
+    zone: ZoneInfo  # of the midnights that bound the day
     hint: str | None = None
 
     @property
@@ -62,23 +62,21 @@ class Limit:
 
     @property
     def tokens_without_price(self) -> int | None:
-        """What binds a model whose price nobody knows."""
+        """The limit on tokens of a model of unknown price."""
         if self.tokens is not None or self.usd is None:
             return self.tokens
-        return int(self.usd * TOKENS_OF_A_DOLLAR)
+        return int(self.usd * TOKENS_PER_DOLLAR)
 
     def check(self, spent: Spent, claim: Claim, now: datetime) -> None:
-        """Raise that nothing is left for it, and until when.
+        """Raise ``OverBudget``, with the time of the next budget, if the claim does not fit.
 
-        Of a limit smaller than what is reserved for one session, the first of the day takes all.
+        If the limit is smaller than one reservation, the first session of the day takes all of it.
         """
         tokens, usd = self.tokens, self.usd
         if tokens is not None and spent.tokens + _within(claim.tokens, tokens) > tokens:
-            why = f"{self.whose} of {tokens:,} tokens is used up ({spent.tokens:,} so far)"
+            why = f"{self.name} of {tokens:,} tokens is used up ({spent.tokens:,} so far)"
         elif usd is not None and self._taken(spent) + _within(self._claimed(claim), usd) > usd:
-            why = (
-                f"{self.whose} of ${usd} is used up (${spent.usd:.2f} so far{self._beside(spent)})"
-            )
+            why = f"{self.name} of ${usd} is used up (${spent.usd:.2f} so far{self._unpriced_note(spent)})"
         else:
             return
         error = OverBudget(why, hint=self.hint)
@@ -92,10 +90,10 @@ class Limit:
         return self._worth(claim.tokens) if claim.usd is None else claim.usd
 
     def _worth(self, tokens: int) -> Decimal:
-        """What tokens without a price take of the dollars: nothing where the owner has set a number."""
-        return Decimal(0) if self.tokens is not None else Decimal(tokens) / TOKENS_OF_A_DOLLAR
+        """Dollars that tokens of unknown price take: none where the owner has set a limit on tokens."""
+        return Decimal(0) if self.tokens is not None else Decimal(tokens) / TOKENS_PER_DOLLAR
 
-    def _beside(self, spent: Spent) -> str:
+    def _unpriced_note(self, spent: Spent) -> str:
         if not spent.unpriced or self.tokens is not None:
             return ""
         whole = self.tokens_without_price
@@ -110,7 +108,7 @@ class Limit:
 
 
 def _within(claimed: N, limit: N) -> N:
-    """But of nothing at all, nothing can be taken."""
+    """Cap the claim at the limit, but reject a claim on a zero limit."""
     return min(claimed, limit) if limit else claimed
 
 
@@ -120,19 +118,26 @@ KEPT = 31  # days
 
 @dataclass(frozen=True, slots=True)
 class FleetBudget:
+    """The fleet's budget for a day: a file in the home that every butler's process appends to under a lock.
+
+    Butlers cannot read each other's session logs. In this file each session has a line when it is reserved
+    and another when it has ended. Its last line counts, so a session whose daemon was killed counts as
+    reserved.
+    """
+
     home: Path
-    limit: Limit
+    limit: DailyLimit
     _open: dict[UUID, tuple[Path, Claim]] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, fleet: FleetConfig, home: Path) -> FleetBudget:
         hint = "raise daily_usd or daily_tokens in fleet.toml, or wait until tomorrow"
         zone = ZoneInfo(fleet.timezone)
-        whose = "the fleet's budget for today"
-        return cls(home, Limit(whose, fleet.daily_usd, fleet.daily_tokens, zone, hint))
+        name = "the fleet's budget for today"
+        return cls(home, DailyLimit(name, fleet.daily_usd, fleet.daily_tokens, zone, hint))
 
     def reserve(self, session_id: UUID, claim: Claim, now: datetime) -> None:
-        """Take it out of the day, or raise that nothing is left."""
+        """Reserve the claim, or raise ``OverBudget``."""
         if not self.limit.exists:
             return
         path = self.home / FOLDER / f"{self.limit.day_of(now):%Y-%m-%d}.jsonl"
@@ -144,7 +149,7 @@ class FleetBudget:
         self._open[session_id] = (path, claim)
 
     def settle(self, session_id: UUID, used: Claim | None, *, at_least: bool = False) -> None:
-        """What it really took; None: nobody knows. ``at_least``: and maybe more, which nobody counted."""
+        """Replace the reservation by the use; None: unknown. ``at_least``: it may have used more."""
         path, reserved = self._open.pop(session_id, (None, None))
         if path is None or reserved is None or used is None:
             return
@@ -162,7 +167,7 @@ class FleetBudget:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Held for as long as one line takes; the kernel lets go when its holder is killed."""
+    """Lock the file while a line is written; the kernel releases the lock if we are killed."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     descriptor = os.open(path, flags, PRIVATE_FILE)
     try:
@@ -183,7 +188,7 @@ def _sum(path: Path) -> Spent:
         try:
             session_id, tokens, usd = json.loads(line)
         except ValueError:
-            continue  # torn by a kill: its writer never had the answer that it may run
+            continue  # its writer was killed before its session could start
         last[session_id] = Claim(tokens, None if usd is None else Decimal(usd))
     return Spent(
         sum(one.tokens for one in last.values()),
@@ -197,6 +202,8 @@ RESERVED = Usage(input_tokens=20_000, output_tokens=2_000, cached_tokens=0)
 
 @dataclass(frozen=True, slots=True)
 class Budget:
+    """A butler's daily budget, together with the fleet's."""
+
     config: BudgetConfig
     prices: PriceTable
     zone: ZoneInfo
@@ -204,32 +211,37 @@ class Budget:
     _warned: set[str] = field(default_factory=set, init=False)
 
     async def open(
-        self, connection: Connection, session: SessionRequest, opening: Opening, now: datetime
+        self,
+        connection: Connection,
+        session: SessionRequest,
+        opening: SessionOpening,
+        now: datetime,
     ) -> None:
-        """Write the session down with what it may use, or raise that nothing is left for it."""
+        """Write the session to the log with its reservation, or raise ``OverBudget``."""
         claim = Claim(_tokens(RESERVED), self._reserved(opening.model))
         opening = replace(opening, reserved_tokens=claim.tokens, reserved_usd=claim.usd)
         if claim.usd is None:
-            self._mind_the_price(opening.model)
+            self._warn_of_unknown_price(opening.model)
         if self.limit.exists:
-            await log_store.lock_budget(connection)
-            spent = await log_store.spent_since(connection, self.limit.day_of(now))
+            await session_log.lock_budget(connection)
+            spent = await session_log.spent_since(connection, self.limit.day_of(now))
             self.limit.check(spent, claim, now)
         if self.fleet is not None:
             self.fleet.reserve(session.session_id, claim, now)
-        await log_store.open_session(connection, session, opening)
+        await session_log.open_session(connection, session, opening)
 
     @property
-    def limit(self) -> Limit:
+    def limit(self) -> DailyLimit:
         config = self.config
-        return Limit("today's budget", config.daily_usd, config.daily_tokens, self.zone)
+        return DailyLimit("today's budget", config.daily_usd, config.daily_tokens, self.zone)
 
     @property
-    def _limits(self) -> tuple[Limit, ...]:
+    def _limits(self) -> tuple[DailyLimit, ...]:
         return (self.limit, self.fleet.limit) if self.fleet else (self.limit,)
 
     def _reserved(self, model: str | None) -> Decimal | None:
-        """Of a model that is not known yet, what the dearest would take: else many at once take nothing."""
+        """Price the reservation. If the model is not known yet, assume the most expensive one: otherwise
+        many sessions at once would reserve nothing."""
         if model is None and any(limit.usd is not None for limit in self._limits):
             return max(
                 (price.of(RESERVED) or Decimal(0) for price in self.prices.models.values()),
@@ -237,37 +249,37 @@ class Budget:
             )
         return self.prices.cost(model, RESERVED)
 
-    def _mind_the_price(self, model: str | None) -> None:
-        """Said once: dollars are set, and tokens bind in their place."""
+    def _warn_of_unknown_price(self, model: str | None) -> None:
+        """Warn once per model that tokens bind in place of dollars."""
         bound = [limit.tokens_without_price for limit in self._limits if limit.usd is not None]
         if not bound or (name := model or "") in self._warned:
             return
         self._warned.add(name)
         log.warning(
-            "the price of the model is unknown, so tokens bind in place of dollars",
+            "price of the model unknown; its budget is counted in tokens",
             model=model,
             daily_tokens=bound,
             hint="add the model to prices.toml",
         )
 
     def give_back(self, session_id: UUID) -> None:
-        """It was never written down, so it does not begin and takes nothing."""
+        """Release the reservation of a session that was not written to the log and does not start."""
         self._settle(session_id, Claim(0, None))
 
     async def refuse(
-        self, connection: Connection, session: SessionRequest, opening: Opening, why: str
+        self, connection: Connection, session: SessionRequest, opening: SessionOpening, why: str
     ) -> None:
-        """Keep the refusal on record."""
-        await log_store.open_session(connection, session, opening)
+        """Write the refused session to the log."""
+        await session_log.open_session(connection, session, opening)
         refused = SessionResult(Outcome.OVER_BUDGET, "", error=why)
-        await log_store.close_session(connection, session.session_id, refused, 0)
+        await session_log.close_session(connection, session.session_id, refused, 0)
 
     def settle(self, session_id: UUID, result: SessionResult, cost: Decimal | None) -> None:
-        """Tell the fleet's ledger what it took; the butler's own is the session log."""
+        """Write the use to the fleet's ledger; the butler's own is the session log."""
         usage = result.usage
         known = usage.input_tokens is not None and usage.output_tokens is not None
-        if known and cost is None:  # where the configuration names no model, this is known only now
-            self._mind_the_price(result.model)
+        if known and cost is None:  # without a configured model, it is known only now
+            self._warn_of_unknown_price(result.model)
         used = Claim(_tokens(usage), cost) if known else None
         self._settle(session_id, used, at_least=result.outcome in CUT_SHORT)
 
@@ -276,13 +288,11 @@ class Budget:
             return
         try:
             self.fleet.settle(session_id, used, at_least=at_least)
-        except OSError as error:  # it stays as reserved; the session's own end matters more
-            log.warning(
-                "the fleet's ledger was not settled", session=str(session_id), error=str(error)
-            )
+        except OSError as error:  # the reservation stays; the session's own end matters more
+            log.warning("fleet budget not settled", session=str(session_id), error=str(error))
 
     def cost(self, result: SessionResult, model: str | None) -> Decimal | None:
-        """By our own table; by what the CLI says where the table does not know the model."""
+        """Return the cost by our price table, else the CLI's own figure."""
         known = self.prices.cost(result.model or model, result.usage)
         return result.usage.cost_usd if known is None else known
 

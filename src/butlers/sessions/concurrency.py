@@ -1,4 +1,8 @@
-"""x"""
+"""Limits on concurrent sessions, and stopping of sessions that run.
+
+A slot for a session on a CLI is a lock on a file, shared by all processes of the fleet, so it is free again
+when its holder is killed. The number of slots is what the machine's memory holds: a CLI takes some 300 MB.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +21,16 @@ from butlers.process.runner import STOP
 
 FOLDER = "run/slots"
 MEMORY_OF_ONE = 300 * 2**20
-SHARE = 0.5  # of the machine's memory: it has other things to do
+SHARE = 0.5  # of the machine's memory
 POLL_S = 0.05
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def slots_for_memory(cgroup_limit: Path = CGROUP_LIMIT) -> int:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):  # a container may have less than its machine
+    with contextlib.suppress(
+        OSError, ValueError
+    ):  # a container may have less memory than its machine
         memory = min(memory, int(cgroup_limit.read_text()))
     return max(1, int(memory * SHARE / MEMORY_OF_ONE))
 
@@ -36,7 +42,7 @@ class FleetSlots:
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[int]:
-        """Wait for a slot, and hold it."""
+        """Wait for a slot and hold it during the block."""
         slot, descriptor = await self._wait()
         try:
             yield slot
@@ -44,13 +50,13 @@ class FleetSlots:
             os.close(descriptor)
 
     async def _wait(self) -> tuple[int, int]:
-        while True:  # nobody tells us when a process elsewhere lets a lock go
+        while True:  # a lock that another process releases is not announced
             if (held := self.try_take()) is not None:
                 return held
             await asyncio.sleep(POLL_S)
 
     def try_take(self) -> tuple[int, int] | None:
-        """A slot and the descriptor that holds it, until that is closed; None when all are taken."""
+        """Return a slot and the descriptor that holds it until closed; None if all are taken."""
         make_private_folder(self._folder)
         for slot in range(self.number):
             path = self._folder / f"{slot}.lock"
@@ -67,18 +73,20 @@ class FleetSlots:
 T = TypeVar("T")
 
 
-class Stopped(Exception):
-    """Somebody ended the session, and not whoever waits for it."""
+class SessionStopped(Exception):
+    """The session was stopped on request; its caller was not cancelled."""
 
 
-class Running:
+class RunningSessions:
+    """Sessions from their planning to the last write of their log."""
+
     def __init__(self) -> None:
         self._work: dict[UUID, asyncio.Future[Any]] = {}
-        self._ending: set[asyncio.Future[Any]] = set()  # what goes on when its session is cut off
-        self._over = asyncio.Event()
+        self._tasks: set[asyncio.Future[Any]] = set()  # they outlive a cancelled session
+        self._stopping = asyncio.Event()
 
     def stop(self, session_id: UUID) -> bool:
-        """End a session at once, one that waits for its turn too; False when there is none."""
+        """Stop a session, also one that waits for its slot; False if there is none."""
         work = self._work.get(session_id)
         return work is not None and work.cancel(STOP)
 
@@ -86,46 +94,46 @@ class Running:
         return [session_id for session_id in list(self._work) if self.stop(session_id)]
 
     async def settle(self) -> None:
-        """Wait for what sessions that were cut off still have to do: end a process, write a log."""
-        self._over.set()
-        while self._ending:
-            await asyncio.wait(set(self._ending))
+        """Wait for the tasks of cancelled sessions: ending a process, writing a log."""
+        self._stopping.set()
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
 
-    async def is_ending(self, within_s: float) -> bool:
-        """Whether the butler stops, now or so soon: then nothing more is waited for."""
+    async def stops_within(self, seconds: float) -> bool:
+        """Wait so long; return whether the butler is stopping."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._over.wait(), within_s)
-        return self._over.is_set()
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        return self._stopping.is_set()
 
-    def see_to_its_end(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        """In a task of its own: a caller that is cancelled for good could wait for nothing any more."""
+    def track_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Run it in a task that ``settle`` waits for, even if the caller is cancelled."""
         task = asyncio.ensure_future(work)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
     async def stoppable(self, session_id: UUID, work: Coroutine[Any, Any, T]) -> T:
-        """What came of it, or ``Stopped``."""
-        task = self.see_to_its_end(work)
-        with self._known_as(session_id, task):
+        """Return its result, or raise ``SessionStopped``."""
+        task = self.track_task(work)
+        with self._registered(session_id, task):
             try:
                 await asyncio.wait({task})
-            except asyncio.CancelledError:  # we are to end, and with us the session
+            except asyncio.CancelledError:  # the caller ends, and the session with it
                 task.cancel()
                 raise
         if task.cancelled():
-            raise Stopped
+            raise SessionStopped
         return task.result()
 
     @contextmanager
-    def unbroken(self, session_id: UUID) -> Iterator[asyncio.Future[None]]:
-        """For what must not be torn: a stop that comes meanwhile is found in the future afterwards."""
+    def uninterrupted(self, session_id: UUID) -> Iterator[asyncio.Future[None]]:
+        """Defer a stop during the block; afterwards the future tells whether there was one."""
         stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        with self._known_as(session_id, stop):
+        with self._registered(session_id, stop):
             yield stop
 
     @contextmanager
-    def _known_as(self, session_id: UUID, work: asyncio.Future[Any]) -> Iterator[None]:
+    def _registered(self, session_id: UUID, work: asyncio.Future[Any]) -> Iterator[None]:
         self._work[session_id] = work
         try:
             yield

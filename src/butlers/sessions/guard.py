@@ -1,8 +1,7 @@
-"""The guard: which sessions are alive, and what their tokens open.
+"""The guard: live sessions and the tools that their tokens open.
 
-A session's token is random, opens only the butler that spawned it, only the tools that the session was
-given, and only while it runs. Only its hash is kept, so that nothing in memory or in a log can be used to
-call.
+A session's token is random. It opens only the butler that spawned it, only the tools that the session was
+given, and only while it runs. Only its hash is kept, so nothing in memory or in a log can be used as a token.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from butlers.domain.session import SessionRequest
 from butlers.queue.journal import CallCounter
 
 PREFIX = "bs"
-QUERY = "runtime_session_id"  # in the URL that a session is given, for whoever reads a server's log
+QUERY = "runtime_session_id"  # in the URL of a session, to identify it in server logs
 
 
 @dataclass(slots=True)
 class LiveSession:
-    address: UUID  # what its URL names
+    address: UUID  # in its URL
     caller: Caller
     request: RequestContext | None = None
-    calls: CallCounter | None = None  # None: nothing to journal against
-    tools: frozenset[str] | None = None  # None: all that a session may call
+    calls: CallCounter | None = None  # None: its calls are not journaled
+    tools: frozenset[str] | None = None  # None: all tools for sessions
     expires: float = math.inf  # monotonic
-    connected: bool = False  # whether it ever reached us
-    begun: bool = False  # one that only waits for its prompt may look, and call nothing
-    hidden: frozenset[str] = frozenset()  # tools that only a lent token opens
-    # The tools by which it has read what others may have written; lent tokens read for their session.
+    connected: bool = False  # it has reached us
+    begun: bool = False  # a warm process may list tools before, and call none
+    hidden: frozenset[str] = frozenset()  # tools for lent tokens only
+    # Tools by which it has read text that others may have written. A lent token shares its session's set.
     outside: set[str] = field(default_factory=set)
 
     def begin(self, session: SessionRequest, lifetime_s: float) -> None:
@@ -63,14 +62,14 @@ class SessionGuard:
 
     @contextmanager
     def admit(self, session: SessionRequest, *, lifetime_s: float = math.inf) -> Iterator[str]:
-        """Mint the token of one session; it opens nothing once the block is left."""
+        """Make the token of one session; it is valid during the block."""
         with self.reserve(session.session_id) as (token, live):
             live.begin(session, lifetime_s)
             yield token
 
     @contextmanager
     def reserve(self, address: UUID) -> Iterator[tuple[str, LiveSession]]:
-        """A token for a session that is not known yet: its CLI connects, and waits for the prompt."""
+        """Make a token for a session that is not known yet: a warm process connects with it."""
         token = f"{PREFIX}.{secrets.token_urlsafe(32)}"
         caller = Caller(CallerKind.SESSION, self._butler, address)
         live = LiveSession(address, caller, hidden=self._hidden)
@@ -84,8 +83,10 @@ class SessionGuard:
 
     @contextmanager
     def watch(self, session_id: UUID) -> Iterator[set[str]]:
-        """The tools by which a session has read what others may have written, known when its token is gone:
-        what it says in the end is said after that."""
+        """Collect the tools by which a session read text that others may have written.
+
+        The set is complete when the session's token is gone.
+        """
         self._watched[session_id] = set()
         try:
             yield self._watched[session_id]
@@ -100,8 +101,10 @@ class SessionGuard:
         tools: frozenset[str],
         lifetime_s: float,
     ) -> Iterator[str]:
-        """A second token of a caller who is at work, for a script of ours: it opens these tools alone, and
-        its calls are journaled as the session's own."""
+        """Make a second token of a caller, for a script of ours.
+
+        It opens only these tools, and its calls are journaled as the session's own.
+        """
         session = self._session(caller)
         with self.reserve(uuid7()) as (token, live):
             live.caller, live.request, live.tools = caller, request, tools

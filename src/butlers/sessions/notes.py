@@ -1,8 +1,8 @@
-"""The notes that sessions write in their butler's folder, which the system prompt of later ones may hold.
+"""Notes that sessions write in their butler's folder, which may be in the system prompt of later sessions.
 
-A session that has read what others may have written leaves none: theirs would be the words that lead each
-session after it. Which of its words are its own nobody can tell, so the file is put back as it was, what was
-written is kept for the owner, and the owner is told.
+A session that has read text of others may not change them: that text could steer every later session. Its
+own words cannot be told from theirs, so the file is restored, what the session wrote is kept for the owner,
+and the owner is told.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Notes:
     def guarded(
         self, session: SessionRequest, live: LiveSession, files: tuple[Path, ...]
     ) -> Iterator[list[str]]:
-        """What the owner is to be told is in the list once the session is over, however it ended."""
+        """Restore the files after the block if needed; the list then holds what to tell the owner."""
         before = {file: _read(file) for file in files}
         news: list[str] = []
         try:
             yield news
         finally:
-            if why := _strangers(session, live):
+            if why := _outside_text(session, live):
                 for file, content in before.items():
-                    news += self._put_back(session, file, content, why)
+                    news += self._restored(session, file, content, why)
 
     async def tell(self, session: SessionRequest, news: list[str]) -> None:
         try:
@@ -54,7 +54,7 @@ class Notes:
         except Exception:
             log.exception("owner not told of notes", session=str(session.session_id))
 
-    def _put_back(
+    def _restored(
         self, session: SessionRequest, file: Path, content: bytes | None, why: str
     ) -> Iterator[str]:
         facts = {"session": str(session.session_id), "file": file.name, "read": why}
@@ -68,16 +68,16 @@ class Notes:
                 replace_file(kept, written)
             _restore(file, content)
         except OSError as error:
-            log.exception("notes not put back", **facts)
-            what = f"could not be put back ({error.strerror or error}): look at it before its next session"
+            log.exception("notes not restored", **facts)
+            what = f"could not be restored ({error.strerror or error}): check it before the next session"
         else:
-            log.warning("notes put back", kept=str(kept), **facts)
-            what = f"was put back as it was. What was written is in {kept}"
-        yield f"A session of {self.butler} that has read {why} changed {file.name}, which {what}."
+            log.warning("notes restored", kept=str(kept), **facts)
+            what = f"was restored. What the session wrote is in {kept}"
+        yield f"A session of {self.butler} that had read {why} changed {file.name}, which {what}."
 
 
-def _strangers(session: SessionRequest, live: LiveSession) -> str:
-    """By what it has read words that are not the owner's; empty where it has not."""
+def _outside_text(session: SessionRequest, live: LiveSession) -> str:
+    """Return which text of others the session has read; empty if none."""
     if session.request is not None and not session.request.is_owners:
         return "somebody else's message"
     read = ", ".join(sorted(live.outside))
@@ -85,7 +85,7 @@ def _strangers(session: SessionRequest, live: LiveSession) -> str:
 
 
 def _read(file: Path) -> bytes | None:
-    """Nothing of a link: no session is granted what it leads to."""
+    """Return the content; None for a link, because no session is granted its target."""
     return file.read_bytes() if file.is_file() and not file.is_symlink() else None
 
 

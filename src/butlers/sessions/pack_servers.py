@@ -32,48 +32,48 @@ log = structlog.get_logger()
 
 START_S = 30.0
 CALL_S = 120.0
-LAST_WORDS_S = 1.0
-KEPT = 64 * 1024  # bytes of what it says on stderr
+STDERR_END_S = 1.0
+STDERR_KEPT = 64 * 1024  # bytes
 
 
-class Complaints(asyncio.Protocol):
-    """What a server says on stderr: the end of it is kept, however much there is."""
+class StderrTail(asyncio.Protocol):
+    """Keep the end of a server's stderr."""
 
-    told: TextIO  # what it writes to
+    file: TextIO  # the server writes to it
 
     def __init__(self) -> None:
-        self._heard = bytearray()
+        self._data = bytearray()
         self._over = asyncio.Event()
 
     @classmethod
-    async def open(cls, stack: AsyncExitStack) -> Complaints:
+    async def open(cls, stack: AsyncExitStack) -> StderrTail:
         reading, writing = os.pipe()
         loop = asyncio.get_running_loop()
         transport, made = await loop.connect_read_pipe(cls, os.fdopen(reading, "rb", 0))
         stack.callback(transport.close)
-        made.told = os.fdopen(writing, "w")
-        stack.callback(made.told.close)
+        made.file = os.fdopen(writing, "w")
+        stack.callback(made.file.close)
         return made
 
     async def last(self) -> str:
-        """Its last line, once it has ended and can say no more."""
-        self.told.close()
+        """Return its last line, after the server has ended."""
+        self.file.close()
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_S):
+            async with asyncio.timeout(STDERR_END_S):
                 await self._over.wait()
-        lines = self._heard.decode("utf-8", "replace").strip().splitlines()
+        lines = self._data.decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def data_received(self, data: bytes) -> None:
-        self._heard += data
-        del self._heard[:-KEPT]
+        self._data += data
+        del self._data[:-STDERR_KEPT]
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._over.set()
 
 
-class ServerRun:
-    """A single task owns the connection from the beginning to the end."""
+class ServerConnection:
+    """One run of a server. A single task owns the connection from start to end."""
 
     def __init__(
         self, pack: Pack, server: PackMcpServer, runner: ScriptRunner, variables: Mapping[str, str]
@@ -104,29 +104,29 @@ class ServerRun:
                 self._client.set_result(await self._connect(stack))
                 await self._over.wait()
         except asyncio.CancelledError:
-            self._fail(PeerFailed(f"the server {self._title} was ended before it was ready"))
+            self._fail(PeerFailed(f"the server {self._title} was stopped before it was ready"))
             raise
         except ButlersError as error:
             self._fail(error)
-        except Exception:  # the edge: how a stranger's server ends is its own affair
-            log.warning("pack server did not end well", server=self._title, exc_info=True)
+        except Exception:  # the edge: a pack's server is code of others
+            log.warning("pack server did not end cleanly", server=self._title, exc_info=True)
 
     async def _connect(self, stack: AsyncExitStack) -> Client[Any]:
         from fastmcp import Client
 
-        complaints = await Complaints.open(stack)
+        stderr = await StderrTail.open(stack)
         try:
             async with asyncio.timeout(START_S):
-                transport = await self._transport(stack, complaints)
+                transport = await self._transport(stack, stderr)
                 mode = "legacy" if self._server.kind is ServerKind.LOCAL else "auto"
                 client = Client(transport, timeout=CALL_S, init_timeout=START_S, mode=mode)
                 return await stack.enter_async_context(client)
         except ButlersError:
             raise
-        except Exception as error:  # the edge: whatever keeps a stranger's server from starting
-            raise PeerFailed(self._why(error, await complaints.last())) from error
+        except Exception as error:  # the edge: a pack's server is code of others
+            raise PeerFailed(self._why(error, await stderr.last())) from error
 
-    async def _transport(self, stack: AsyncExitStack, complaints: Complaints) -> Any:
+    async def _transport(self, stack: AsyncExitStack, stderr: StderrTail) -> Any:
         from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
         if self._server.kind is ServerKind.REMOTE:
@@ -140,7 +140,7 @@ class ServerRun:
             env=dict(launch.env),
             cwd=str(launch.cwd),
             keep_alive=False,
-            log_file=complaints.told,
+            log_file=stderr.file,
         )
 
     @property
@@ -150,25 +150,25 @@ class ServerRun:
     def _fail(self, error: ButlersError) -> None:
         if not self._client.done():
             self._client.set_exception(error)
-            self._client.exception()  # nobody may be waiting to be told
+            self._client.exception()  # marks it as retrieved: no caller may be waiting
 
-    def _why(self, error: Exception, complaint: str) -> str:
-        said = f"; it said: {complaint}" if complaint else ""
+    def _why(self, error: Exception, stderr: str) -> str:
+        said = f"; its last line on stderr: {stderr}" if stderr else ""
         what = "it took too long" if isinstance(error, TimeoutError) else str(error) or repr(error)
         mask = SecretMask.of(secrets_of(self._pack.skill, self._values))
         return mask.text(f"the server {self._title} could not be started: {what}{said}")
 
 
 MAX_TOOLS = 100  # of one server
-LONGEST_DESCRIPTION = 1_000
-_NAME = re.compile(r"[^A-Za-z0-9_]")  # some CLIs rename what has other letters in it
+MAX_DESCRIPTION = 1_000
+_NAME = re.compile(r"[^A-Za-z0-9_]")  # some CLIs rename tools with other characters
 
 Variables = Callable[[ButlerSkill], Awaitable[Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class PackTool:
-    """A tool as its server tells it; ``name`` is what the butler calls it."""
+    """A tool of a server; ``name`` is its name at the butler."""
 
     name: str
     inner: str
@@ -177,8 +177,8 @@ class PackTool:
 
 
 @dataclass(frozen=True, slots=True)
-class Forwarded:
-    """What a server answered, without the pack's secrets."""
+class PackToolResult:
+    """Answer of a server, with the pack's secrets masked."""
 
     content: list[dict[str, Any]]
     structured: dict[str, Any] | None
@@ -187,36 +187,36 @@ class Forwarded:
 class PackServer:
     def __init__(
         self,
-        shelved: ButlerSkill,
+        entry: ButlerSkill,
         server: PackMcpServer,
         runner: ScriptRunner,
         variables: Variables,
     ) -> None:
-        self.shelved = shelved
+        self.entry = entry
         self.server = server
         self.tools: tuple[PackTool, ...] = ()
         self.error: str | None = None  # why its tools could not be listed
         self._runner = runner
         self._variables = variables
         self._users = 0
-        self._turn = asyncio.Lock()
-        self._running: ServerRun | None = None
+        self._lock = asyncio.Lock()
+        self._running: ServerConnection | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
     @property
     def pack(self) -> Pack:
-        return self.shelved.pack
+        return self.entry.pack
 
     @property
     def is_running(self) -> bool:
         return self._running is not None and self._running.alive
 
     async def discover(self) -> None:
-        """Learn its tools; a server that can not be asked has none, and says why."""
+        """List its tools; if that fails, it has none, and ``error`` says why."""
         try:
             async with self.used():
                 listed = await (await self._ready()).list_tools()
-        except Exception as error:  # the edge: a pack's server is anybody's code
+        except Exception as error:  # the edge: a pack's server is code of others
             self.error = error.message if isinstance(error, ButlersError) else str(error)
             log.error("pack server failed", server=self._title, error=self.error, exc_info=True)
             return
@@ -224,7 +224,7 @@ class PackServer:
             PackTool(
                 _NAME.sub("_", f"{self.pack.skill.name}_{tool.name}"),
                 tool.name,
-                (tool.description or "")[:LONGEST_DESCRIPTION],
+                (tool.description or "")[:MAX_DESCRIPTION],
                 tool.input_schema,
             )
             for tool in listed[:MAX_TOOLS]
@@ -232,58 +232,58 @@ class PackServer:
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[None]:
-        """While somebody is in such a block the server may run; with the last one it ends."""
+        """Let the server run during the block; it ends with the last user."""
         self._users += 1
         try:
             yield
         finally:
             self._users -= 1
             if self._users == 0:
-                self._let_go()
+                self._stop()
 
     async def close(self) -> None:
-        """Until nothing of it runs any more."""
-        self._let_go()
+        """Stop it and wait until it is gone."""
+        self._stop()
         while self._ending:
             await asyncio.wait(self._ending)
 
     async def start(self) -> None:
-        """Begin it for a session; a failure is told by the call that finds out."""
+        """Start it for a session; a failure is reported by the next call."""
         with suppress(ButlersError):
             await self._ready()
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> Forwarded:
-        """SkillChanged if a byte of the pack is not as registered; PeerFailed if the server fails."""
-        await asyncio.to_thread(self.shelved.verify)
+    async def call(self, tool: str, arguments: dict[str, Any]) -> PackToolResult:
+        """Call a tool. Raise SkillChanged if the pack has changed, PeerFailed if the server fails."""
+        await asyncio.to_thread(self.entry.verify)
         async with self.used():
             client = await self._ready()
-            mask = SecretMask.of(secrets_of(self.pack.skill, await self._variables(self.shelved)))
+            mask = SecretMask.of(secrets_of(self.pack.skill, await self._variables(self.entry)))
             try:
                 result = await client.call_tool_mcp(tool, arguments, timeout=CALL_S)
-            except Exception as error:  # the edge: a pack's server is anybody's code
-                if not _is_an_answer(error):
-                    self._let_go()  # the next call starts another
+            except Exception as error:  # the edge: a pack's server is code of others
+                if not _is_answer(error):
+                    self._stop()  # the next call starts another
                 raise PeerFailed(mask.text(f"{self._title}.{tool}: {error}")) from error
         content = [block.model_dump(mode="json", by_alias=True) for block in result.content]
         if result.is_error:
             texts = [str(block.get("text", "")) for block in content]
             raise PeerFailed(mask.text(f"{self._title}.{tool}: {' '.join(texts) or 'it failed'}"))
-        return Forwarded(mask.data(content), mask.data(result.structured_content))
+        return PackToolResult(mask.data(content), mask.data(result.structured_content))
 
     @property
     def _title(self) -> str:
         return f"{self.pack.skill.name}/{self.server.name}"
 
     async def _ready(self) -> Client[Any]:
-        async with self._turn:
+        async with self._lock:
             if self._running is None or not self._running.alive:
-                self._let_go()
-                variables = await self._variables(self.shelved)
-                self._running = ServerRun(self.pack, self.server, self._runner, variables)
+                self._stop()
+                variables = await self._variables(self.entry)
+                self._running = ServerConnection(self.pack, self.server, self._runner, variables)
             return await self._running.client()
 
-    def _let_go(self) -> None:
-        """It may take its time to end; whoever used it does not wait for that."""
+    def _stop(self) -> None:
+        """Stop it in a task: its users do not wait for its end."""
         running, self._running = self._running, None
         if running is not None:
             ending = asyncio.create_task(running.stop())
@@ -291,8 +291,8 @@ class PackServer:
             ending.add_done_callback(self._ending.discard)
 
 
-def _is_an_answer(error: Exception) -> bool:
-    """Whether the server itself said no; else it is not there any more."""
+def _is_answer(error: Exception) -> bool:
+    """Return whether the server answered with an error; otherwise the connection is lost."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
 

@@ -1,8 +1,6 @@
-"""What a session is asked: the request's context, what was said lately, the text itself, and what an earlier
-run already did.
+"""The prompt of a session: request context, recent conversation, message, and calls of earlier sessions.
 
-A text from outside is data. It stands between two marks with a name that it can not know, so that it can
-not pretend to end there.
+Text from outside is data. It stands between two marks with a random name, so that it cannot fake its end.
 """
 
 from __future__ import annotations
@@ -14,13 +12,13 @@ from typing import Any
 
 from butlers.domain.message import Attachment, RequestContext, Turn
 from butlers.domain.session import SessionRequest
-from butlers.sessions.session_log import DoneCall
+from butlers.sessions.session_log import EarlierCall
 
 ANSWER = 'Answer it with the notify tool, intent "reply".'
-LONGEST_CONVERSATION = 12_000  # characters; what was said last is kept
+MAX_CONVERSATION = 12_000  # characters; the latest turns are kept
 
 
-def compose_prompt(session: SessionRequest, done: Sequence[DoneCall] = ()) -> str:
+def compose_prompt(session: SessionRequest, done: Sequence[EarlierCall] = ()) -> str:
     parts = [session.prompt]
     if session.request:
         parts = [_context(session.request, session.attachments)]
@@ -59,18 +57,18 @@ def _context(request: RequestContext, attachments: Sequence[Attachment]) -> str:
 
 def _conversation(turns: Sequence[Turn]) -> str:
     lines: list[str] = []
-    left = LONGEST_CONVERSATION
+    left = MAX_CONVERSATION
     for turn in reversed(turns):
-        who = "they" if turn.speaker == "person" else "you"
-        line = f"[{turn.at:%H:%M}] {who}: {turn.text}"
+        speaker = "they" if turn.speaker == "person" else "you"
+        line = f"[{turn.at:%H:%M}] {speaker}: {turn.text}"
         left -= len(line)
         if left < 0:
             break
         lines.append(line)
-    said = "\n".join(reversed(lines))
+    conversation = "\n".join(reversed(lines))
     return (
         "RECENT CONVERSATION, so that you know what the message refers to. It has been dealt with; do nothing"
-        f" of it again.\n{_fenced('CONVERSATION', said)}"
+        f" of it again.\n{_fenced('CONVERSATION', conversation)}"
     )
 
 
@@ -81,12 +79,12 @@ def _message(text: str) -> str:
     )
 
 
-def _fenced(what: str, text: str) -> str:
-    mark = f"{what}-{secrets.token_hex(6)}"
+def _fenced(name: str, text: str) -> str:
+    mark = f"{name}-{secrets.token_hex(6)}"
     return f"<{mark}>\n{text}\n</{mark}>"
 
 
-def _earlier(done: Sequence[DoneCall]) -> str:
+def _earlier(done: Sequence[EarlierCall]) -> str:
     lines = [f"- {call.tool} {json.dumps(call.arguments, ensure_ascii=False)}" for call in done]
     return (
         "An earlier session for this same request was cut off after these calls. They have happened"

@@ -1,4 +1,4 @@
-"""The route inbox of every butler: a routed message is stored, acknowledged, then worked on in a session."""
+"""The route inbox of every butler: a routed message is stored, acknowledged, then handled in a session."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from butlers.sessions.spawner import Spawner
 from butlers.wire.codec import decode, encode
 from butlers.wire.telemetry import span
 
-PATIENCE = timedelta(minutes=1)
-WAITING = "I can not think about that just now. Your message is kept, and I try again by myself."
+TELL_AFTER = timedelta(minutes=1)
+WAITING = "I cannot answer that right now. Your message is kept, and I will try again."
 Links = tuple[str, ...]
 TRY_AGAIN = (Outcome.RATE_LIMITED, Outcome.MCP_UNAVAILABLE)
 
 
 async def accept_route(connection: Connection, route: RouteRequest) -> bool:
-    """Keep a route, once per request id; False when it was here already."""
+    """Store a route, once per request id; False if it is stored already."""
     request = route.request
     return await queue.enqueue(
         connection, ROUTES, str(request.request_id), encode(route), lane=request.conversation
@@ -47,7 +47,7 @@ class RouteInbox:
         self._waits_for_budget = waits_for_budget
 
     async def process(self, lease: Lease) -> Any:
-        """One request, one session at a time; a retry repeats no call that already happened."""
+        """Run the session of one route. A retry repeats no call that was made before."""
         route = decode(RouteRequest, lease.payload)
         async with self._database.transaction() as connection:
             await raise_if_paused(connection, datetime.now(UTC))
@@ -65,8 +65,10 @@ class RouteInbox:
         return Finish(result, write)
 
     async def _answer(self, route: RouteRequest) -> tuple[dict[str, Any], str | None, Links]:
-        """What came of it, and what is still to be said: nothing where the session has spoken itself. With
-        the links in it that are not the owner's."""
+        """Run the session. Return its outcome, the reply to send, and its links that are not the owner's.
+
+        The reply is None if the session has replied itself.
+        """
         session = SessionRequest(
             session_id=uuid7(),
             prompt=route.text,
@@ -92,10 +94,10 @@ class RouteInbox:
     async def _over_budget(
         self, route: RouteRequest, error: OverBudget
     ) -> tuple[dict[str, Any], str]:
-        """Wait until there is a new budget, and say so once a day and conversation; or refuse each."""
+        """Postpone the route to the next budget, and say so once per day and conversation; or refuse it."""
         if not self._waits_for_budget or error.until is None:
             ended = {"outcome": str(Outcome.OVER_BUDGET), "well": False}
-            return ended, f"I can not think about that today: {error}."
+            return ended, f"I cannot answer that today: {error}."
         why, when = str(error), f"{error.until:%d %B, %H:%M %Z}"
         words = f"{why[:1].upper()}{why[1:]}. Your message is kept, and answered after {when}."
         async with self._database.transaction() as connection:
@@ -106,12 +108,12 @@ class RouteInbox:
         raise Postponed(str(error), error.until)
 
     async def _tell_of_waiting(self, route: RouteRequest) -> None:
-        """Once, when it takes longer than a person would think. The same words are one delivery."""
-        if datetime.now(UTC) - route.request.received_at > PATIENCE:
+        """Tell the sender of a long wait. Equal texts are one delivery, so this happens once."""
+        if datetime.now(UTC) - route.request.received_at > TELL_AFTER:
             await self._reply(route, WAITING)
 
     async def _was_answered(self, route: RouteRequest) -> bool:
-        """By an earlier session of this request, which was cut off after it had spoken."""
+        """Return whether an earlier session of this request replied before it was cut off."""
         async with self._database.transaction() as connection:
             done = await calls_of_request(connection, route.request.request_id)
         return any(
@@ -139,7 +141,7 @@ def _answered(route: RouteRequest, result: SessionResult) -> bool:
 
 
 def _outside_links(route: RouteRequest, result: SessionResult, words: str) -> Links:
-    """Of a session that has read what others wrote, all that the owner's own message did not name."""
+    """Return the links that the owner's message does not contain, if the session read text of others."""
     own = route.text if route.request.is_owners else ""
     return links_beyond(words, own) if result.outside else ()
 

@@ -25,17 +25,17 @@ from butlers.domain.trace import current_trace
 
 log = structlog.get_logger()
 
-# What the model was doing just then is in nobody's count.
+# The CLI does not report the use of the turn that was cut short.
 CUT_SHORT = (Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.CRASHED)
-OF_CLI = "cli"  # the kind of caller of a tool that is not ours
+OF_CLI = "cli"  # caller kind of the CLI's own tools
 DENIED = "denied by its access level"
-SAID = 400  # characters of what a tool said that failed
-DEAREST = Decimal(999_999)  # a figure beyond it is a mistake of whoever counted
+MAX_ERROR = 400  # characters of a failed tool's message
+MAX_COST = Decimal(999_999)  # a larger figure is a mistake of the CLI
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """What is known of a session before it runs."""
+class SessionOpening:
+    """Facts about a session that are known before it runs."""
 
     runtime: str
     model: str | None = None
@@ -47,8 +47,8 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class DoneCall:
-    """A writing call that an earlier session of the same request made."""
+class EarlierCall:
+    """A call with an effect that an earlier session of the same request made."""
 
     tool: str
     arguments: dict[str, Any]
@@ -58,10 +58,12 @@ class DoneCall:
 class Spent:
     tokens: int
     usd: Decimal
-    unpriced: int = 0  # of the tokens, those of which nobody knows what they cost
+    unpriced: int = 0  # tokens of unknown price
 
 
-async def open_session(connection: Connection, session: SessionRequest, opening: Opening) -> None:
+async def open_session(
+    connection: Connection, session: SessionRequest, opening: SessionOpening
+) -> None:
     await connection.execute(
         """
         INSERT INTO sessions (id, request_id, trigger_source, prompt, trace_id, runtime, model,
@@ -109,7 +111,7 @@ async def close_session(
         result.usage.input_tokens,
         result.usage.output_tokens,
         result.usage.cached_tokens,
-        None if cost_usd is None else min(cost_usd, DEAREST),
+        None if cost_usd is None else min(cost_usd, MAX_COST),
         _clean(result.model),
         [_clean(denial) for denial in result.denials],
         ended.code if ended else None,
@@ -123,8 +125,11 @@ async def close_session(
 async def _record_own_calls(
     connection: Connection, session_id: UUID, calls: Sequence[ToolCall]
 ) -> None:
-    """What it did with its CLI's own tools, as the CLI told it. Its butler's were written down when they
-    were made. They belong to no request, because nobody could repeat or replay them."""
+    """Record calls of the CLI's own tools, as the CLI reported them.
+
+    The butler's tools record their calls themselves. These belong to no request, because they cannot be
+    replayed.
+    """
     await connection.executemany(
         """
         INSERT INTO tool_calls (id, session_id, caller_kind, caller, tool, arguments, ok, error,
@@ -139,7 +144,7 @@ async def _record_own_calls(
                 _clean(call.tool),
                 json_safe(call.arguments),
                 call.ok and not call.denied,
-                _why(call),
+                _call_error(call),
             )
             for call in calls
             if call.of_cli
@@ -147,17 +152,17 @@ async def _record_own_calls(
     )
 
 
-def _why(call: ToolCall) -> str | None:
+def _call_error(call: ToolCall) -> str | None:
     if call.denied:
         return DENIED
     if call.ok:
         return None
-    said = call.result if isinstance(call.result, str) else ""
-    return _clean(said[:SAID]) or "it did not say why"
+    message = call.result if isinstance(call.result, str) else ""
+    return _clean(message[:MAX_ERROR]) or "no reason given"
 
 
 async def close_crashed(connection: Connection) -> list[UUID]:
-    """Sessions that were running when their daemon was killed can not end any more: they crashed."""
+    """Close the sessions that ran when their daemon was killed."""
     rows = await connection.fetch(
         """
         UPDATE sessions
@@ -171,8 +176,8 @@ async def close_crashed(connection: Connection) -> list[UUID]:
     return [row["id"] for row in rows]
 
 
-async def calls_of_request(connection: Connection, request_id: UUID) -> list[DoneCall]:
-    """The calls with an effect that sessions of this request have made, in their order."""
+async def calls_of_request(connection: Connection, request_id: UUID) -> list[EarlierCall]:
+    """Return the calls with an effect that sessions of this request made, oldest first."""
     rows = await connection.fetch(
         """
         SELECT tool, arguments FROM tool_calls AS made
@@ -183,13 +188,13 @@ async def calls_of_request(connection: Connection, request_id: UUID) -> list[Don
         """,
         request_id,
     )
-    return [DoneCall(row["tool"], row["arguments"]) for row in rows]
+    return [EarlierCall(row["tool"], row["arguments"]) for row in rows]
 
 
 async def spent_since(connection: Connection, since: datetime) -> Spent:
-    """What sessions that began since then used, or have reserved.
+    """Sum what sessions that started since then used or have reserved.
 
-    One that told its use but has no known price counts in tokens alone: its reserved dollars were a guess.
+    A session of known use but unknown price counts in tokens alone: its reserved dollars were a guess.
     """
     row = await connection.fetchrow(
         """
@@ -216,7 +221,7 @@ async def spent_since(connection: Connection, since: datetime) -> Spent:
 
 
 async def lock_budget(connection: Connection) -> None:
-    """Until the transaction ends: two sessions must not both take the last of a budget."""
+    """Lock the budget until the transaction ends: only one session may take the last of it."""
     await connection.execute(
         "SELECT pg_advisory_xact_lock(hashtext(current_schema() || '.budget')::bigint)"
     )
@@ -240,7 +245,7 @@ async def list_sessions(
 
 
 async def get_session(connection: Connection, session_id: UUID) -> dict[str, Any] | None:
-    """Everything that is known of one session, its tool calls included."""
+    """Return one session with its tool calls."""
     row = await connection.fetchrow("SELECT * FROM sessions WHERE id = $1", session_id)
     if row is None:
         return None
@@ -258,7 +263,7 @@ async def get_session(connection: Connection, session_id: UUID) -> dict[str, Any
 
 
 def _clean(text: str | None) -> str | None:
-    """As a database can hold it, and without the secrets that we know."""
+    """Replace what PostgreSQL cannot store, and mask known secrets."""
     if text is None:
         return None
     plain = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
@@ -267,6 +272,8 @@ def _clean(text: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class SessionLog:
+    """Session log for use outside tool calls."""
+
     database: Database
 
     async def recent(self, limit: int = 20, offset: int = 0) -> list[dict[str, Any]]:
@@ -275,7 +282,7 @@ class SessionLog:
             return await list_sessions(connection, limit, offset)
 
     async def get(self, session_id: UUID) -> dict[str, Any] | None:
-        """One session in full, with its tool calls."""
+        """Return one session with its tool calls."""
         async with self.database.transaction() as connection:
             return await get_session(connection, session_id)
 
@@ -290,7 +297,7 @@ class SessionLog:
             await close_session(connection, session_id, result, duration_ms, cost_usd)
 
     async def close_crashed(self) -> None:
-        """End those that ran when an earlier daemon of this butler was killed."""
+        """Close the sessions that ran when an earlier daemon of this butler was killed."""
         async with self.database.transaction() as connection:
             for session_id in await close_crashed(connection):
                 log.warning("session crashed with its butler", session=str(session_id))

@@ -1,4 +1,4 @@
-"""The skills of a running butler: with its secrets, in its sessions' prompts and folders, run for them."""
+"""Skills of a running butler: their part of the prompt, their mounts, their servers, and script runs."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from butlers.sessions.pack_servers import PackServer
 from butlers.sessions.skill_maker import SkillMaker
 from butlers.sessions.system_prompt import skills_text
 from butlers.sessions.workspace import Credentials
-from butlers.skills.registry.built_in import tools_of
+from butlers.skills.registry.built_in import butler_tools_of
 from butlers.skills.scripts.answer import ScriptAnswer
-from butlers.skills.scripts.runner import Arguments, CallbackAccess, ScriptRequest, ScriptRunner
+from butlers.skills.scripts.runner import Arguments, CallbackAccess, ScriptRun, ScriptRunner
 from butlers.skills.skill_set import ButlerSkill, ButlerSkillSet, unchanged
 
 log = structlog.get_logger()
 
-MAX_OUTPUT = 256 * 1024  # bytes of a script's answer; a model reads all of it
+MAX_OUTPUT = 256 * 1024  # bytes of a script's output: a model reads all of it
 
-# A second token for a caller, which opens just these tools for so many seconds.
+# Lends a caller a second token that opens only these tools, for so many seconds.
 Lend = Callable[[Caller, RequestContext | None, frozenset[str], float], AbstractContextManager[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """One run of a script, as somebody asks for it."""
+class ScriptRequest:
+    """A request to run a script."""
 
     skill: str
     script: str
@@ -51,7 +51,7 @@ class Wish:
 @dataclass(slots=True)
 class ButlerSkills:
     config: ButlerConfig
-    shelf: ButlerSkillSet
+    skill_set: ButlerSkillSet
     maker: SkillMaker
     credentials: Credentials
     runner: ScriptRunner
@@ -59,23 +59,23 @@ class ButlerSkills:
     url: Callable[[], str]
     servers: tuple[PackServer, ...] = ()
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # variables, by pack
-    _changed: dict[str, str] = field(default_factory=dict)  # since the start, by pack
-    _access: dict[UUID, Access] = field(default_factory=dict)  # of sessions that run
+    _changed: dict[str, str] = field(default_factory=dict)  # error since the start, by pack
+    _access: dict[UUID, Access] = field(default_factory=dict)  # of running sessions
     _scripts: dict[UUID | None, set[asyncio.Task[ScriptAnswer]]] = field(default_factory=dict)
 
     async def open(self) -> None:
-        """Say what is missing, and learn the tools of the packs' servers."""
-        for warning in self.shelf.loading.warnings:
+        """Log problems of the packs, and list the tools of their servers."""
+        for warning in self.skill_set.loading.warnings:
             log.warning("skill warning", warning=warning)
-        for failed in self.shelf.loading.failed:
+        for failed in self.skill_set.loading.failed:
             log.error("skill failed", skill=failed.wanted, error=failed.error.message)
-        found = {pack.name: await self._missing(pack) for pack in self.shelf.packs()}
+        found = {pack.name: await self._missing(pack) for pack in self.skill_set.packs()}
         self.missing = {name: names for name, names in found.items() if names}
         for name, names in self.missing.items():
             log.warning("skill has no value for a variable", skill=name, missing=list(names))
         self.servers = tuple(
             PackServer(pack, server, self.runner, self.variables)
-            for pack in self.shelf.packs()
+            for pack in self.skill_set.packs()
             if not pack.draft
             for server in pack.skill.mcp_servers
         )
@@ -84,26 +84,26 @@ class ButlerSkills:
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self.servers))
 
-    # -- how they are ----------------------------------------------------------------------------
+    # -- health ----------------------------------------------------------------------------------
 
     @property
     def healthy(self) -> bool:
         return not (
-            self.shelf.loading.failed
+            self.skill_set.loading.failed
             or self._changed
             or any(server.error for server in self.servers)
         )
 
     def states(self) -> list[dict[str, Any]]:
-        """Each pack that the configuration names: whether it works, and what it lacks."""
+        """Return the state of each configured pack, with its error and missing variables."""
         failed = [
             {"skill": failed.wanted, "state": "failed", "error_code": failed.error.code}
-            for failed in self.shelf.loading.failed
+            for failed in self.skill_set.loading.failed
         ]
-        return [*(self._state(pack) for pack in self.shelf.packs()), *failed]
+        return [*(self._state(pack) for pack in self.skill_set.packs()), *failed]
 
     def _state(self, pack: ButlerSkill) -> dict[str, Any]:
-        servers = [server for server in self.servers if server.shelved.name == pack.name]
+        servers = [server for server in self.servers if server.entry.name == pack.name]
         broken = [server.server.name for server in servers if server.error]
         changed = pack.name in self._changed
         return {
@@ -117,39 +117,41 @@ class ButlerSkills:
     # -- in a session ----------------------------------------------------------------------------
 
     async def prompt_text(self) -> str:
-        """What the packs add to the system prompt. One that has changed adds nothing, and is told; nor does
-        a draft, which nobody but a model has seen yet."""
-        packs = [pack for pack in self.shelf.packs() if not pack.draft]
+        """Return the packs' part of the system prompt.
+
+        A changed pack is left out and logged. A draft is left out because no person has seen it yet.
+        """
+        packs = [pack for pack in self.skill_set.packs() if not pack.draft]
         if not packs:
             return ""
         good, changed = await asyncio.to_thread(unchanged, packs)
-        self._note(changed)
+        self._log_changed(changed)
         servers = [
             (server.server.name, [tool.name for tool in server.tools])
             for server in self.servers
-            if server.tools and server.shelved.name not in self._changed
+            if server.tools and server.entry.name not in self._changed
         ]
         disclosure = self.config.skills.disclosure
         return await asyncio.to_thread(skills_text, good, disclosure, servers)
 
-    def _note(self, changed: Sequence[tuple[ButlerSkill, SkillError]]) -> None:
-        now = {shelved.name: error.message for shelved, error in changed}
+    def _log_changed(self, changed: Sequence[tuple[ButlerSkill, SkillError]]) -> None:
+        now = {entry.name: error.message for entry, error in changed}
         for name, message in now.items():
             if name not in self._changed:
                 log.error("skill changed since it was registered", skill=name, error=message)
         self._changed = now
 
     async def mount(self, home: Path) -> tuple[Path, ...]:
-        """Put them where a CLI finds them by itself. A session goes on without, and the log says why."""
+        """Copy the skills to where the CLI loads them. If that fails, log it and go on without them."""
         try:
-            return await asyncio.to_thread(self.shelf.mount, home)
+            return await asyncio.to_thread(self.skill_set.mount, home)
         except SkillError as error:
             log.warning("skills not mounted", error=error.message)
             return ()
 
     @asynccontextmanager
-    async def attending(self, session: SessionRequest, access: Access) -> AsyncIterator[None]:
-        """The servers that this session may call run until the last such session has ended."""
+    async def for_session(self, session: SessionRequest, access: Access) -> AsyncIterator[None]:
+        """Run the servers that this session may call, until the last such session has ended."""
         self._access[session.session_id] = access
         async with AsyncExitStack() as stack:
             stack.callback(self._access.pop, session.session_id, None)
@@ -165,30 +167,30 @@ class ButlerSkills:
 
     # -- scripts ---------------------------------------------------------------------------------
 
-    async def run(self, wish: Wish) -> ScriptAnswer:
-        shelved = await asyncio.to_thread(self.shelf.find, wish.skill)
-        access = self._level(wish.caller)
-        if shelved.draft and wish.caller.kind is CallerKind.SESSION and access is not Access.FULL:
+    async def run(self, request: ScriptRequest) -> ScriptAnswer:
+        entry = await asyncio.to_thread(self.skill_set.find, request.skill)
+        access = self._level(request.caller)
+        if entry.draft and request.caller.kind is CallerKind.SESSION and access is not Access.FULL:
             raise NotAllowed(
-                f"the scripts of {shelved.skill.label} are not run before a person has approved it",
-                hint=f"`butlers skills approve {shelved.skill.label}`",
+                f"scripts of {entry.skill.label} cannot run before a person approves it",
+                hint=f"run `butlers skills approve {entry.skill.label}`",
             )
-        with self._door(shelved, wish) as door:
-            call = ScriptRequest(
-                wish.script,
-                wish.arguments,
+        with self._callback_access(entry, request) as callback:
+            call = ScriptRun(
+                request.script,
+                request.arguments,
                 self.config.directory,
-                await self.variables(shelved),
+                await self.variables(entry),
                 access,
-                ScriptLimits(seconds=wish.timeout_s, output=MAX_OUTPUT),
-                door,
+                ScriptLimits(seconds=request.timeout_s, output=MAX_OUTPUT),
+                callback,
             )
-            return await self._with_its_session(self.runner.run(shelved.pack, call), wish.caller)
+            return await self._until_session_ends(self.runner.run(entry.pack, call), request.caller)
 
-    async def _with_its_session(
+    async def _until_session_ends(
         self, running: Coroutine[Any, Any, ScriptAnswer], caller: Caller
     ) -> ScriptAnswer:
-        """What a session has started ends with it, whether or not anybody still waits for the answer."""
+        """End the script with its session, even if no caller waits for the answer."""
         task = asyncio.create_task(running)
         scripts = self._scripts.setdefault(caller.session_id, set())
         scripts.add(task)
@@ -198,7 +200,7 @@ class ButlerSkills:
             scripts.discard(task)
             await tasks.end(task)
         if task.cancelled():
-            raise SkillScriptError("the session that ran it has ended")
+            raise SkillScriptError("the session that ran the script has ended")
         return task.result()
 
     async def _end_scripts(self, session_id: UUID) -> None:
@@ -211,24 +213,26 @@ class ButlerSkills:
         return known or Access.SEALED
 
     @contextmanager
-    def _door(self, shelved: ButlerSkill, wish: Wish) -> Iterator[CallbackAccess | None]:
-        """For packs that come with us: a way back to the butler, while the script runs."""
-        tools = tools_of(shelved.skill) if shelved.pack.digest else frozenset[str]()
+    def _callback_access(
+        self, entry: ButlerSkill, request: ScriptRequest
+    ) -> Iterator[CallbackAccess | None]:
+        """Give a script of a built-in pack access to the butler's tools while it runs."""
+        tools = butler_tools_of(entry.skill) if entry.pack.digest else frozenset[str]()
         if not tools:
             yield None
             return
-        with self.lend(wish.caller, wish.request, tools, wish.timeout_s) as token:
+        with self.lend(request.caller, request.request, tools, request.timeout_s) as token:
             yield CallbackAccess(self.url(), token)
 
-    async def variables(self, shelved: ButlerSkill) -> dict[str, str]:
-        """The secrets that it declares. A draft has none: nobody but a model has seen it yet."""
-        if shelved.draft:
+    async def variables(self, entry: ButlerSkill) -> dict[str, str]:
+        """Return the values of its declared variables. A draft gets none: no person has seen it yet."""
+        if entry.draft:
             return {}
         env = self.config.env
-        told = {*env.required, *env.optional}  # others of our own environment are nobody's
+        declared = {*env.required, *env.optional}  # only these are read from our environment
         values = {
-            name: await self._value(name, name if name in told else None)
-            for name in shelved.skill.env_vars
+            name: await self._value(name, name if name in declared else None)
+            for name in entry.skill.env_vars
         }
         return {name: value for name, value in values.items() if value}
 
@@ -236,9 +240,9 @@ class ButlerSkills:
         try:
             return await self.credentials.resolve(name, env=env)
         except ButlersError as error:
-            log.warning("secret can not be read", name=name, error=error.message)
+            log.warning("secret cannot be read", name=name, error=error.message)
             return None
 
-    async def _missing(self, shelved: ButlerSkill) -> tuple[str, ...]:
-        given = await self.variables(shelved)
-        return tuple(name for name in shelved.skill.env_vars if name not in given)
+    async def _missing(self, entry: ButlerSkill) -> tuple[str, ...]:
+        given = await self.variables(entry)
+        return tuple(name for name in entry.skill.env_vars if name not in given)

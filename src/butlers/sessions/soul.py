@@ -1,7 +1,7 @@
-"""A butler's soul as sessions and its owner edit it: soul.md, each edit kept, so that it can be undone.
+"""Edits of a butler's soul, soul.md, by sessions and the owner. Each edit is kept and can be undone.
 
-The file that a person wrote, CLAUDE.md, is never touched: soul.md stands in its place, and the last undo
-takes it away again.
+CLAUDE.md, which a person wrote, is never changed: soul.md takes its place, and undoing the first edit
+removes soul.md again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from butlers.domain.errors import InternalError, InvalidArguments, NotFound, Sta
 from butlers.sessions.system_prompt import SOUL, has_words, read_soul
 
 FOLDER = "souls"
-LONGEST = 50_000  # characters
+MAX_SOUL = 50_000  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """``before`` is None where there was no soul.md yet; ``after`` is the hash of what was written."""
+class SoulEdit:
+    """``before`` is None if there was no soul.md; ``after`` is the hash of the new text."""
 
     number: int
     before: str | None
@@ -41,29 +41,29 @@ class Soul:
     butler: str
 
     def edit(self, text: str, by: str, at: datetime, replaces: str | None = None) -> int:
-        """Write it whole, or in the place of one passage of it. Says the number of this edit."""
+        """Replace the whole soul, or one passage of it. Return the number of the edit."""
         with self._writing() as folder:
             before = self._current()
             whole = text if replaces is None else self._with(text, replaces)
             _check(whole)
             number = max((edit.number for edit in _edits(folder)), default=0) + 1
-            edit = Edit(number, before, _digest(whole), by, at.isoformat())
+            edit = SoulEdit(number, before, _digest(whole), by, at.isoformat())
             replace_file(_record(folder, number), json.dumps(_as_dict(edit)).encode())
             replace_file(self._file, whole.encode(), 0o644)
         return number
 
     def undo(self) -> int:
-        """Take the last edit back. Says its number."""
+        """Undo the last edit. Return its number."""
         with self._writing() as folder:
             current = self._current()
             for edit in sorted(_edits(folder), key=lambda edit: -edit.number):
-                if edit.before == current:  # it was cut short before it was written
+                if edit.before == current:  # a kill came between the record and the file
                     _record(folder, edit.number).unlink()
                     continue
                 if current is None or _digest(current) != edit.after:
                     raise StateConflict(
-                        f"{SOUL} was changed by hand since the edit {edit.number}",
-                        hint=f"what it was before is in {_record(folder, edit.number)}",
+                        f"{SOUL} was changed by hand since edit {edit.number}",
+                        hint=f"its earlier text is in {_record(folder, edit.number)}",
                     )
                 self._restore(edit.before)
                 undone = folder / f"undone-{edit.number:06}.md"
@@ -88,8 +88,8 @@ class Soul:
                 yield self._folder
         except OSError as error:
             raise InternalError(
-                f"the soul can not be written: {error.strerror or error}",
-                hint="check free space, and that the butler's folder may be written to",
+                f"the soul cannot be written: {error.strerror or error}",
+                hint="check free disk space and the permissions of the butler's folder",
             ) from error
 
     def _current(self) -> str | None:
@@ -103,8 +103,8 @@ class Soul:
         found = base.count(replaces) if replaces else 0
         if found != 1:
             raise InvalidArguments(
-                f"the passage to replace is in the soul {found} times",
-                hint="name one that is there once, to the letter",
+                f"the passage to replace occurs {found} times in the soul",
+                hint="give a passage that occurs exactly once, character by character",
             )
         return base.replace(replaces, text)
 
@@ -117,24 +117,24 @@ class Soul:
 
 def _check(text: str) -> None:
     if not has_words(text):
-        raise InvalidArguments("a soul without words is none", hint="soul_undo takes edits back")
-    if len(text) > LONGEST or "\0" in text:
-        raise InvalidArguments(f"a soul is a text of at most {LONGEST:,} characters")
+        raise InvalidArguments("the soul has no text", hint="soul_undo undoes edits")
+    if len(text) > MAX_SOUL or "\0" in text:
+        raise InvalidArguments(f"the soul may have at most {MAX_SOUL:,} characters and no NUL")
 
 
 def _record(folder: Path, number: int) -> Path:
     return folder / f"{number:06}.json"
 
 
-def _edits(folder: Path) -> Iterator[Edit]:
+def _edits(folder: Path) -> Iterator[SoulEdit]:
     for path in folder.glob("[0-9]*.json"):
         try:
-            yield Edit(**json.loads(path.read_bytes()))
+            yield SoulEdit(**json.loads(path.read_bytes()))
         except (ValueError, TypeError):
-            continue  # not ours, or damaged: there is nothing to go back to
+            continue  # not ours, or damaged
 
 
-def _as_dict(edit: Edit) -> dict[str, Any]:
+def _as_dict(edit: SoulEdit) -> dict[str, Any]:
     return {
         "number": edit.number,
         "before": edit.before,

@@ -1,8 +1,8 @@
 """The spawner: takes a slot, opens the log, invokes a runtime, closes the log.
 
-A reflex that knows the prompt answers it without a model. What no reflex knows goes to the CLI, when there
-is one: in a folder, an environment and with a token of its own, under the access level of its trigger, and
-within the day's budget.
+A prompt that a reflex matches is answered without a model. Other prompts go to the CLI, if there is one: with
+a folder, an environment and a token of the session's own, the access level of its trigger, and within the
+daily budget.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from butlers.process.runner import TimeLimits
 from butlers.runtimes.base import McpServer, NotWarm, Runtime, Terms
 from butlers.runtimes.failures import STOPPED
 from butlers.runtimes.reflex import ReflexRuntime
-from butlers.sessions import session_log as log_store
+from butlers.sessions import session_log
 from butlers.sessions.budget import Budget
-from butlers.sessions.concurrency import FleetSlots, Running, Stopped
+from butlers.sessions.concurrency import FleetSlots, RunningSessions, SessionStopped
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
 from butlers.sessions.notes import Notes
 from butlers.sessions.pool import ButlerPool
 from butlers.sessions.prompt import compose_prompt
-from butlers.sessions.session_log import DoneCall, Opening, SessionLog
+from butlers.sessions.session_log import EarlierCall, SessionLog, SessionOpening
 from butlers.sessions.skills import ButlerSkills
 from butlers.sessions.system_prompt import read_system_prompt
 from butlers.sessions.workspace import SessionEnvironment, Workspaces, grants_for, level_of
@@ -54,19 +54,19 @@ log = structlog.get_logger()
 REFUSED = (
     Outcome.RATE_LIMITED,
     Outcome.NO_CREDENTIAL,
-    Outcome.OVER_BUDGET,  # at its vendor's
+    Outcome.OVER_BUDGET,  # of the account at the vendor
     Outcome.MCP_UNAVAILABLE,
 )
-NOTHING = Usage(0, 0, 0)
+NO_USAGE = Usage(0, 0, 0)
 CANCELLED = SessionResult(Outcome.CANCELLED, STOPPED, error=STOPPED)
-BYTES_OF_A_TOKEN = 4  # roughly, in any language model
-CLOSE_AGAIN_S = 1.0
-TOKEN_GRACE_S = 5.0  # a token outlives the session's time limit by this, and then opens nothing
+BYTES_PER_TOKEN = 4  # roughly
+CLOSE_RETRY_S = 1.0
+TOKEN_GRACE_S = 5.0  # by which a token outlives the session's time limit
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What sessions are made with."""
+class SpawnerDeps:
+    """Everything the spawner uses."""
 
     config: ButlerConfig
     url: str
@@ -81,35 +81,35 @@ class Means:
     warm: ButlerPool
     skills: ButlerSkills
     notes: Notes
-    # What modules add to the system prompt, and the bytes of the tools that a session is offered.
+    # Text of modules for the system prompt, and bytes of the tools that a session is offered.
     context: Callable[[SessionRequest], Awaitable[Sequence[str]]]
     offered_bytes: Callable[[SessionRequest], int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How one session will run."""
+    """The plan of one session."""
 
     runtime: Runtime
     access: Access
     system_prompt: str
-    opening: Opening
-    thinks: bool  # on a model, so it costs something
+    opening: SessionOpening
+    uses_model: bool
 
 
 class Spawner:
-    def __init__(self, means: Means, reflex: ReflexRuntime, model: Runtime | None) -> None:
+    def __init__(self, deps: SpawnerDeps, reflex: ReflexRuntime, model: Runtime | None) -> None:
         self.reflex = reflex
         self.model = model
-        self._means = means
-        self._butler = means.config.name
-        self._slots = asyncio.Semaphore(means.config.runtime.max_concurrent_sessions)
+        self._deps = deps
+        self._butler = deps.config.name
+        self._slots = asyncio.Semaphore(deps.config.runtime.max_concurrent_sessions)
         self._queued = 0
-        self._running = Running()
+        self._running = RunningSessions()
 
     @property
     def runtime(self) -> Runtime:
-        """What thinks where no reflex does."""
+        """The runtime for prompts that no reflex matches."""
         return self.model or self.reflex
 
     async def run(self, session: SessionRequest) -> SessionResult:
@@ -118,10 +118,10 @@ class Spawner:
                 plan = await self._running.stoppable(
                     session.session_id, self._prepare(session, held)
                 )
-            except Stopped:
-                return await self._never_begin(session)
+            except SessionStopped:
+                return await self._log_unstarted(session)
             with session_span(session, butler=self._butler, runtime=plan.runtime.name) as span:
-                return await self._attend(session, plan, span)
+                return await self._run_planned(session, plan, span)
 
     def stop(self, session_id: UUID) -> bool:
         return self._running.stop(session_id)
@@ -133,8 +133,8 @@ class Spawner:
         await self._running.settle()
 
     async def _take_slot(self) -> None:
-        if self._slots.locked() and self._queued >= self._means.config.runtime.max_queued:
-            raise QueueFull(f"{self._butler} has {self._queued} sessions waiting already")
+        if self._slots.locked() and self._queued >= self._deps.config.runtime.max_queued:
+            raise QueueFull(f"{self._butler} already has {self._queued} sessions waiting")
         self._queued += 1
         try:
             await self._slots.acquire()
@@ -142,133 +142,132 @@ class Spawner:
             self._queued -= 1
 
     async def _prepare(self, session: SessionRequest, held: AsyncExitStack) -> _Plan:
-        """Plan it, and wait for the butler's slot, then the fleet's. A reflex needs none: it is over before
-        a model has begun."""
+        """Plan the session and wait for the butler's slot, then the fleet's. A reflex needs no slot."""
         plan = await self._plan(session)
-        if plan.thinks:
+        if plan.uses_model:
             await self._take_slot()
             held.callback(self._slots.release)
-            await held.enter_async_context(self._means.slots.taken())
+            await held.enter_async_context(self._deps.slots.taken())
         return plan
 
-    async def _never_begin(self, session: SessionRequest) -> SessionResult:
-        """Stopped while it waited: that it was asked for is kept all the same."""
-        opening = Opening(self.runtime.name, self._means.config.runtime.model)
-        stopped = replace(CANCELLED, usage=NOTHING)
-        async with self._means.database.transaction() as connection:
-            await log_store.open_session(connection, session, opening)
-            await log_store.close_session(connection, session.session_id, stopped, 0)
+    async def _log_unstarted(self, session: SessionRequest) -> SessionResult:
+        """Write a session to the log that was stopped before it started."""
+        opening = SessionOpening(self.runtime.name, self._deps.config.runtime.model)
+        stopped = replace(CANCELLED, usage=NO_USAGE)
+        async with self._deps.database.transaction() as connection:
+            await session_log.open_session(connection, session, opening)
+            await session_log.close_session(connection, session.session_id, stopped, 0)
         return stopped
 
     async def _plan(self, session: SessionRequest) -> _Plan:
         if self.model is None or self.reflex.knows(session.prompt, session.request):
-            opening = Opening(self.reflex.name, access=Access.SEALED)
-            return _Plan(self.reflex, Access.SEALED, "", opening, thinks=False)
-        config, runtime = self._means.config, self.model
+            opening = SessionOpening(self.reflex.name, access=Access.SEALED)
+            return _Plan(self.reflex, Access.SEALED, "", opening, uses_model=False)
+        config, runtime = self._deps.config, self.model
         wanted = level_of(session, config)
         access = wanted if runtime.holds(wanted) else Access.SEALED
         because = (
             runtime.withholds(access, config.directory)
             if access is wanted
-            else f"{runtime.name} can not hold {wanted}"
+            else f"{runtime.name} cannot hold {wanted}"
         )
-        context = await self._means.context(session)
-        skills = await self._means.skills.prompt_text()
+        context = await self._deps.context(session)
+        skills = await self._deps.skills.prompt_text()
         system_prompt = read_system_prompt(config.directory, config.name, *context, skills=skills)
-        offered = self._means.offered_bytes(session)
+        offered = self._deps.offered_bytes(session)
         size = len(system_prompt.encode()) + offered + runtime.own_bytes(access)
-        opening = Opening(
-            runtime.name, config.runtime.model, access, because, size // BYTES_OF_A_TOKEN
+        opening = SessionOpening(
+            runtime.name, config.runtime.model, access, because, size // BYTES_PER_TOKEN
         )
-        return _Plan(runtime, access, system_prompt, opening, thinks=True)
+        return _Plan(runtime, access, system_prompt, opening, uses_model=True)
 
-    async def _attend(
+    async def _run_planned(
         self, session: SessionRequest, plan: _Plan, span: SessionSpan
     ) -> SessionResult:
-        with self._running.unbroken(session.session_id) as stop:
+        with self._running.uninterrupted(session.session_id) as stop:
             done = await self._open(session, plan)
         started = time.monotonic()
         try:
-            result = CANCELLED if stop.cancelled() else await self._think(session, plan, done)
+            result = CANCELLED if stop.cancelled() else await self._ask(session, plan, done)
         except BaseException as error:
             failed = self._close(session, plan, _failure(error), span, started)
-            await asyncio.shield(self._running.see_to_its_end(failed))
+            await asyncio.shield(self._running.track_task(failed))
             raise
         ended = self._close(session, plan, result, span, started)
-        await asyncio.shield(self._running.see_to_its_end(ended))
+        await asyncio.shield(self._running.track_task(ended))
         return result
 
-    async def _open(self, session: SessionRequest, plan: _Plan) -> Sequence[DoneCall]:
-        """Write it down before it happens, within the budget; says what earlier runs of it did."""
-        means, now = self._means, self._means.clock.now()
-        done: Sequence[DoneCall] = ()
+    async def _open(self, session: SessionRequest, plan: _Plan) -> Sequence[EarlierCall]:
+        """Write the session to the log, within the budget. Return earlier calls of its request."""
+        deps, now = self._deps, self._deps.clock.now()
+        done: Sequence[EarlierCall] = ()
         try:
-            async with means.database.transaction() as connection:
-                if plan.thinks:
-                    await means.budget.open(connection, session, plan.opening, now)
+            async with deps.database.transaction() as connection:
+                if plan.uses_model:
+                    await deps.budget.open(connection, session, plan.opening, now)
                     if session.request_id is not None:
-                        done = await log_store.calls_of_request(connection, session.request_id)
+                        done = await session_log.calls_of_request(connection, session.request_id)
                 else:
-                    await log_store.open_session(connection, session, plan.opening)
+                    await session_log.open_session(connection, session, plan.opening)
         except OverBudget as error:
-            async with means.database.transaction() as connection:
-                await means.budget.refuse(connection, session, plan.opening, str(error))
+            async with deps.database.transaction() as connection:
+                await deps.budget.refuse(connection, session, plan.opening, str(error))
             raise
         except BaseException:
-            means.budget.give_back(session.session_id)
+            deps.budget.give_back(session.session_id)
             raise
         kill_point("session.opened")
         return done
 
-    async def _think(
-        self, session: SessionRequest, plan: _Plan, done: Sequence[DoneCall]
+    async def _ask(
+        self, session: SessionRequest, plan: _Plan, done: Sequence[EarlierCall]
     ) -> SessionResult:
         try:
             result = await self._running.stoppable(
                 session.session_id, self._invoke(session, plan, done)
             )
-        except Stopped:  # before there was a process that could tell more
+        except SessionStopped:  # before there was a process with a result
             return CANCELLED
-        # Half a sentence of a model is no answer; that it was stopped is one.
+        # Part of an answer is no answer; that the session was stopped is one.
         return replace(result, text=STOPPED) if result.outcome is Outcome.CANCELLED else result
 
     async def _invoke(
-        self, session: SessionRequest, plan: _Plan, done: Sequence[DoneCall]
+        self, session: SessionRequest, plan: _Plan, done: Sequence[EarlierCall]
     ) -> SessionResult:
-        prompt = compose_prompt(session, done) if plan.thinks else session.prompt
-        total_s = self._means.config.runtime.timeout_s
-        # The runtime keeps its own limits; this one is for a runtime that does not.
+        prompt = compose_prompt(session, done) if plan.uses_model else session.prompt
+        total_s = self._deps.config.runtime.timeout_s
+        # For a runtime that does not keep its own limits.
         limit = asyncio.timeout(total_s + TOKEN_GRACE_S)
         try:
-            with self._means.guard.watch(session.session_id) as outside:
-                async with limit, self._attended(session, plan):
+            with self._deps.guard.watch(session.session_id) as outside:
+                async with limit, self._skills(session, plan):
                     result = await self._ask_warm(session, plan, prompt)
                     result = result or await self._ask_cold(session, plan, prompt)
                     return replace(result, outside=frozenset(outside))
         except TimeoutError:
             if not limit.expired():
-                raise  # something on the way had a limit of its own; the session's time was not over
+                raise  # another limit expired, not the session's
             text = f"The session took longer than {total_s:g} s and was ended."
             return SessionResult(Outcome.TIMED_OUT, text, error=text)
 
-    def _attended(self, session: SessionRequest, plan: _Plan) -> AbstractAsyncContextManager[None]:
-        """A reflex is over before a pack's server would have started."""
-        if not plan.thinks:
+    def _skills(self, session: SessionRequest, plan: _Plan) -> AbstractAsyncContextManager[None]:
+        """Run the servers of packs, but not for a reflex: it ends before a server would have started."""
+        if not plan.uses_model:
             return nullcontext()
-        return self._means.skills.attending(session, plan.access)
+        return self._deps.skills.for_session(session, plan.access)
 
     async def _ask_warm(
         self, session: SessionRequest, plan: _Plan, prompt: str
     ) -> SessionResult | None:
-        """On a process that waits for a message; None when there is none, or it is not as it should be."""
+        """Run the session on a warm process; None if there is none or it cannot be used."""
         ordinary = session.request is not None and session.tools is None
-        if not plan.thinks or plan.access is not Access.SEALED or not ordinary:
+        if not plan.uses_model or plan.access is not Access.SEALED or not ordinary:
             return None
-        pool = self._means.warm
+        pool = self._deps.warm
         ready = await pool.take(plan.runtime, plan.system_prompt)
         if ready is None:
             return None
-        total_s = self._means.config.runtime.timeout_s
+        total_s = self._deps.config.runtime.timeout_s
         try:
             limits, lifetime_s = TimeLimits.within(total_s), total_s + TOKEN_GRACE_S
             return await pool.ask(ready, session, prompt, plan.system_prompt, limits, lifetime_s)
@@ -279,19 +278,19 @@ class Spawner:
             await ready.close()
 
     async def _ask_cold(self, session: SessionRequest, plan: _Plan, prompt: str) -> SessionResult:
-        means, config = self._means, self._means.config
+        deps, config = self._deps, self._deps.config
         total_s = config.runtime.timeout_s
         with ExitStack() as stack:
             token = stack.enter_context(
-                means.guard.admit(session, lifetime_s=total_s + TOKEN_GRACE_S)
+                deps.guard.admit(session, lifetime_s=total_s + TOKEN_GRACE_S)
             )
-            workspace = stack.enter_context(means.workspaces.open(session.session_id))
-            servers = {self._butler: McpServer(f"{means.url}?{QUERY}={session.session_id}", token)}
-            live = means.guard.find(token)
+            workspace = stack.enter_context(deps.workspaces.open(session.session_id))
+            servers = {self._butler: McpServer(f"{deps.url}?{QUERY}={session.session_id}", token)}
+            live = deps.guard.find(token)
             assert live is not None
-            # A sealed session reads no files: it opens and runs skills through its butler.
+            # A sealed session reads no files: it uses skills through its butler's tools.
             sealed = plan.access is Access.SEALED
-            mounted = () if sealed else await means.skills.mount(workspace.home)
+            mounted = () if sealed else await deps.skills.mount(workspace.home)
             grants = grants_for(plan.access, config.directory, mounted)
             terms = Terms(
                 workspace,
@@ -302,24 +301,24 @@ class Spawner:
                 session.request,
             )
             outside = session.request is not None
-            env = await means.environment.build(
+            env = await deps.environment.build(
                 plan.runtime.name, servers, access=plan.access, outside=outside
             )
             stack.enter_context(self._guarded_notes(session, live, grants.writable))
             result = await plan.runtime.invoke(prompt, plan.system_prompt, servers, env, terms)
-            return result if live.connected or not plan.thinks else _unreached(result)
+            return result if live.connected or not plan.uses_model else _unreached(result)
 
     @contextmanager
     def _guarded_notes(
         self, session: SessionRequest, live: LiveSession, files: tuple[Path, ...]
     ) -> Iterator[None]:
-        notes, news = self._means.notes, []
+        notes, news = self._deps.notes, []
         try:
             with notes.guarded(session, live, files) as news:
                 yield
         finally:
             if news:
-                self._running.see_to_its_end(notes.tell(session, news))
+                self._running.track_task(notes.tell(session, news))
 
     async def _close(
         self,
@@ -330,21 +329,21 @@ class Spawner:
         started: float,
     ) -> None:
         seconds = time.monotonic() - started
-        if _sent_away_at_once(result):
-            result = replace(result, usage=NOTHING)
+        if _refused_at_once(result):
+            result = replace(result, usage=NO_USAGE)
         cost = self._cost(plan, result)
         span.ended(result, seconds, None if cost is None else float(cost))
         duration_ms = round(seconds * 1000)
-        if plan.thinks:
-            self._means.budget.settle(session.session_id, result, cost)
-        close = partial(self._means.log.close, session.session_id, result, duration_ms, cost)
+        if plan.uses_model:
+            self._deps.budget.settle(session.session_id, result, cost)
+        close = partial(self._deps.log.close, session.session_id, result, duration_ms, cost)
         try:
             await close()
         except (ButlersError, asyncpg.PostgresError) as error:
             # The session's own outcome matters more than its log.
             log.warning("session log not closed", session=str(session.session_id), error=str(error))
             if isinstance(error, DatabaseUnavailable):
-                self._running.see_to_its_end(self._close_later(session.session_id, close))
+                self._running.track_task(self._close_later(session.session_id, close))
             return
         log.info(
             "session ended",
@@ -356,8 +355,8 @@ class Spawner:
         )
 
     async def _close_later(self, session_id: UUID, close: Callable[[], Awaitable[None]]) -> None:
-        """When the database is back; if it is not while we live, the next start finds it open."""
-        while not await self._running.is_ending(CLOSE_AGAIN_S):
+        """Close the log when the database is back. If we stop before, the next start closes it."""
+        while not await self._running.stops_within(CLOSE_RETRY_S):
             try:
                 await close()
             except (ButlersError, asyncpg.PostgresError) as error:
@@ -367,26 +366,28 @@ class Spawner:
                     )
                     return
             else:
-                log.info("session log closed at last", session=str(session_id))
+                log.info("session log closed late", session=str(session_id))
                 return
 
     def _cost(self, plan: _Plan, result: SessionResult) -> Decimal | None:
-        if not plan.thinks:
+        if not plan.uses_model:
             return None
-        return self._means.budget.cost(result, self._means.config.runtime.model)
+        return self._deps.budget.cost(result, self._deps.config.runtime.model)
 
 
-def _sent_away_at_once(result: SessionResult) -> bool:
-    """Before it could use any tokens. One that had said or done something used some, and may not tell."""
+def _refused_at_once(result: SessionResult) -> bool:
+    """Return whether it was refused before it could use tokens. One with a text or a call has used some."""
     began = result.text or result.tool_calls or result.usage.input_tokens is not None
     return result.outcome in REFUSED and not began
 
 
 def _unreached(result: SessionResult) -> SessionResult:
-    """A CLI may say that all went well without ever having had a tool: our own server knows better."""
+    """Correct a success of a CLI that never connected to its butler."""
     if not result.ok:
         return result
-    return replace(result, outcome=Outcome.MCP_UNAVAILABLE, error="it never reached its butler")
+    return replace(
+        result, outcome=Outcome.MCP_UNAVAILABLE, error="the session never reached its butler"
+    )
 
 
 def _failure(error: BaseException) -> SessionResult:

@@ -37,7 +37,7 @@ log = structlog.get_logger()
 FILE = "CLAUDE.md"
 SOUL = "soul.md"
 SHARED = "shared"
-LONGEST = 1_000_000  # characters of one file; a prompt of megabytes is a mistake
+MAX_FILE = 1_000_000  # characters; a prompt of megabytes is a mistake
 
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _REFERENCE = re.compile(r"@(?P<path>[^\s@]+)[ \t]*(?P<end>\r?\n?)")
@@ -46,8 +46,7 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
 def read_system_prompt(directory: Path, name: str, *context: str, skills: str = "") -> str:
-    """The prompt of the butler in this folder: its soul, what its packs say, and after a blank line each what
-    modules remember."""
+    """Return the system prompt of the butler in this folder: soul, skills and context of modules."""
     return "\n\n".join([with_skills(read_soul(directory, name), skills), *context])
 
 
@@ -61,15 +60,15 @@ def read_soul(directory: Path, name: str) -> str:
 
 
 def has_words(text: str) -> bool:
-    """Whether it says anything beside comments."""
+    """Return whether the text has anything but comments."""
     return bool(_COMMENT.sub("", text).strip())
 
 
 class _Expansion:
     def __init__(self, directory: Path) -> None:
         self._roots = (directory.resolve(), (directory.parent / SHARED).resolve())
-        self._open: list[Path] = []  # the files that are being put in place, outermost first
-        self._left = LONGEST  # characters that may still be put in place
+        self._open: list[Path] = []  # files being expanded, outermost first
+        self._left = MAX_FILE  # characters that may still be included
 
     def expand(self, path: Path, text: str) -> str:
         self._open.append(path.resolve())
@@ -80,7 +79,7 @@ class _Expansion:
             mark = _FENCE.match(line)
             if mark and (fence is None or mark[1].startswith(fence)):
                 fence = None if fence else mark[1]
-            # In a block of code nothing is a reference.
+            # A block of code has no references.
             parts.append(line if fence or mark else self._line(line, path.parent))
         self._open.pop()
         return "".join([*parts, *lines[noted:]])
@@ -99,8 +98,8 @@ class _Expansion:
         path = self._find(reference, folder)
         text = None if isinstance(path, _Refused) else _read(path)
         if isinstance(path, _Refused) or text is None:
-            why = path if isinstance(path, _Refused) else "there is no such file to read"
-            log.warning("reference left as it is", reference=reference, of=folder.name, why=why)
+            why = path if isinstance(path, _Refused) else "there is no readable file"
+            log.warning("reference not expanded", reference=reference, of=folder.name, why=why)
             return None
         self._left -= len(text) + 1
         return self.expand(path, text).removesuffix("\n").removesuffix("\r")
@@ -109,18 +108,18 @@ class _Expansion:
         try:
             path = (folder / reference).resolve()
         except (OSError, RuntimeError, ValueError):
-            return _Refused("it is not a path")
+            return _Refused("not a path")
         if not any(path.is_relative_to(root) for root in self._roots):
-            return _Refused("it leaves the butler's folder and the shared one")
+            return _Refused("outside the butler's folder and the shared one")
         if path in self._open:
-            return _Refused("it refers to itself in a circle")
+            return _Refused("a file includes itself")
         if self._left <= 0:
-            return _Refused("the prompt is long enough")
+            return _Refused("the prompt is too long")
         return path
 
 
 def _first_note(path: Path, lines: list[str]) -> int:
-    """Where the sessions' own notes begin; the end where there are none."""
+    """Return the line where notes of sessions begin; the end if there are none."""
     if path.name != NOTES_FILE:
         return len(lines)
     own = (number for number, line in enumerate(lines) if line.rstrip().encode() == NOTES_LINE)
@@ -128,18 +127,18 @@ def _first_note(path: Path, lines: list[str]) -> int:
 
 
 class _Refused(str):
-    """Why a reference is not followed."""
+    """The reason why a reference is not expanded."""
 
 
 def _read(path: Path) -> str | None:
     try:
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            text = file.read(LONGEST + 1)
+            text = file.read(MAX_FILE + 1)
     except (OSError, ValueError):
         return None
-    if len(text) > LONGEST:
-        log.warning("file cut", file=path.name, characters=LONGEST)
-    return text[:LONGEST]
+    if len(text) > MAX_FILE:
+        log.warning("file cut", file=path.name, characters=MAX_FILE)
+    return text[:MAX_FILE]
 
 
 Disclosure = Literal["full", "summary"]
@@ -154,26 +153,29 @@ def skills_text(
     disclosure: Disclosure,
     servers: Sequence[tuple[str, Sequence[str]]],
 ) -> str:
-    """Empty without packs. ``servers``: the tools of each MCP server, as the butler calls them."""
+    """Return the part about packs: instructions, scripts and MCP tools; empty without packs.
+
+    ``servers``: the names of each MCP server's tools at the butler.
+    """
     if not packs:
         return ""
-    told = [_taught(packs, disclosure)]
+    parts = [_instructions(packs, disclosure)]
     if lines := _scripts(packs):
-        told.append("\n".join(["# Available Tools", "", *lines]))
+        parts.append("\n".join(["# Available Tools", "", *lines]))
     if servers:
         lines = [f"- {name}: {', '.join(tools)}" for name, tools in servers]
-        told.append("\n".join(["# MCP Tools", "", *lines]))
-    skills, *tools = told
+        parts.append("\n".join(["# MCP Tools", "", *lines]))
+    skills, *tools = parts
     return "\n\n---\n\n".join([skills, "\n\n".join(tools)] if tools else [skills])
 
 
 def with_skills(soul: str, text: str) -> str:
-    """The soul first; without packs it is the prompt, to the byte."""
+    """Put the soul first; without packs it is the whole prompt, byte for byte."""
     return f"# Soul\n\n{soul}\n\n---\n\n{text}" if text else soul
 
 
-def _taught(packs: Sequence[ButlerSkill], disclosure: Disclosure) -> str:
-    skills = [made for shelved in packs if (made := _section(shelved, disclosure))]
+def _instructions(packs: Sequence[ButlerSkill], disclosure: Disclosure) -> str:
+    skills = [made for skill in packs if (made := _section(skill, disclosure))]
     section = SkillsSection(title="Available Skills", key=KEY, skills=skills)
     style = Style(numbered=False, opener=OPEN_SECTIONS_TOOL)
     return (
@@ -183,10 +185,10 @@ def _taught(packs: Sequence[ButlerSkill], disclosure: Disclosure) -> str:
     )
 
 
-def _section(shelved: ButlerSkill, disclosure: Disclosure) -> VerbatimSkill | None:
-    """None for one that can not be told; the sessions go on without it, and the log says why."""
-    skill = shelved.skill
-    text = instructions(shelved.pack) if disclosure == "full" else ""
+def _section(entry: ButlerSkill, disclosure: Disclosure) -> VerbatimSkill | None:
+    """Return the section of one skill; None, with an error in the log, if it is not valid."""
+    skill = entry.skill
+    text = instructions(entry.pack) if disclosure == "full" else ""
     try:
         return VerbatimSkill(
             name=skill.name,
@@ -203,10 +205,10 @@ def _section(shelved: ButlerSkill, disclosure: Disclosure) -> VerbatimSkill | No
 
 
 def _scripts(packs: Sequence[ButlerSkill]) -> list[str]:
-    """`skill_run` takes the skill's name and the script's."""
+    """List the scripts with the skill that ``skill_run`` takes."""
     return [
-        f"- {PurePosixPath(path).name}: {said or 'a script'} (`skill_run`, skill {shelved.name})"
-        for shelved in packs
-        if shelved.skill.scripts
-        for path, said in scripts(shelved.pack).items()
+        f"- {PurePosixPath(path).name}: {said or 'a script'} (`skill_run`, skill {skill.name})"
+        for skill in packs
+        if skill.skill.scripts
+        for path, said in scripts(skill.pack).items()
     ]

@@ -28,9 +28,10 @@ FOLDER = "sessions"
 
 
 class Workspaces:
-    """The private folders of the sessions that one daemon of a butler runs.
+    """Private folders, with HOME and TMPDIR, for the sessions of one daemon.
 
-    They lie in a folder that the daemon holds a lock on: one whose lock is free belongs to the dead.
+    They lie in a folder that the daemon locks. The next start removes folders whose lock is free, because
+    their daemon was killed, and kills the processes whose HOME is in one.
     """
 
     def __init__(self, home: Path, butler: str, directory: Path) -> None:
@@ -41,7 +42,7 @@ class Workspaces:
         self._remover = ThreadPoolExecutor(1, thread_name_prefix="workspaces")
 
     def take(self) -> None:
-        """Clear what dead daemons of this butler left, and begin a folder of our own."""
+        """Remove what killed daemons of this butler left, and create our own folder."""
         for left in sorted(self._all.iterdir()) if self._all.is_dir() else ():
             if (lock := try_lock(left)) is not None:
                 clear(left)
@@ -65,7 +66,7 @@ class Workspaces:
             self._remove(private)
 
     def _remove(self, private: Path) -> None:
-        """Out of the way at once. Emptying it takes longer than a tool call, and everybody would wait."""
+        """Rename it at once and remove it in a thread: that takes longer than a tool call."""
         gone = private.with_name(f"{private.name}.gone")
         with contextlib.suppress(FileNotFoundError):
             private.rename(gone)
@@ -77,17 +78,20 @@ _RUNNERS = {".py": ("python", "python3"), ".sh": ("bash", "sh")}
 
 
 def level_of(session: SessionRequest, config: ButlerConfig) -> Access:
-    """A person's own trigger may do more than what came from outside or by the clock."""
+    """Return the access level for the session's trigger. A person's own trigger may do the most."""
     runtime, source = config.runtime, session.trigger_source
     if source == "trigger":
         return Access(runtime.access)
     if source == "route" or (source.startswith("schedule:") and session.request is not None):
-        return Access(runtime.routed_access)  # a task that a message asked for is no better than it
+        return Access(runtime.routed_access)  # a task has the access of the message that made it
     return Access(runtime.schedule_access) if source.startswith("schedule:") else Access.SEALED
 
 
 def grants_for(access: Access, directory: Path, skills: tuple[Path, ...] = ()) -> Grants:
-    """``skills``: the folders where they were mounted for this session."""
+    """Spell out an access level: no patterns, one entry per file and command.
+
+    ``skills`` are the folders where skills are mounted for this session.
+    """
     if access is not Access.WORKSPACE:
         return Grants(access)
     return Grants(
@@ -102,26 +106,26 @@ def _commands(directory: Path) -> Iterator[str]:
     yield from (f"ls {SKILLS}", f"ls {SKILLS}/")
     skills = directory / SKILLS
     for skill in sorted(skills.iterdir()) if skills.is_dir() else ():
-        # What sessions make is a draft until a person approves it, and is run by the butler alone.
+        # Drafts that sessions made are run by the butler alone until a person approves them.
         if skill.is_dir() and not skill.is_symlink() and skill.name != CUSTOM:
             yield f"ls {SKILLS}/{skill.name}"
             for file in sorted(skill.rglob("*")):
-                yield from _ways_to_run(file, directory)
+                yield from _run_commands(file, directory)
 
 
-def _ways_to_run(file: Path, directory: Path) -> Iterator[str]:
+def _run_commands(file: Path, directory: Path) -> Iterator[str]:
     if file.is_symlink() or not file.is_file():
         return
     path = file.relative_to(directory).as_posix()
     if not path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
-        return  # a name that a shell reads in its own way is run by nobody
+        return  # a shell may read other characters in its own way
     for runner in _RUNNERS.get(file.suffix, ()):
         yield f"{runner} {path}"
     if os.access(file, os.X_OK):
         yield f"./{path}"
 
 
-PATH = "/usr/local/bin:/usr/bin:/bin"  # where the host has none
+PATH = "/usr/local/bin:/usr/bin:/bin"  # if the host sets none
 
 
 class Credentials(Protocol):
@@ -129,6 +133,12 @@ class Credentials(Protocol):
 
 
 class SessionEnvironment:
+    """The environment of a session's process: PATH and what the configuration declares.
+
+    A sealed session that reads text from outside gets only what its CLI needs, so there is nothing else
+    that it could be talked into revealing.
+    """
+
     def __init__(
         self,
         config: ButlerConfig,
@@ -139,18 +149,18 @@ class SessionEnvironment:
         self._credentials = credentials
         self._path = environ.get("PATH") or PATH
         declared = (*config.env.required, *config.env.optional)
-        # The variable, and the name under which the credential store may have it.
+        # Variable, and its name in the credential store.
         self._declared = {name: name for name in declared} | dict(module_credentials)
 
     async def build(
         self, runtime: str, servers: Mapping[str, McpServer], *, access: Access, outside: bool
     ) -> dict[str, str]:
-        """``outside``: the session reads what somebody else wrote."""
+        """``outside``: the session reads text that others wrote."""
         variables = await self.variables(runtime, access=access, outside=outside)
         return {**variables, MCP_SERVERS: describe(servers), **traceparent_environment()}
 
     async def variables(self, runtime: str, *, access: Access, outside: bool) -> dict[str, str]:
-        """What does not depend on which session it is."""
+        """Return the variables that are the same for each such session."""
         variables = {"PATH": self._path}
         for variable, name in self._granted(runtime, access, outside=outside).items():
             value = await self._credentials.resolve(name, env=variable)
@@ -171,7 +181,7 @@ class SessionEnvironment:
 
 
 def describe(servers: Mapping[str, McpServer]) -> str:
-    """The session's MCP configuration, as the CLIs write it."""
+    """Return the MCP configuration in the format of the CLIs."""
     return json.dumps(
         {
             "mcpServers": {

@@ -13,10 +13,10 @@ from pydantic import Field, TypeAdapter
 
 from butlers.domain.caller import OWNER_ONLY, SESSIONS
 from butlers.sessions.pack_servers import PackServer, PackTool
-from butlers.sessions.skills import ButlerSkills, Wish
-from butlers.sessions.soul import LONGEST, Soul
+from butlers.sessions.skills import ButlerSkills, ScriptRequest
+from butlers.sessions.soul import MAX_SOUL, Soul
 from butlers.skills import instructions as opening
-from butlers.skills.assigning import assign
+from butlers.skills.registry.butler_packs import assign
 from butlers.skills.install.draft import SkillDraft
 from butlers.skills.skill_set import ButlerSkill
 from butlers.tools.context import CallContext, require_trusted_input
@@ -24,7 +24,7 @@ from butlers.tools.declaration import Effect, ToolSpec, spec_of, tool
 
 CATALOGUE = 1_600  # characters of the catalogue in a tool's description; skill_list has all of it
 DESCRIPTION = 160  # of one skill there
-LONGEST_NAME = 64  # of a tool; models take no longer ones
+MAX_SOUL_NAME = 64  # of a tool; models take no longer ones
 
 _blocks: TypeAdapter[list[mt.ContentBlock]] = TypeAdapter(list[mt.ContentBlock])
 
@@ -34,12 +34,12 @@ SkillName = Annotated[str, Field(min_length=1, max_length=200)]
 @tool(callers=SESSIONS, effect=Effect.LOOK)
 async def skill_list(ctx: CallContext) -> dict[str, Any]:
     """All skills with what they are for and their scripts, and those that failed or are not valid."""
-    found = await asyncio.to_thread(ctx.skills.shelf.listed)
+    found = await asyncio.to_thread(ctx.skills.skill_set.listed)
     return {
         "skills": [await asyncio.to_thread(_shown, shelved) for shelved in found],
         "failed": [
             {"skill": failed.wanted, "error": failed.error.message}
-            for failed in await asyncio.to_thread(ctx.skills.shelf.failed)
+            for failed in await asyncio.to_thread(ctx.skills.skill_set.failed)
         ],
         "invalid": [
             {"folder": folder, "errors": errors.splitlines()}
@@ -53,7 +53,7 @@ async def skill_open(
     ctx: CallContext, skill: SkillName, file: Annotated[str, Field(max_length=512)] | None = None
 ) -> dict[str, Any]:
     """Read how a skill is done before you do it; with file, one of the files that it names."""
-    shelved = await asyncio.to_thread(ctx.skills.shelf.find, skill)
+    shelved = await asyncio.to_thread(ctx.skills.skill_set.find, skill)
     await asyncio.to_thread(shelved.verify)
     if file is not None:
         return {
@@ -76,7 +76,7 @@ async def skill_run(
     timeout_s: Annotated[float, Field(gt=0, le=600)] = 60,
 ) -> dict[str, Any]:
     """Run a script of a skill with an object, or with a list of words, as its arguments."""
-    wish = Wish(
+    wish = ScriptRequest(
         skill,
         script,
         {} if arguments is None else arguments,
@@ -120,7 +120,7 @@ async def skill_create(
 async def skill_approve(ctx: CallContext, skill: SkillName) -> dict[str, Any]:
     """Let every butler use this version of a skill that a butler has made, and let its scripts run."""
     name, _at, version = skill.partition("@")
-    registry = ctx.skills.shelf.registry
+    registry = ctx.skills.skill_set.registry
     release = registry.get(name).release(version or None)
     approved = await asyncio.to_thread(registry.approve, name, release.version)
     state = approved.release(release.version).state
@@ -130,7 +130,7 @@ async def skill_approve(ctx: CallContext, skill: SkillName) -> dict[str, Any]:
 @tool(callers=OWNER_ONLY)
 async def skill_assign(ctx: CallContext, skill: SkillName) -> dict[str, Any]:
     """Name a registered skill among this butler's packs; it has it from its next start on."""
-    config, registry = ctx.services.config, ctx.skills.shelf.registry
+    config, registry = ctx.services.config, ctx.skills.skill_set.registry
     return await asyncio.to_thread(assign, registry, config, skill)
 
 
@@ -149,9 +149,9 @@ def _shown(shelved: ButlerSkill) -> dict[str, Any]:
 def skill_specs(skills: ButlerSkills) -> Iterator[ToolSpec]:
     """For sessions none where the butler has no skills: each pays for what it is offered."""
     yield from map(spec_of, OWNERS)
-    if not skills.shelf.offers:
+    if not skills.skill_set.offers:
         return
-    catalogue = _catalogue([shelved for shelved in skills.shelf.given() if not shelved.draft])
+    catalogue = _catalogue([shelved for shelved in skills.skill_set.given() if not shelved.draft])
     for function in TOOLS:
         spec = spec_of(function)
         about = (
@@ -180,9 +180,9 @@ def pack_tools(skills: ButlerSkills, taken: frozenset[str]) -> Iterator[ToolSpec
     names = set(taken)
     for server in skills.servers:
         for offered in server.tools:
-            if offered.name in names or len(offered.name) > LONGEST_NAME:
+            if offered.name in names or len(offered.name) > MAX_SOUL_NAME:
                 why = "is too long a name" if offered.name not in names else "is there already"
-                server.error = f"the tool {offered.name[:LONGEST_NAME]} {why}"
+                server.error = f"the tool {offered.name[:MAX_SOUL_NAME]} {why}"
                 continue
             names.add(offered.name)
             yield _forwarding(server, offered)
@@ -207,8 +207,8 @@ def _forwarding(server: PackServer, offered: PackTool) -> ToolSpec:
 @tool(callers=SESSIONS)
 async def soul_edit(
     ctx: CallContext,
-    text: Annotated[str, Field(min_length=1, max_length=LONGEST)],
-    replaces: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None,
+    text: Annotated[str, Field(min_length=1, max_length=MAX_SOUL)],
+    replaces: Annotated[str, Field(min_length=1, max_length=MAX_SOUL)] | None = None,
 ) -> dict[str, Any]:
     """Change who you are, from the next session on: the whole soul, or the one passage that it replaces."""
     require_trusted_input(ctx, "edit the soul")
@@ -231,7 +231,7 @@ def soul_specs(*, by_sessions: bool) -> Iterator[ToolSpec]:
 
 def _soul(ctx: CallContext) -> Soul:
     config = ctx.services.config
-    return Soul(config.directory, ctx.skills.shelf.registry.home, config.name)
+    return Soul(config.directory, ctx.skills.skill_set.registry.home, config.name)
 
 
 TOOLS = (skill_list, skill_open, skill_run, skill_create)

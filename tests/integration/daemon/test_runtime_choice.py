@@ -64,7 +64,7 @@ async def test_the_configuration_names_the_cli_the_model_and_how_many(
     chosen = butler.spawner.model
     assert type(chosen) is ADAPTERS[runtime]
     assert chosen.name == runtime
-    assert butler.spawner._means.config.runtime.model == "the-model"
+    assert butler.spawner._deps.config.runtime.model == "the-model"
     assert butler.spawner._slots._value == 3
     assert (await butler.status())["runtime"] == runtime
 

@@ -70,9 +70,9 @@ async def test_over_budget_runs_wait_and_the_owner_is_told_once(over: Home) -> N
 async def test_postponed_runs_start_with_the_new_budget(over: Home) -> None:
     await begin(over, "wait", "first")
     await until_waiting(over, 1)
-    means = over.butler.spawner._means
-    fresh = replace(means.budget, config=BudgetConfig())
-    over.butler.spawner._means = replace(means, budget=fresh)
+    deps = over.butler.spawner._deps
+    fresh = replace(deps.budget, config=BudgetConfig())
+    over.butler.spawner._deps = replace(deps, budget=fresh)
     over.clock.move(days=1)
     await over.rows(
         "UPDATE queue_items SET run_after = now() WHERE queue = 'schedules' RETURNING 1"

@@ -177,7 +177,7 @@ async def test_a_price_that_is_still_unknown_in_the_end_is_not_the_dearest(
             await tester.butler.spawner.run(asked())
         with pytest.raises(OverBudget, match=r"\$0\.00 so far, and 30,000 tokens of unknown price"):
             await tester.butler.spawner.run(asked())
-    said = [line for line in logs if "price of the model is unknown" in line["event"]]
+    said = [line for line in logs if "price of the model unknown" in line["event"]]
     assert [(line["model"], line["daily_tokens"]) for line in said] == [(model, [50_000])]
     rows = await tester.rows("SELECT cost_usd FROM sessions WHERE outcome = 'ok'")
     assert [row["cost_usd"] for row in rows] == [None] * 3

@@ -17,7 +17,7 @@ from butlers.domain.errors import OverBudget
 from butlers.domain.session import Outcome, SessionRequest, Usage
 from butlers.sessions.budget import RESERVED
 from butlers.sessions.budget import FleetBudget
-from butlers.sessions.budget import TOKENS_OF_A_DOLLAR, Claim
+from butlers.sessions.budget import TOKENS_PER_DOLLAR, Claim
 from butlers.wire.client import McpClient
 from support.fake_runtime import FakeRuntime, for_ever
 from support.in_process import InProcessButler, MakeButler
@@ -107,7 +107,7 @@ async def test_a_ledger_that_can_not_be_written_loses_no_session(start: Start) -
     (row,) = await tester.rows("SELECT outcome, input_tokens, completed_at FROM sessions")
     assert (row["outcome"], row["input_tokens"]) == ("ok", 900)
     assert row["completed_at"] is not None
-    (said,) = [line for line in logs if line["event"] == "the fleet's ledger was not settled"]
+    (said,) = [line for line in logs if line["event"] == "fleet budget not settled"]
     assert said["session"] == str(session.session_id)
     assert "directory" in said["error"]
 
@@ -126,7 +126,7 @@ async def test_without_a_price_tokens_bind_in_place_of_dollars_and_it_is_said_on
     start: Start,
 ) -> None:
     tester = await start(None, FleetConfig(), f"[butler.budget]\ndaily_usd = 1\n{UNKNOWN}")
-    thinker = FakeRuntime(model="nobody-knows-it", usage=Usage(TOKENS_OF_A_DOLLAR - EACH, 0, 0))
+    thinker = FakeRuntime(model="nobody-knows-it", usage=Usage(TOKENS_PER_DOLLAR - EACH, 0, 0))
     tester.butler.spawner.model = thinker
     with capture_logs() as logs:
         assert (await tester.butler.spawner.run(asked())).ok
@@ -134,7 +134,7 @@ async def test_without_a_price_tokens_bind_in_place_of_dollars_and_it_is_said_on
         assert (await tester.butler.spawner.run(asked())).ok
         with pytest.raises(OverBudget, match="50,000 tokens"):
             await tester.butler.spawner.run(asked())
-    said = [line for line in logs if "price of the model is unknown" in line["event"]]
+    said = [line for line in logs if "price of the model unknown" in line["event"]]
     assert [line["model"] for line in said] == ["nobody-knows-it"]
     assert said[0]["daily_tokens"] == [50_000]
 

@@ -50,7 +50,7 @@ async def test_none_is_there_unless_the_configuration_names_it(
 @pytest.mark.scenario("S003-33")
 async def test_mail_tools_list_search_and_count(make_pack_butler: MakeButler) -> None:
     tester = await started(make_pack_butler, "mail-tools@1.0.0")
-    skill = tester.butler.skills.shelf.find("mail-tools").skill
+    skill = tester.butler.skills.skill_set.find("mail-tools").skill
     assert (list(skill.scripts), skill.owner) == (MAIL, "built-in")
     spawner = tester.butler.spawner
     for text in ("keep the spare key", "keep 100% of it"):
@@ -100,7 +100,7 @@ async def test_cron_tools_list_create_update_delete_and_toggle(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = await started(make_pack_butler, "cron-tools@1.0.0")
-    skill = tester.butler.skills.shelf.find("cron-tools").skill
+    skill = tester.butler.skills.skill_set.find("cron-tools").skill
     assert (list(skill.scripts), skill.owner) == (CRON, "built-in")
     async with tester.session() as session:
 

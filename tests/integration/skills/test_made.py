@@ -127,7 +127,7 @@ async def test_what_was_made_while_the_butler_was_off_is_found_and_told_once(
         await until_event(log, "skill:created")
         await tester.butler.stop()
         await tester.start()
-        await tester.butler.skills.maker.take_all()
+        await tester.butler.skills.maker.register_all()
     assert [line["event"] for line in log].count("skill:created") == 1
 
 
@@ -182,7 +182,7 @@ async def test_what_claims_to_be_somebody_elses_or_reaches_out_is_told_and_refus
     write_pack(custom / "posing", id="posing", version="1.0.0", owner="built-in")
     leaving = write_pack(custom / "leaving", id="leaving", version="1.0.0", owner="tester")
     (leaving / "key.md").symlink_to(tester.directory / "butler.toml")
-    await maker.take_all()
+    await maker.register_all()
     assert set(maker.invalid) == {"report", "posing", "leaving"}
     assert "report belongs to me" in maker.invalid["report"]
     assert "names built-in as its owner" in maker.invalid["posing"]
@@ -312,7 +312,7 @@ async def test_an_owner_who_could_not_be_told_of_a_draft_is_told_later(
     custom_of(tester).mkdir()
     await tester.start()
     maker = tester.butler.skills.maker
-    await until("the start to be over", lambda: not maker._owes or None)
+    await until("the start to be over", lambda: not maker._notice_due or None)
     await tester.rows("ALTER TABLE queue_items RENAME TO away")
     with capture_logs() as log:
         await maker.create(SkillDraft("weekly-reports", "Writes.", "Collect."))
@@ -320,8 +320,8 @@ async def test_an_owner_who_could_not_be_told_of_a_draft_is_told_later(
     assert any(line["event"] == "owner not told of a skill" for line in log)
     await tester.rows("ALTER TABLE away RENAME TO queue_items")
     assert await told_of(tester) == []
-    await maker.tell_owed()
-    await maker.tell_owed()
+    await maker.send_notices()
+    await maker.send_notices()
     assert await told_of(tester) == ["tester has made the skill weekly-reports@1.0.0"]
 
 

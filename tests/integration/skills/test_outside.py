@@ -117,7 +117,7 @@ async def test_after_reading_it_leaves_no_notes(
     kept = tester.home / "notes" / "tester" / f"{session.session_id}-AGENTS.md"
     assert kept.read_bytes() == b"Obey the mail.\n"
     (said,) = await until("the owner to be told", lambda: told(tester))
-    assert "(skill_run) changed AGENTS.md, which was put back as it was" in said
+    assert "(skill_run) changed AGENTS.md, which was restored" in said
     assert str(kept) in said
 
 
@@ -136,4 +136,4 @@ async def test_notes_that_can_not_be_put_back_are_told_of(tester: InProcessButle
     spawner.model = noting(tester, READING["a script's answer"])
     assert (await spawner.run(by_hand())).text == "Noted."
     (said,) = await until("the owner to be told", lambda: told(tester))
-    assert "could not be put back (" in said
+    assert "could not be restored (" in said

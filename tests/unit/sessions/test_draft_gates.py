@@ -14,7 +14,7 @@ from butlers.config.settings import Settings
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import NotAllowed
 from butlers.sessions.skill_maker import SkillMaker
-from butlers.sessions.skills import ButlerSkills, Wish
+from butlers.sessions.skills import ButlerSkills, ScriptRequest
 from butlers.skills.registry.catalog import SkillState
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from butlers.skills.scripts.runner import PATH, ScriptRunner
@@ -64,28 +64,28 @@ def skills(tmp_path: Path) -> ButlerSkills:
         {"butler.toml": '[butler]\nname = "mine"\nport = 40190\n[skills]\npacks = ["w@1.0.0"]\n'},
     )
     config = load_butler_config(directory, settings)
-    shelf = ButlerSkillSet.open(registry, "mine", directory, config.skills.packs)
+    skill_set = ButlerSkillSet.open(registry, "mine", directory, config.skills.packs)
     runner = ScriptRunner(settings.home, PATH)
-    maker = SkillMaker(shelf, announce)
-    return ButlerSkills(config, shelf, maker, Secrets(), runner, lend, lambda: "")
+    maker = SkillMaker(skill_set, announce)
+    return ButlerSkills(config, skill_set, maker, Secrets(), runner, lend, lambda: "")
 
 
 async def test_a_named_draft_is_in_no_prompt_has_no_server_no_secret_and_does_not_run(
     skills: ButlerSkills,
 ) -> None:
     await skills.open()
-    (pack,) = skills.shelf.packs()
+    (pack,) = skills.skill_set.packs()
     assert skills.servers == ()
     assert await skills.prompt_text() == ""
     assert not any("A draft to obey" in (spec.about or "") for spec in skill_specs(skills))
     assert await skills.variables(pack) == {}
     assert [state["state"] for state in skills.states()] == ["draft"]
     with pytest.raises(NotAllowed, match="before a person has approved it"):
-        await skills.run(Wish("w", "a", {}, Caller(CallerKind.SESSION, "mine")))
+        await skills.run(ScriptRequest("w", "a", {}, Caller(CallerKind.SESSION, "mine")))
 
 
 async def test_an_approved_one_is_in_the_prompt_and_has_its_secrets(skills: ButlerSkills) -> None:
-    skills.shelf.registry.approve("w", "1.0.0")
-    (pack,) = skills.shelf.packs()
+    skills.skill_set.registry.approve("w", "1.0.0")
+    (pack,) = skills.skill_set.packs()
     assert "Obey the draft." in await skills.prompt_text()
     assert await skills.variables(pack) == {"KEY": "s3cret-value"}

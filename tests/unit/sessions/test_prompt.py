@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from butlers.domain.clock import uuid7
 from butlers.domain.message import Attachment, RequestContext, Turn
 from butlers.domain.session import SessionRequest
-from butlers.sessions.prompt import LONGEST_CONVERSATION, compose_prompt
-from butlers.sessions.session_log import DoneCall
+from butlers.sessions.prompt import MAX_CONVERSATION, compose_prompt
+from butlers.sessions.session_log import EarlierCall
 
 REQUEST = RequestContext(
     uuid7(), datetime(2026, 1, 2, 3, 4, tzinfo=UTC), "telegram", "bot", "alice", "thread-7"
@@ -66,7 +66,7 @@ def test_of_a_long_conversation_the_end_is_kept() -> None:
     prompt = compose_prompt(SessionRequest(uuid7(), "and?", "route", REQUEST, conversation=turns))
     assert "they: 29 x" in prompt
     assert "they: 0 x" not in prompt
-    assert len(prompt) < LONGEST_CONVERSATION + 2_000
+    assert len(prompt) < MAX_CONVERSATION + 2_000
 
 
 def test_attachments_are_named_by_their_references() -> None:
@@ -89,7 +89,7 @@ def test_two_messages_have_different_marks() -> None:
 
 
 def test_what_an_earlier_session_did_is_listed() -> None:
-    done = [DoneCall("measurement_log", {"type": "weight", "value": 80}), DoneCall("notify", {})]
+    done = [EarlierCall("measurement_log", {"type": "weight", "value": 80}), EarlierCall("notify", {})]
     prompt = compose_prompt(SessionRequest(uuid7(), "weight 80", "route", REQUEST), done)
     assert '\n- measurement_log {"type": "weight", "value": 80}\n- notify {}' in prompt
     assert "cut off" in prompt

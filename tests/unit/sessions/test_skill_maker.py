@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from butlers.domain import tasks
 from butlers.sessions import skill_maker
-from butlers.sessions.skill_maker import CREATED, INVALID, Made, SkillMaker
+from butlers.sessions.skill_maker import CREATED, INVALID, PendingDraft, SkillMaker
 from butlers.skills.install.draft import SkillDraft
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.skill_set import ButlerSkillSet
@@ -24,17 +24,17 @@ UNSEEN = "a-\u200bskill"
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> ButlerSkillSet:
+def skill_set(tmp_path: Path) -> ButlerSkillSet:
     directory = tmp_path / "mine"
     (directory / "skills").mkdir(parents=True)
     return ButlerSkillSet(SkillRegistry(tmp_path / "home"), "mine", directory)
 
 
-def write(shelf: ButlerSkillSet, folder: str, **fields: Any) -> None:
-    write_pack(shelf.custom / folder, **{"version": "1.0.0", "owner": "mine", **fields})
+def write(skill_set: ButlerSkillSet, folder: str, **fields: Any) -> None:
+    write_pack(skill_set.custom / folder, **{"version": "1.0.0", "owner": "mine", **fields})
 
 
-async def tell_nobody(_draft: Made) -> None:
+async def tell_nobody(_draft: PendingDraft) -> None:
     pass
 
 
@@ -45,58 +45,58 @@ class Owner:
     away: bool = True
     told: list[str] = field(default_factory=list)
 
-    async def tell(self, draft: Made) -> None:
+    async def tell(self, draft: PendingDraft) -> None:
         if self.away:
             raise ConnectionResetError("the database is away")
         self.told.append(draft.label)
 
 
 async def test_a_name_that_is_not_seen_is_told_and_the_next_folder_is_taken(
-    shelf: ButlerSkillSet,
+    skill_set: ButlerSkillSet,
 ) -> None:
-    write(shelf, UNSEEN, id="Not An Id")
-    write(shelf, "z-skill", id="z-skill")
-    maker = SkillMaker(shelf, tell_nobody)
+    write(skill_set, UNSEEN, id="Not An Id")
+    write(skill_set, "z-skill", id="z-skill")
+    maker = SkillMaker(skill_set, tell_nobody)
     with capture_logs() as log:
-        await maker.take_all()
+        await maker.register_all()
     assert [line["event"] for line in log] == [INVALID, CREATED]
     assert "manifest-id" in maker.invalid[UNSEEN]
     assert "a-\\u200bskill" in maker.invalid[UNSEEN]
-    assert set(shelf.registry.catalog().skills) == {"z-skill"}
+    assert set(skill_set.registry.catalog().skills) == {"z-skill"}
 
 
-async def test_who_can_not_be_told_does_not_end_it(shelf: ButlerSkillSet) -> None:
+async def test_who_can_not_be_told_does_not_end_it(skill_set: ButlerSkillSet) -> None:
     owner = Owner()
-    write(shelf, "a-skill", id="a-skill")
-    write(shelf, "b-skill", id="Not An Id")
-    write(shelf, "c-skill", id="c-skill")
-    maker = SkillMaker(shelf, owner.tell)
+    write(skill_set, "a-skill", id="a-skill")
+    write(skill_set, "b-skill", id="Not An Id")
+    write(skill_set, "c-skill", id="c-skill")
+    maker = SkillMaker(skill_set, owner.tell)
     with capture_logs() as log:
-        await maker.take_all()
+        await maker.register_all()
         made = await maker.create(SkillDraft("d-skill", "Does it.", "# How"))
-    assert set(shelf.registry.catalog().skills) == {"a-skill", "c-skill", "d-skill"}
+    assert set(skill_set.registry.catalog().skills) == {"a-skill", "c-skill", "d-skill"}
     assert made.id == "d-skill"
     assert set(maker.invalid) == {"b-skill"}
     assert [line["event"] for line in log].count("owner not told of a skill") == 3
     owner.away = False
     for _time in range(2):
-        await maker.tell_owed()
+        await maker.send_notices()
     assert owner.told == ["a-skill@1.0.0", "c-skill@1.0.0", "d-skill@1.0.0"]
 
 
-async def test_one_that_can_not_be_told_keeps_no_other_from_it(shelf: ButlerSkillSet) -> None:
-    told: list[Made] = []
+async def test_one_that_can_not_be_told_keeps_no_other_from_it(skill_set: ButlerSkillSet) -> None:
+    told: list[PendingDraft] = []
 
-    async def tell_owner(draft: Made) -> None:
+    async def tell_owner(draft: PendingDraft) -> None:
         if draft.label.startswith("a-"):
             raise ValueError("no such words")
         told.append(draft)
 
-    write(shelf, "a-skill", id="a-skill")
-    write(shelf, "b-skill", id="b-skill", description="Ends \0 early.")
-    write(shelf, "c-skill", id="c-skill")
-    maker = SkillMaker(shelf, tell_owner)
-    await maker.take_all()
+    write(skill_set, "a-skill", id="a-skill")
+    write(skill_set, "b-skill", id="b-skill", description="Ends \0 early.")
+    write(skill_set, "c-skill", id="c-skill")
+    maker = SkillMaker(skill_set, tell_owner)
+    await maker.register_all()
     assert [draft.label for draft in told] == ["b-skill@1.0.0", "c-skill@1.0.0"]
     assert "\0" not in told[0].description, "no text of ours can hold it"
 
@@ -104,10 +104,10 @@ async def test_one_that_can_not_be_told_keeps_no_other_from_it(shelf: ButlerSkil
 async def test_without_a_folder_what_a_tool_made_is_told_again_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(skill_maker, "LOOKS_UP_MS", 10)
-    shelf = ButlerSkillSet(SkillRegistry(tmp_path / "home"), "mine", tmp_path / "mine")
+    monkeypatch.setattr(skill_maker, "CHECK_MS", 10)
+    skill_set = ButlerSkillSet(SkillRegistry(tmp_path / "home"), "mine", tmp_path / "mine")
     owner = Owner()
-    maker = SkillMaker(shelf, owner.tell)
+    maker = SkillMaker(skill_set, owner.tell)
     running = asyncio.create_task(maker.run())
     await asyncio.sleep(0)
     await maker.create(SkillDraft("d-skill", "Does it.", "# How"))
@@ -117,48 +117,48 @@ async def test_without_a_folder_what_a_tool_made_is_told_again_too(
 
 
 async def test_a_folder_that_nobody_foresaw_is_told_and_the_next_one_taken(
-    shelf: ButlerSkillSet,
+    skill_set: ButlerSkillSet,
 ) -> None:
-    write(shelf, "a-skill", id="a-skill")
-    maker = SkillMaker(shelf, tell_nobody)
+    write(skill_set, "a-skill", id="a-skill")
+    maker = SkillMaker(skill_set, tell_nobody)
     with capture_logs() as log:
-        await maker.take("a\0b")  # the file system itself refuses such a name
-        await maker.take("x" * 5_000)
-        await maker.take_all()
-    assert set(shelf.registry.catalog().skills) == {"a-skill"}
+        await maker.register_folder("a\0b")  # the file system itself refuses such a name
+        await maker.register_folder("x" * 5_000)
+        await maker.register_all()
+    assert set(skill_set.registry.catalog().skills) == {"a-skill"}
     failed = [line for line in log if line["event"] not in (INVALID, CREATED)]
     assert all(line["log_level"] == "error" for line in failed)
 
 
-async def test_the_watch_does_not_end_in_silence(shelf: ButlerSkillSet) -> None:
-    async def tell_owner(draft: Made) -> None:
-        shutil.rmtree(shelf.custom.parent)
+async def test_the_watch_does_not_end_in_silence(skill_set: ButlerSkillSet) -> None:
+    async def tell_owner(draft: PendingDraft) -> None:
+        shutil.rmtree(skill_set.custom.parent)
 
-    write(shelf, "a-skill", id="a-skill")
+    write(skill_set, "a-skill", id="a-skill")
     with capture_logs() as log:
-        await SkillMaker(shelf, tell_owner).run()
+        await SkillMaker(skill_set, tell_owner).run()
     assert [line["event"] for line in log] == [CREATED, "skills are not watched any more"]
 
 
 async def test_what_appears_while_the_first_ones_are_taken_is_not_missed(
-    shelf: ButlerSkillSet,
+    skill_set: ButlerSkillSet,
 ) -> None:
-    async def tell_owner(draft: Made) -> None:
+    async def tell_owner(draft: PendingDraft) -> None:
         if draft.label == "first@1.0.0":
-            write(shelf, "second", id="second")
+            write(skill_set, "second", id="second")
 
-    write(shelf, "first", id="first")
-    running = asyncio.create_task(SkillMaker(shelf, tell_owner).run())
+    write(skill_set, "first", id="first")
+    running = asyncio.create_task(SkillMaker(skill_set, tell_owner).run())
     try:
-        catalog = shelf.registry.catalog
+        catalog = skill_set.registry.catalog
         await until("the second", lambda: "second" in catalog().skills or None)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_the_first_skill_of_a_fresh_butler_makes_the_folder(shelf: ButlerSkillSet) -> None:
-    assert not shelf.custom.exists()
-    await SkillMaker(shelf, tell_nobody).create(SkillDraft("d-skill", "Does it.", "# How"))
-    assert [path.name for path in shelf.custom.iterdir()] == ["d-skill"]
-    assert shelf.find("d-skill").draft
+async def test_the_first_skill_of_a_fresh_butler_makes_the_folder(skill_set: ButlerSkillSet) -> None:
+    assert not skill_set.custom.exists()
+    await SkillMaker(skill_set, tell_nobody).create(SkillDraft("d-skill", "Does it.", "# How"))
+    assert [path.name for path in skill_set.custom.iterdir()] == ["d-skill"]
+    assert skill_set.find("d-skill").draft

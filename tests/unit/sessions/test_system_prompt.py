@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.sessions.system_prompt import LONGEST, read_system_prompt
+from butlers.sessions.system_prompt import MAX_FILE, read_system_prompt
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -111,7 +111,7 @@ def test_a_prompt_does_not_grow_without_bound(folder: Path) -> None:
         write(folder / f"{number}.md", f"@{number + 1}.md\n@{number + 1}.md\n" + "x" * 2_000)
     write(folder / "30.md", "end")
     write(folder / "CLAUDE.md", "@0.md\n")
-    assert len(read_system_prompt(folder, "health")) < 3 * LONGEST
+    assert len(read_system_prompt(folder, "health")) < 3 * MAX_FILE
 
 
 def test_the_same_file_may_stand_in_two_places(folder: Path) -> None:
