@@ -25,7 +25,7 @@ from butlers.channels.console.connector import parse
 from butlers.db.database import Connection, Database, Login
 from butlers.db.embedded import EmbeddedPostgres
 from butlers.db.migrations import butler_chains, migrate, shipped_versions
-from butlers.db.provision import Place, Provisioner
+from butlers.db.provision import ButlerSchema, Provisioner
 from butlers.domain.clock import SystemClock, uuid7
 from butlers.queue import leased_queue as queue
 from butlers.queue.listener import Listener
@@ -84,7 +84,7 @@ async def _measure(server: EmbeddedPostgres, blobs: Path, items: int) -> list[Me
 
 
 async def _open(provisioner: Provisioner, butler: str) -> tuple[Login, Database]:
-    login = await provisioner.provision(Place(butler, f"bench_{butler}", None))
+    login = await provisioner.provision(ButlerSchema(butler, f"bench_{butler}", None))
     await migrate(login, butler_chains(butler, shipped_versions()))
     return login, await Database.open(login, butler, size=CONNECTIONS)
 

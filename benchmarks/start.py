@@ -33,8 +33,8 @@ from benchmarks.fleet import (
     wait_for_line,
 )
 from benchmarks.report import Measured, report
-from butlers.db.embedded.account import choose_account
-from butlers.db.embedded.binaries import STANDARD_PATH, find_binaries
+from butlers.db.embedded.programs import choose_account
+from butlers.db.embedded.programs import STANDARD_PATH, find_binaries
 
 MESSAGE = "weight 80.4 kg"
 INSTALL_PATIENCE_S = 1800.0

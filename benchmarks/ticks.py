@@ -17,7 +17,7 @@ from butlers.config.butler import ButlerConfig, DatabaseConfig
 from butlers.db.database import Connection, Database, Login
 from butlers.db.embedded import EmbeddedPostgres
 from butlers.db.migrations import butler_chains, migrate, shipped_versions
-from butlers.db.provision import Place, Provisioner
+from butlers.db.provision import ButlerSchema, Provisioner
 from butlers.domain.clock import SystemClock
 from butlers.domain.delivery import DeliveryRequest
 from butlers.queue.listener import Listener
@@ -64,7 +64,7 @@ async def _measure(server: EmbeddedPostgres) -> list[Measured]:
 async def _open(server: EmbeddedPostgres, name: str) -> Database:
     admin = Login(server.dsn(), "postgres", None, "postgres")
     provisioner = Provisioner(admin, FleetKey(secrets.token_bytes(32)))
-    login = await provisioner.provision(Place(name, name, None))
+    login = await provisioner.provision(ButlerSchema(name, name, None))
     await migrate(login, butler_chains(name, shipped_versions()))
     return await Database.open(login, "bench")
 

@@ -1,4 +1,4 @@
-"""One butler's door to PostgreSQL: a pool with the JSONB codec, and transactions with typed errors."""
+"""A butler's connection pool, with a JSONB codec and transactions that raise typed errors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from butlers.domain.errors import DatabaseUnavailable
 from butlers.domain.redaction import redactor
 
 CLOSE_S = 5.0
-PATIENCE_S = 10.0  # how long a caller waits for a free connection
-# Nobody works that long between two statements. A frozen process must not keep its locks for ever.
+ACQUIRE_S = 10.0  # a caller's longest wait for a free connection
+# Longer than any pause between two statements: a frozen process must not keep its locks forever.
 IDLE_S = 30
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
 
-# What asyncpg raises when the server is gone, going, or not yet back.
+# Errors that asyncpg raises while the server is down, stopping or starting.
 GONE = (
     OSError,
     TimeoutError,
@@ -40,23 +40,23 @@ GONE = (
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How one role reaches one database of a server."""
+    """Connection parameters of one role for one database of a server."""
 
-    server_dsn: str = field(repr=False)  # it may carry the administrator's password
+    server_dsn: str = field(repr=False)  # may contain the administrator's password
     user: str
     password: str | None = field(repr=False)
     database: str
     search_path: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # Here every password of the database enters: roles', the administrator's, DATABASE_URL's.
+        # All database passwords pass here: of roles, of the administrator, and in DATABASE_URL.
         written = urlsplit(self.server_dsn).password
         redactor.register(self.password, written, written and unquote(written))
 
     def arguments(self, application: str) -> dict[str, Any]:
         settings = {"application_name": application}
         if self.search_path:
-            settings["search_path"] = ",".join(self.search_path)  # plain names: config sees to it
+            settings["search_path"] = ",".join(self.search_path)  # plain names, validated by config
         password = {"password": self.password} if self.password is not None else {}
         return {
             "dsn": self.server_dsn,
@@ -73,7 +73,7 @@ class Login:
 
 
 class PooledConnection(asyncpg.Connection):
-    """What its last user left behind is cleared with the next BEGIN, which saves a round trip."""
+    """Resets its state together with the next BEGIN, which saves a round trip."""
 
     def get_reset_query(self) -> str:
         return ""
@@ -85,7 +85,7 @@ class PooledConnection(asyncpg.Connection):
 
 
 async def prepare_connection(connection: Connection) -> None:
-    """JSONB is Python data on every connection, so that nobody encodes twice."""
+    """Encode and decode JSONB as Python data on this connection."""
     await connection.set_type_codec(
         "jsonb", schema="pg_catalog", encoder=_encode_json, decoder=json.loads
     )
@@ -105,7 +105,7 @@ async def connect(login: Login, application: str) -> asyncpg.Connection[asyncpg.
 
 
 class unavailable_when_gone:  # noqa: N801  (a context manager that reads as a sentence)
-    """Turns "the server is not there" into the retryable DatabaseUnavailable."""
+    """Raises the retryable DatabaseUnavailable for errors of an unavailable server."""
 
     def __enter__(self) -> None:
         return None
@@ -116,16 +116,16 @@ class unavailable_when_gone:  # noqa: N801  (a context manager that reads as a s
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether an error says that the server is gone, going, or not yet back."""
+    """Return whether the error means that the server is down, stopping or starting."""
     return isinstance(error, GONE)
 
 
 def _unavailable(error: BaseException) -> DatabaseUnavailable:
-    return DatabaseUnavailable(f"the database can not be reached ({type(error).__name__}: {error})")
+    return DatabaseUnavailable(f"the database cannot be reached ({type(error).__name__}: {error})")
 
 
 class Database:
-    """A butler's pool. Work happens in ``transaction()``; the commit comes before any answer."""
+    """A butler's connection pool. ``transaction()`` commits before the caller answers its client."""
 
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], login: Login) -> None:
         self.pool = pool
@@ -146,7 +146,7 @@ class Database:
             return cls(pool, login)
 
     async def close(self) -> None:
-        """Close in order; a connection that somebody does not give back is cut off in the end."""
+        """Close the pool; after CLOSE_S seconds, terminate the connections still in use."""
         try:
             await asyncio.wait_for(self.pool.close(), CLOSE_S)
         except TimeoutError:
@@ -159,18 +159,18 @@ class Database:
         cancelled = task.cancelling() if task else 0
         try:
             async with (
-                self.pool.acquire(timeout=PATIENCE_S) as connection,
+                self.pool.acquire(timeout=ACQUIRE_S) as connection,
                 connection.transaction(readonly=readonly),
             ):
                 try:
                     yield connection
                 except OSError as error:
-                    # With the connection intact it was a file or another host that failed.
+                    # If the connection is intact, a file or another host failed.
                     foreign = None if connection.is_closed() else error
                     raise
         except GONE as error:
             if error is foreign:
                 raise
-            if task and task.cancelling() > cancelled:  # it broke while it was given up
+            if task and task.cancelling() > cancelled:  # it broke during a cancellation
                 raise asyncio.CancelledError from error
             raise _unavailable(error) from error

@@ -1,8 +1,8 @@
-"""Migration chains: which revisions a chain has, which a schema has applied, and what is pending.
+"""Migration chains: their revisions, the revision of a schema, and the pending chains.
 
-Each chain is a folder of Alembic revisions with a version table of its own, so that a chain can be removed
-without breaking the others. Comparing heads takes one query and no Alembic; Alembic is imported only when
-something is pending, because that alone costs half a second.
+Each chain is a folder of Alembic revisions with its own version table, so that a chain can be removed
+without breaking the others. Comparing heads takes one query and no Alembic, which is imported only if a
+migration is pending, because the import takes half a second.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ SHARED = "shared"
 REVISION = re.compile(r"^revision(?::\s*\S+)?\s*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
 DOWN = re.compile(r"^down_revision(?:[^=]*)?=\s*(?:[\"']([^\"']+)[\"']|None)", re.MULTILINE)
 
-# Alembic keeps its context in process-wide proxies: one upgrade at a time in this process, whichever
-# event loop it runs in.
+# Alembic keeps its context in process-wide proxies: one upgrade at a time per process, in any event loop.
 _one_upgrade = threading.Lock()
 
 
@@ -47,7 +46,7 @@ class Chain:
         return "alembic_version" if self.name == CORE else f"alembic_version_{self.name}"
 
     def head(self) -> str | None:
-        """The newest revision. Two heads are a mistake of ours and named as such."""
+        """Return the newest revision, or None. Raise MigrationFailed if the chain has several heads."""
         revisions: set[str] = set()
         parents: set[str] = set()
         for path in sorted(self.directory.glob("*.py")):
@@ -71,12 +70,12 @@ def find_chain(name: str, versions: Path) -> Chain | None:
 
 
 def shared_chain() -> Chain:
-    """The tables that all butlers share; the administrator applies it, in the schema of that name."""
+    """Return the chain of the shared tables, which the administrator applies in the schema ``shared``."""
     return Chain(SHARED, shipped_versions() / SHARED)
 
 
 def butler_chains(butler: str, versions: Path) -> list[Chain]:
-    """Core first, then the butler's own if it has one."""
+    """Return the core chain, then the butler's own if it has one."""
     names = (CORE, butler.replace("-", "_"))
     return [chain for name in names if (chain := find_chain(name, versions))]
 
@@ -84,7 +83,7 @@ def butler_chains(butler: str, versions: Path) -> list[Chain]:
 async def current_revision(
     connection: asyncpg.Connection[asyncpg.Record], schema: str, chain: Chain
 ) -> str | None:
-    """Asks this schema alone: another program's alembic_version may be on the search path."""
+    """Return the schema's revision. Another program's alembic_version on the search path is ignored."""
     try:
         revision: str | None = await connection.fetchval(
             f'SELECT version_num FROM "{schema}"."{chain.version_table}"'
@@ -107,8 +106,8 @@ async def pending_chains(login: Login, chains: Sequence[Chain]) -> list[Chain]:
 
 
 @asynccontextmanager
-async def _alone() -> AsyncIterator[None]:
-    while not _one_upgrade.acquire(blocking=False):  # noqa: ASYNC110  (an event knows one loop)
+async def _one_at_a_time() -> AsyncIterator[None]:
+    while not _one_upgrade.acquire(blocking=False):  # noqa: ASYNC110  (an asyncio.Event belongs to one loop)
         await asyncio.sleep(0.01)
     try:
         yield
@@ -117,7 +116,7 @@ async def _alone() -> AsyncIterator[None]:
 
 
 async def migrate(login: Login, chains: Sequence[Chain]) -> list[str]:
-    """Bring a schema up to date; returns the revisions that were applied."""
+    """Apply pending migrations to a schema and return the applied revisions."""
     pending = await pending_chains(login, chains)
     if not pending:
         log.info("migrations up to date", schema=login.schema)
@@ -126,7 +125,7 @@ async def migrate(login: Login, chains: Sequence[Chain]) -> list[str]:
 
     applied: list[str] = []
     for chain in pending:
-        async with _alone():
+        async with _one_at_a_time():
             revisions = await upgrade(login, chain)
         for revision in revisions:
             log.info("migration applied", schema=login.schema, chain=chain.name, revision=revision)

@@ -1,7 +1,7 @@
-"""Prepares the server for a butler: database, schemas, and a login role that sees nothing of the others.
+"""Prepares a server for a butler: database, schemas, and a login role without access to other butlers.
 
-Roles belong to the whole server, so their names carry this installation's id. Where we may not create
-roles the butlers share the given login, and only if the owner's fleet.toml says so.
+Roles belong to the whole server, so their names contain the id of this installation. If fleet.toml sets
+``isolation = "none"``, the butlers share the given login instead.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import asyncpg
 import structlog
 
-from butlers.config.sections import SHARED_DATABASE
+from butlers.config.butler import SHARED_DATABASE
 from butlers.db.database import Connection, Login, connect
 from butlers.db.migrations import current_revision, migrate, shared_chain
 from butlers.domain.errors import ProvisioningError
@@ -26,12 +26,12 @@ PROVISION_LOCK = "butlers:provision"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a butler's tables live."""
+class ButlerSchema:
+    """Location of a butler's tables."""
 
     butler: str
     database: str
-    schema: str | None  # None: the database is the butler's own
+    schema: str | None  # None: a separate database
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Provisioner:
     admin: Login
     key: FleetKey
     walls: bool = True
-    shared_database: str = SHARED_DATABASE  # has the original of the secrets that all share
+    shared_database: str = SHARED_DATABASE  # contains the original of the shared secrets
 
     def role(self, butler: str) -> str:
         return f"butlers_{self.key.instance}_{butler.replace('-', '_')}"
 
-    def login(self, place: Place) -> Login:
-        """How this butler connects: its own role, its own schema first, then what all share."""
+    def login(self, place: ButlerSchema) -> Login:
+        """Return the butler's login: its role, with its schema first and then the shared one."""
         walled = self.walls
         return Login(
             server_dsn=self.admin.server_dsn,
@@ -55,8 +55,8 @@ class Provisioner:
             search_path=tuple(dict.fromkeys((place.schema or "public", SHARED, "public"))),
         )
 
-    async def provision(self, place: Place) -> Login:
-        """Make what is missing; leave alone what is there. Safe to run by many at once."""
+    async def provision(self, place: ButlerSchema) -> Login:
+        """Create whatever is missing and return the butler's login. Safe to run concurrently."""
         login = self.login(place)
         connection = await connect(self.admin, "butlers:provision")
         try:
@@ -77,7 +77,7 @@ class Provisioner:
         return login
 
     async def provision_shared(self, database: str) -> Login:
-        """What all butlers share, before any of them is there; the administrator's login to it."""
+        """Create the shared schema of a database, and return the administrator's login to it."""
         connection = await connect(self.admin, "butlers:provision")
         try:
             await self._ensure_database(connection, database)
@@ -91,7 +91,7 @@ class Provisioner:
         return self._admin_in(database)
 
     async def mirror_shared(self, database: str) -> None:
-        """Bring the copy of the shared secrets in this database up to date."""
+        """Update the copy of the shared secrets in this database."""
         connection = await connect(self._admin_in(database), "butlers:provision")
         try:
             await self._mirror_shared(connection, database)
@@ -108,10 +108,9 @@ class Provisioner:
         )
         if not allowed:
             raise ProvisioningError(
-                f"the database user {self.admin.user!r} may not create roles, so butlers could read"
+                f"the database user {self.admin.user!r} cannot create roles, so butlers could read"
                 " each other's data",
-                hint='grant it CREATEROLE, or write isolation = "none" in fleet.toml to go without'
-                " walls",
+                hint='grant it CREATEROLE, or set isolation = "none" in fleet.toml to run without isolation',
             )
 
     async def _ensure_role(self, connection: Connection, login: Login) -> None:
@@ -129,7 +128,7 @@ class Provisioner:
                 login.password,
             )
             await connection.execute(statement)
-            # Needed to hand schemas over to the role when we are not the superuser.
+            # Needed to make the role the owner of schemas if we are not superuser.
             await connection.execute(f'GRANT "{login.user}" TO current_user')
 
     async def _ensure_database(self, connection: Connection, name: str) -> None:
@@ -140,10 +139,10 @@ class Provisioner:
         try:
             await connection.execute(f'CREATE DATABASE "{name}"')
         except (asyncpg.DuplicateDatabaseError, asyncpg.UniqueViolationError):
-            return  # another butler of the fleet was faster
+            return  # another process created it in the meantime
         except asyncpg.InsufficientPrivilegeError as error:
             raise ProvisioningError(
-                f"the database {name!r} is not there and may not be created: {error}",
+                f"the database {name!r} does not exist and cannot be created: {error}",
                 hint=f"create it, or grant {self.admin.user!r} CREATEDB",
             ) from error
         log.info("database created", database=name)
@@ -167,24 +166,26 @@ class Provisioner:
         try:
             original = await connect(self._admin_in(self.shared_database), "butlers:provision")
         except asyncpg.InvalidCatalogNameError:
-            return  # no butler shares a database here
+            return  # no butler uses the shared database
         except asyncpg.InsufficientPrivilegeError as error:
             raise ProvisioningError(
-                f"the database {self.shared_database!r}, which has the secrets that all share, may"
-                f" not be entered: {error}",
+                f"the database {self.shared_database!r}, which contains the shared secrets, does not"
+                f" accept the connection: {error}",
                 hint=f"grant {self.admin.user!r} CONNECT on it",
             ) from error
         try:
             async with connection.transaction():
-                # First the lock, then the reading: else an older state could overwrite a newer one.
+                # Lock before reading, so that an older state cannot overwrite a newer one.
                 await _lock(connection)
                 await _copy_shared_secrets(original, connection)
         except asyncpg.UndefinedTableError:
-            return  # it is only just being made
+            return  # another process is creating it
         finally:
             await original.close()
 
-    async def _ensure_schemas(self, connection: Connection, place: Place, login: Login) -> None:
+    async def _ensure_schemas(
+        self, connection: Connection, place: ButlerSchema, login: Login
+    ) -> None:
         if place.schema:
             await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{place.schema}"')
         if not self.walls:
@@ -192,7 +193,7 @@ class Provisioner:
         role = login.user
         await connection.execute(f'GRANT CONNECT ON DATABASE "{place.database}" TO "{role}"')
         await connection.execute(f'GRANT USAGE ON SCHEMA "{SHARED}", public TO "{role}"')
-        # What all share is read by all; writing there is granted table by table.
+        # Shared tables are readable for all butlers; writing is granted per table.
         readable = f'SELECT ON TABLES TO "{role}"'
         await connection.execute(f'GRANT SELECT ON ALL TABLES IN SCHEMA "{SHARED}" TO "{role}"')
         await connection.execute(f'ALTER DEFAULT PRIVILEGES IN SCHEMA "{SHARED}" GRANT {readable}')
@@ -203,7 +204,7 @@ class Provisioner:
         await connection.execute(f'ALTER SCHEMA "{login.schema}" OWNER TO "{role}"')
 
     async def _ensure_secrets_policy(self, connection: Connection, butler: str, role: str) -> None:
-        """Of the secrets, a role sees what is shared and what is its own; without a policy, nothing."""
+        """Let the role read the shared secrets and its own. Without a policy it sees none."""
         exists = await connection.fetchval(
             "SELECT true FROM pg_policies"
             " WHERE schemaname = $1 AND tablename = 'secrets' AND policyname = $2",
@@ -223,7 +224,7 @@ class Provisioner:
 
 
 async def _lock(connection: Connection) -> None:
-    """Catalogue rows can not be upserted: two at once fail with 'tuple concurrently updated'."""
+    """Serialize provisioning: concurrent changes of a catalog row fail with an error."""
     await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", PROVISION_LOCK)
 
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL server of this home: the one DATABASE_URL names, else the embedded one."""
+"""The PostgreSQL server of this home: the one in DATABASE_URL, or else the embedded one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WATCH_S = 0.5
 
 @asynccontextmanager
 async def database_server(settings: Settings) -> AsyncIterator[Login]:
-    """The administrator's login, for as long as the server is needed."""
+    """Yield the administrator's login; the embedded server runs while the block lasts."""
     if settings.database_url:
         yield parse_url(settings.database_url)
         return
@@ -38,9 +38,9 @@ async def database_server(settings: Settings) -> AsyncIterator[Login]:
 
 @contextmanager
 def warming_up(settings: Settings) -> Iterator[None]:
-    """Start the embedded server in the background, while the caller imports what is slow to import.
+    """Start the embedded server in the background, while the caller imports slow modules.
 
-    A failure is left to ``database_server``, which meets it again and says so.
+    A failure is ignored here: ``database_server`` meets it again and reports it.
     """
     if settings.database_url:
         yield
@@ -69,7 +69,7 @@ def parse_url(url: str) -> Login:
         raise ConfigInvalid(
             "DATABASE_URL is not a PostgreSQL address",
             key="DATABASE_URL",
-            hint="it looks like postgresql://user:password@host:5432/database",
+            hint="use the form postgresql://user:password@host:5432/database",
         )
     return Login(
         server_dsn=url,
@@ -80,11 +80,11 @@ def parse_url(url: str) -> Login:
 
 
 async def _keep_running(server: EmbeddedPostgres) -> None:
-    """Bring the embedded server back when it dies; every process that uses it may do that."""
+    """Restart the embedded server when it dies. Every process that uses it does this."""
     while True:
         await asyncio.sleep(WATCH_S)
         try:
             if not await asyncio.to_thread(server.is_running):
                 await asyncio.to_thread(server.ensure_running)
         except ButlersError as error:
-            log.error("the embedded database does not come back", error=str(error))
+            log.error("the embedded database cannot be restarted", error=str(error))

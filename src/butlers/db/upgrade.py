@@ -1,4 +1,4 @@
-"""Applies one chain with Alembic. The only importer of Alembic, and imported only when needed."""
+"""Applies one chain with Alembic. Only this file imports Alembic, and it is imported only when needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRIPTS = Path(__file__).resolve().parents[3] / "alembic"
 
 
 async def upgrade(login: Login, chain: Chain) -> list[str]:
-    """Apply what is pending, all or nothing; returns the applied revisions, oldest first."""
+    """Apply the pending revisions in one transaction and return them, oldest first."""
 
     async def open_connection() -> Any:
         with unavailable_when_gone():
@@ -34,18 +34,18 @@ async def upgrade(login: Login, chain: Chain) -> list[str]:
             return await connection.run_sync(_upgrade, chain, login.schema)
     except DatabaseUnavailable:
         raise
-    except Exception as error:  # whatever a revision, which is code, may raise
+    except Exception as error:  # a revision is code and may raise anything
         cause = getattr(error, "orig", None) or error
         raise MigrationFailed(
             f"migration chain {chain.name!r} failed on schema {login.schema!r}: {cause}",
-            hint=f"nothing of it was kept; the revisions are in {chain.directory}",
+            hint=f"it was rolled back; the revisions are in {chain.directory}",
         ) from error
     finally:
         await engine.dispose()
 
 
 def _upgrade(connection: Connection, chain: Chain, schema: str) -> list[str]:
-    # Two daemons that migrate one schema at once would both create its tables.
+    # Two daemons that migrate a schema at once would both create its tables.
     connection.execute(
         text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": f"alembic:{schema}"}
     )
@@ -65,4 +65,4 @@ def _upgrade(connection: Connection, chain: Chain, schema: str) -> list[str]:
 
 
 def _literal(path: Path) -> str:
-    return str(path).replace("%", "%%")  # Alembic's options are a configparser's
+    return str(path).replace("%", "%%")  # Alembic reads its options with configparser

@@ -1,4 +1,4 @@
-"""Where a butler's credentials come from: the database first, then the variable that its config names."""
+"""A butler's credentials: from the database, or else from an environment variable."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class CredentialMissing(ButlersError):
 
 
 class CredentialStore:
-    """One butler's credentials. Reading is what its role may do; a write through it is refused by the
-    database unless the pool is the administrator's, as in the owner's commands (``store.vault``)."""
+    """One butler's credentials. Its database role may only read; the owner's commands write through
+    ``secrets.vault``."""
 
     def __init__(
         self, database: Database, key: MasterKey, *, butler: str, environ: Mapping[str, str]
@@ -35,9 +35,9 @@ class CredentialStore:
         self._environ = environ
 
     async def resolve(self, name: str, *, env: str | None = None) -> str | None:
-        """The butler's own secret, else the shared one, else the environment variable ``env``.
+        """Return the butler's own secret, or the shared one, or the environment variable ``env``.
 
-        A stored secret that can not be opened is an error, not a reason to look further.
+        Raises SecretUnreadable if a stored secret cannot be decrypted.
         """
         secrets.check_name(name)
         async with self._database.transaction() as connection:
@@ -49,7 +49,7 @@ class CredentialStore:
         return SecretText(written) if written else None
 
     async def require(self, name: str, *, env: str | None = None) -> str:
-        """Like ``resolve``, for what the butler can not do without."""
+        """Like ``resolve``, but raise CredentialMissing instead of returning None."""
         found = await self.resolve(name, env=env)
         if found is None:
             also = f", or set the environment variable {env}" if env else ""
@@ -69,19 +69,19 @@ class CredentialStore:
         category: str | None = None,
         description: str | None = None,
     ) -> None:
-        """Keep a value for this butler, or for the scope that is named."""
+        """Store a value for this butler, or for the given scope."""
         secret = NewSecret(scope or self._butler, name, SecretText(value), category, description)
         async with self._writing() as connection:
             await secrets.put(connection, self._key, secret)
 
     async def delete(self, name: str, *, scope: str | None = None) -> bool:
-        """Whether there was one to delete."""
+        """Delete a value and return whether it existed."""
         secrets.check_name(name)
         async with self._writing() as connection:
             return await secrets.remove(connection, scope or self._butler, name)
 
     async def list(self) -> list[SecretEntry]:
-        """What there is for this butler, never the values."""
+        """List the secrets that this butler can use, without their values."""
         async with self._database.transaction() as connection:
             found = await secrets.entries(connection, self._key)
         return [entry for entry in found if entry.scope in (self._butler, SHARED_SCOPE)]
@@ -93,6 +93,6 @@ class CredentialStore:
                 yield connection
         except asyncpg.InsufficientPrivilegeError:
             raise NotAllowed(
-                f"{self._butler} may read its secrets, not write them",
-                hint="only the owner does: `butlers secrets set|delete`",
+                f"{self._butler} may not write secrets",
+                hint="only the owner may: `butlers secrets set|delete`",
             ) from None

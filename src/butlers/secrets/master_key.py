@@ -1,4 +1,4 @@
-"""The key that secrets are sealed with. It is never in the database: BUTLERS_MASTER_KEY, else a 0600 file."""
+"""The master key that encrypts secrets: BUTLERS_MASTER_KEY, or else a file with mode 0600."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MasterKey:
 
     @classmethod
     def load(cls, settings: Settings) -> MasterKey:
-        """The key of this home; without one in the environment, made by whoever comes first."""
+        """Return the key in the environment, or that of this home, which the first call creates."""
         if settings.master_key:
             redactor.register(settings.master_key)
             return cls(_decode(settings.master_key))
@@ -35,14 +35,14 @@ class MasterKey:
 
     @property
     def key_id(self) -> str:
-        """Says which key sealed a row, and nothing about the key."""
+        """Id of the key, stored with each row. It does not reveal the key."""
         return hmac.new(self.secret, b"butlers:master-key:id", hashlib.sha256).hexdigest()[:16]
 
 
 def _decode(written: str) -> bytes:
     text = written.strip()
     try:
-        # 64 hexadecimal digits are base64 as well, of 48 bytes that nobody means.
+        # 64 hexadecimal digits are also valid base64, of 48 bytes.
         key = bytes.fromhex(text) if _HEX.fullmatch(text) else _decode_base64(text)
     except (ValueError, binascii.Error):
         key = b""
@@ -50,8 +50,8 @@ def _decode(written: str) -> bytes:
         raise ConfigInvalid(
             f"{VARIABLE} is not a key of {KEY_BYTES} bytes in base64 or hexadecimal",
             key=VARIABLE,
-            hint="make one with `head -c 32 /dev/urandom | base64`, or leave it unset to have a"
-            " key file made",
+            hint="create one with `head -c 32 /dev/urandom | base64`, or leave it unset to create a"
+            " key file",
         )
     return key
 
@@ -69,20 +69,20 @@ def _read(path: Path) -> bytes:
         mode, key = path.stat().st_mode, path.read_bytes()
     except OSError as error:
         raise ConfigInvalid(
-            f"the master key can not be read: {error.strerror}",
+            f"the master key cannot be read: {error.strerror}",
             path=path,
-            hint=f"make the file readable for you alone, or set {VARIABLE}",
+            hint=f"make the file readable for its owner only, or set {VARIABLE}",
         ) from error
     if mode & 0o077:
         raise ConfigInvalid(
-            f"the master key may be used by others than its owner (mode {mode & 0o777:04o})",
+            f"the master key is accessible to other users (mode {mode & 0o777:04o})",
             path=path,
-            hint=f"`chmod 600 {path}`; if others are on this machine, set your secrets anew as well",
+            hint=f"`chmod 600 {path}`; if others use this machine, replace your secrets as well",
         )
     if len(key) != KEY_BYTES:
         raise ConfigInvalid(
             f"the master key is damaged: {len(key)} bytes instead of {KEY_BYTES}",
             path=path,
-            hint="restore it from a backup; without it the stored secrets can not be read",
+            hint="restore it from a backup; without it the stored secrets cannot be read",
         )
     return key

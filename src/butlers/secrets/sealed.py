@@ -1,7 +1,7 @@
-"""Sealed secrets: what one is, how it is sealed, and all SQL on ``shared.secrets``.
+"""Encrypted secrets and the SQL on ``shared.secrets``.
 
 A value is encrypted with AES-GCM under the master key. Scope and name are authenticated with it, so a row
-that is moved to another butler or renamed can not be opened there.
+that is renamed or moved to another butler cannot be decrypted.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ _SCOPE = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 
 class InvalidSecret(ButlersError):
-    """The secret can not be kept."""
+    """The secret cannot be stored."""
 
     code = "invalid_secret"
-    default_hint = "a value is text, from one character to 64 KB; what is larger belongs in a file"
+    default_hint = "a value is text of 1 byte to 64 KB; put larger data in a file"
 
 
 class SecretUnreadable(ButlersError):
-    """A stored secret can not be opened."""
+    """A stored secret cannot be decrypted."""
 
     code = "secret_unreadable"
 
 
 def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        # Not repeated here: where a name is expected, people paste the value.
+        # The message does not repeat the name: people paste the value instead of the name.
         raise InvalidSecret(
-            "that is not a name for a secret",
-            hint="a letter or '_' first, then letters, digits, '_', '.', '-', at most 128 in all:"
+            "this is not a valid name for a secret",
+            hint="use a letter or '_', then letters, digits, '_', '.', '-', at most 128 characters:"
             " ANTHROPIC_API_KEY",
         )
     return name
@@ -56,19 +56,20 @@ def check_name(name: str) -> str:
 def check_scope(scope: str) -> str:
     if not _SCOPE.fullmatch(scope):
         raise InvalidSecret(
-            "that is not a scope", hint=f"{SHARED_SCOPE!r} for every butler, or one butler's name"
+            "this is not a valid scope",
+            hint=f"use {SHARED_SCOPE!r} for every butler, or a butler's name",
         )
     return scope
 
 
 @dataclass(frozen=True, slots=True)
 class NewSecret:
-    """A secret to be kept; one that can not be kept can not be made."""
+    """A secret to store. Raises InvalidSecret if it cannot be stored."""
 
     scope: str
     name: str
     value: SecretText = field(repr=False)
-    category: str | None = None  # None: as it was
+    category: str | None = None  # None: unchanged
     description: str | None = None
 
     def __post_init__(self) -> None:
@@ -83,7 +84,7 @@ def _why_not(value: str) -> str | None:
     if not value.strip():
         return "is empty"
     if "\0" in value:
-        return "contains a NUL byte, which no variable or header can carry"
+        return "contains a NUL byte"
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
@@ -95,18 +96,18 @@ def _why_not(value: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class SecretEntry:
-    """What may be told about a stored secret: everything but the value."""
+    """A stored secret without its value."""
 
     scope: str
     name: str
     category: str
     description: str
-    readable: bool  # sealed with the key we have
+    readable: bool  # encrypted with the current master key
     created_at: datetime
     updated_at: datetime
 
 
-# -- sealing -----------------------------------------------------------------------------------------
+# -- encryption -----------------------------------------------------------------------------------------
 
 
 def seal(key: MasterKey, secret: NewSecret) -> tuple[bytes, bytes]:
@@ -119,18 +120,18 @@ def unseal(key: MasterKey, row: asyncpg.Record) -> SecretText:
     scope, name = row["scope"], row["name"]
     if row["key_id"] != key.key_id:
         raise SecretUnreadable(
-            f"the secret {scope}/{name} was sealed with another master key"
+            f"the secret {scope}/{name} was encrypted with another master key"
             f" ({row['key_id']}, not {key.key_id})",
-            hint="bring back that key (BUTLERS_MASTER_KEY, or keys/master.key in BUTLERS_HOME), or"
-            f" set the secret anew: {_command(scope, name)}",
+            hint="restore that key (BUTLERS_MASTER_KEY, or keys/master.key in BUTLERS_HOME), or"
+            f" set the secret again: {_command(scope, name)}",
         )
     try:
         opened = AESGCM(key.secret).decrypt(row["nonce"], row["ciphertext"], _label(scope, name))
         value = SecretText(opened.decode())
     except (InvalidTag, ValueError):  # ValueError: a nonce or a ciphertext of an impossible length
         raise SecretUnreadable(
-            f"the secret {scope}/{name} is damaged, or was sealed for another scope or name",
-            hint=f"set it anew: {_command(scope, name)}",
+            f"the secret {scope}/{name} is damaged, or was encrypted for another scope or name",
+            hint=f"set it again: {_command(scope, name)}",
         ) from None
     redactor.register(value)
     return value
@@ -172,7 +173,7 @@ async def put(connection: Connection, key: MasterKey, secret: NewSecret) -> None
 async def find(
     connection: Connection, key: MasterKey, name: str, scopes: Sequence[str]
 ) -> SecretText | None:
-    """The value in the first of these scopes that has the name."""
+    """Return the value from the first of these scopes that has the name, or None."""
     row = await connection.fetchrow(
         """
         SELECT scope, name, nonce, ciphertext, key_id FROM shared.secrets
@@ -193,7 +194,7 @@ async def remove(connection: Connection, scope: str, name: str) -> bool:
 
 
 async def entries(connection: Connection, key: MasterKey) -> list[SecretEntry]:
-    """All that this connection's role may see."""
+    """List the secrets that this connection's role can read."""
     rows = await connection.fetch(
         """
         SELECT scope, name, category, description, key_id = $1 AS readable, created_at, updated_at

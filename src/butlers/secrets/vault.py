@@ -1,7 +1,11 @@
-"""The owner's side of secrets: all scopes, in every database that this home's butlers use.
+"""The owner's access to secrets: all scopes, in every database of this home's butlers.
 
-The original of what all butlers share is in the database ``butlers``; a butler with a database of its own
-has a copy there, renewed after each change and whenever the butler is provisioned.
+The originals of the shared secrets are in the database ``butlers``. A butler with a separate database has a
+copy there, which is updated after each change and whenever the butler is provisioned.
+
+A change uses one transaction per database. An error before the first commit rolls all of them back, but
+they do not commit together: a crash, or a commit that fails, can leave some databases changed and others
+not. Run the command again in that case; writing the same secrets twice is harmless.
 """
 
 from __future__ import annotations
@@ -22,13 +26,13 @@ from butlers.secrets.sealed import NewSecret, SecretEntry
 class Vault:
     provisioner: Provisioner
     key: MasterKey
-    databases: Mapping[str, str]  # of each butler
+    databases: Mapping[str, str]  # by butler
 
     async def put(self, new: Sequence[NewSecret]) -> None:
-        """Keep all of them, or none."""
+        """Store secrets. If one of them cannot be stored, none is (see the module's text for crashes)."""
         self.check_scopes({secret.scope for secret in new})
         async with self._transactions() as open_in:
-            # Always in the same order: two imports at once wait for each other instead of locking up.
+            # Always in the same order, so that two concurrent imports do not deadlock.
             for secret in sorted(new, key=lambda secret: (secret.scope, secret.name)):
                 connection = open_in[self._database_of(secret.scope)]
                 await secrets.put(connection, self.key, secret)
@@ -45,7 +49,7 @@ class Vault:
         await self._mirror({scope})
 
     async def entries(self) -> list[SecretEntry]:
-        """All there are, never the values."""
+        """List all secrets, without their values."""
         found: dict[tuple[str, str], SecretEntry] = {}
         async with self._transactions() as open_in:
             for database, connection in open_in.items():
@@ -55,7 +59,7 @@ class Vault:
         return [found[key] for key in sorted(found)]
 
     def check_scopes(self, scopes: set[str]) -> None:
-        """There is no use in a secret that nobody would ever read."""
+        """Raise NotFound for a scope that is neither shared nor a butler."""
         if unknown := sorted(scopes - {SHARED_SCOPE, *self.databases}):
             known = ", ".join((SHARED_SCOPE, *sorted(self.databases)))
             raise NotFound(
@@ -63,7 +67,7 @@ class Vault:
             )
 
     def _database_of(self, scope: str) -> str:
-        # What a butler that has left the roster had is still listed and deleted.
+        # The secrets of a butler that left the roster can still be listed and deleted.
         return self.databases.get(scope, self.provisioner.shared_database)
 
     @property
@@ -72,7 +76,7 @@ class Vault:
 
     @asynccontextmanager
     async def _transactions(self) -> AsyncIterator[dict[str, Connection]]:
-        """One transaction in each database; they end together, for good or not at all."""
+        """Open one transaction in each database; they commit one after the other at the end."""
         async with AsyncExitStack() as stack:
             connections: dict[str, Connection] = {}
             for database in self._all_databases:

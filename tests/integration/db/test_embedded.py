@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from butlers.db.embedded import EmbeddedPostgres, find_binaries
-from butlers.db.embedded.locks import exclusive
+from butlers.db.embedded.postmaster import exclusive
 from butlers.domain.errors import DatabaseUnavailable, ProvisioningError
 
 NOBODY = 65534
@@ -353,7 +353,7 @@ def test_a_server_in_a_container_that_we_can_not_see_keeps_its_data_for_itself(
     server = server_of(used_home)
     with (
         exclusive(used_home / "postgres/server.lock"),
-        pytest.raises(DatabaseUnavailable, match="can not see"),
+        pytest.raises(DatabaseUnavailable, match="cannot see"),
     ):
         server.acquire()
     with server:
@@ -399,7 +399,7 @@ def test_a_disk_without_room_is_said_and_leaves_nothing_half_made(home: Path) ->
 
 def test_a_home_that_can_not_be_written_is_said_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DatabaseUnavailable, match="can not be used") as caught:
+    with pytest.raises(DatabaseUnavailable, match="cannot be used") as caught:
         server_of(tmp_path / "file" / "home").acquire()
     assert caught.value.hint
 

@@ -16,7 +16,7 @@ from butlers.config.butler import DatabaseConfig, load_butler_config
 from butlers.config.settings import Settings
 from butlers.daemon.butler import READY, Butler
 from butlers.db.database import Login, connect
-from butlers.db.provision import Place, Provisioner
+from butlers.db.provision import ButlerSchema, Provisioner
 from butlers.domain.caller import CallerKind
 from butlers.wire.tokens import FleetKey
 from support.fleet import Slot
@@ -73,7 +73,7 @@ async def test_a_butler_is_a_name_a_port_and_a_schema(
 
     # It works in its own schema of the one database, as its butler.toml says ...
     assert butler.config.db == DatabaseConfig(database_name, "general")
-    await provisioner.provision(Place("health", database_name, "health"))
+    await provisioner.provision(ButlerSchema("health", database_name, "health"))
     owner = await connect(Login(admin.server_dsn, "postgres", None, database_name), "tests")
     await owner.execute("CREATE TABLE health.diary (x text)")
     await owner.execute("CREATE TABLE shared.facts (fact text)")

@@ -24,7 +24,7 @@ from butlers.db.migrations import (
     pending_chains,
     shipped_versions,
 )
-from butlers.db.provision import Place, Provisioner
+from butlers.db.provision import ButlerSchema, Provisioner
 from butlers.domain.errors import MigrationFailed, PhaseFailed
 from butlers.wire.tokens import FleetKey
 from support.not_served import assert_not_served
@@ -97,7 +97,7 @@ CORE_APPLIED = [("core", revision) for revision in CORE]
 async def test_the_first_start_makes_the_core_tables(
     make_bare_butler: MakeBareButler, provisioner: Provisioner, database_name: str
 ) -> None:
-    login = await provisioner.provision(Place("minimal", database_name, None))
+    login = await provisioner.provision(ButlerSchema("minimal", database_name, None))
     assert await tables(login) == set()
     butler = make_bare_butler("minimal")
     with capture_logs() as logs:
@@ -177,7 +177,7 @@ async def test_a_failing_migration_ends_the_start_and_leaves_nothing(
 ) -> None:
     """Modules are imported and checked before the database is touched; wiring
     them into a server comes after, and that is what is not reached."""
-    login = await provisioner.provision(Place("minimal", database_name, None))
+    login = await provisioner.provision(ButlerSchema("minimal", database_name, None))
     if not fresh:
         await migrate(login, butler_chains("minimal", versions))
     before = await tables(login)
@@ -266,7 +266,7 @@ async def test_a_failing_chain_of_a_butler_keeps_the_core(
         await butler.start()
     assert butler.phase == "apply butler migrations"
     await assert_not_served(butler)
-    login = provisioner.login(Place("minimal", database_name, None))
+    login = provisioner.login(ButlerSchema("minimal", database_name, None))
     assert await recorded(login) == [HEAD]
     assert "t" not in await tables(login)
 
@@ -276,7 +276,7 @@ async def test_a_failing_chain_of_a_butler_keeps_the_core(
 
 @pytest.fixture
 async def login_in_schema(provisioner: Provisioner, database_name: str) -> Login:
-    return await provisioner.provision(Place("general", database_name, "general"))
+    return await provisioner.provision(ButlerSchema("general", database_name, "general"))
 
 
 async def test_each_chain_has_its_version_table_in_the_butlers_schema(
@@ -298,8 +298,8 @@ async def test_each_chain_has_its_version_table_in_the_butlers_schema(
 async def test_two_butlers_of_one_database_migrate_apart(
     provisioner: Provisioner, database_name: str
 ) -> None:
-    general = await provisioner.provision(Place("general", database_name, "general"))
-    health = await provisioner.provision(Place("health", database_name, "health"))
+    general = await provisioner.provision(ButlerSchema("general", database_name, "general"))
+    health = await provisioner.provision(ButlerSchema("health", database_name, "health"))
     await migrate(general, butler_chains("general", shipped_versions()))
     assert await tables(health) == set()
     await migrate(health, butler_chains("health", shipped_versions()))
@@ -412,11 +412,11 @@ def test_upgrades_do_not_care_which_event_loop_they_run_in(
 ) -> None:
     async def migrate_two(*names: str) -> None:
         for name in names:
-            await provisioner.provision(Place(name, database_name, name))
+            await provisioner.provision(ButlerSchema(name, database_name, name))
         await asyncio.gather(
             *(
                 migrate(
-                    provisioner.login(Place(name, database_name, name)),
+                    provisioner.login(ButlerSchema(name, database_name, name)),
                     butler_chains(name, shipped_versions()),
                 )
                 for name in names

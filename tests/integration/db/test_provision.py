@@ -17,7 +17,7 @@ from butlers.config.butler import load_butler_config
 from butlers.config.settings import Settings
 from butlers.daemon.butler import READY, Butler
 from butlers.db.database import Database, Login, connect
-from butlers.db.provision import SHARED, Place, Provisioner
+from butlers.db.provision import SHARED, ButlerSchema, Provisioner
 from butlers.domain.errors import DatabaseUnavailable, PhaseFailed, ProvisioningError
 from butlers.wire.tokens import FleetKey
 from support.not_served import assert_not_served
@@ -91,7 +91,9 @@ async def fleet(
     admin: Login, provisioner: Provisioner, database_name: str
 ) -> AsyncIterator[dict[str, asyncpg.Connection]]:
     """Four butlers in one database, each with a table and a secret in it; their open connections."""
-    logins = {name: await provisioner.provision(Place(name, database_name, name)) for name in FLEET}
+    logins = {
+        name: await provisioner.provision(ButlerSchema(name, database_name, name)) for name in FLEET
+    }
     async with connected(administrator_in(admin, database_name)) as connection:
         await connection.execute("CREATE TABLE shared.facts (fact text)")
         await connection.execute("INSERT INTO shared.facts VALUES ('for all')")
@@ -112,7 +114,7 @@ async def test_each_butler_sees_its_own_and_what_is_shared_and_nothing_else(
     fleet: dict[str, asyncpg.Connection], provisioner: Provisioner, database_name: str
 ) -> None:
     for name in FLEET:
-        login = provisioner.login(Place(name, database_name, name))
+        login = provisioner.login(ButlerSchema(name, database_name, name))
         settings = login.arguments("tests")["server_settings"]
         assert settings["search_path"] == f"{name},shared,public"
         pool = await Database.open(login, "tests")
@@ -197,12 +199,12 @@ async def test_a_butler_with_a_database_of_its_own_is_alone_there(
 ) -> None:
     own = f"{database_name}_own"
     try:
-        login = await provisioner.provision(Place("hermit", own, None))
+        login = await provisioner.provision(ButlerSchema("hermit", own, None))
         assert login.search_path == ("public", SHARED)
         async with connected(login) as connection:
             await connection.execute("CREATE TABLE things (x int)")
             assert await connection.fetchval("SELECT current_schema()") == "public"
-        stranger = provisioner.login(Place("health", own, "health"))
+        stranger = provisioner.login(ButlerSchema("health", own, "health"))
         with pytest.raises(REFUSED):
             await connect(stranger, "tests")
         with pytest.raises(REFUSED):
@@ -215,8 +217,8 @@ async def test_a_butler_with_a_database_of_its_own_is_alone_there(
 async def test_another_password_is_refused(
     fleet: dict[str, asyncpg.Connection], provisioner: Provisioner, database_name: str
 ) -> None:
-    right = provisioner.login(Place("health", database_name, "health"))
-    theirs = provisioner.login(Place("general", database_name, "general")).password
+    right = provisioner.login(ButlerSchema("health", database_name, "health"))
+    theirs = provisioner.login(ButlerSchema("general", database_name, "general")).password
     for password in ("wrong", "", theirs):
         with pytest.raises(asyncpg.InvalidPasswordError):
             await connect(Login(right.server_dsn, right.user, password, database_name), "tests")
@@ -227,7 +229,7 @@ async def test_two_installations_on_one_server_are_strangers(
 ) -> None:
     other = Provisioner(admin, FleetKey(secrets.token_bytes(32)))
     with pytest.raises(asyncpg.InvalidPasswordError):
-        await connect(other.login(Place("health", database_name, "health")), "tests")
+        await connect(other.login(ButlerSchema("health", database_name, "health")), "tests")
 
 
 # -- making what is missing ------------------------------------------------------------------------
@@ -236,7 +238,7 @@ async def test_two_installations_on_one_server_are_strangers(
 async def test_provisioning_again_changes_nothing(
     fleet: dict[str, asyncpg.Connection], provisioner: Provisioner, database_name: str
 ) -> None:
-    place = Place("health", database_name, "health")
+    place = ButlerSchema("health", database_name, "health")
     for _ in range(2):
         assert await provisioner.provision(place) == provisioner.login(place)
     assert await fleet["health"].fetchval("SELECT secret FROM things") == "of health"
@@ -247,7 +249,7 @@ async def test_six_butlers_at_once_on_a_missing_database(
 ) -> None:
     names = [f"butler{number}" for number in range(6)]
     logins = await asyncio.gather(
-        *(provisioner.provision(Place(name, database_name, name)) for name in names)
+        *(provisioner.provision(ButlerSchema(name, database_name, name)) for name in names)
     )
     for name, login in zip(names, logins, strict=True):
         async with connected(login) as connection:
@@ -258,7 +260,7 @@ async def test_six_butlers_at_once_on_a_missing_database(
 async def test_one_butler_provisioned_six_times_at_once(
     provisioner: Provisioner, database_name: str
 ) -> None:
-    place = Place("same", database_name, "same")
+    place = ButlerSchema("same", database_name, "same")
     logins = await asyncio.gather(*(provisioner.provision(place) for _ in range(6)))
     assert set(logins) == {provisioner.login(place)}
     async with connected(logins[0]) as connection:
@@ -283,7 +285,7 @@ async def test_without_createrole_the_error_says_what_to_do(
     limited: Login, key: FleetKey, database_name: str
 ) -> None:
     with pytest.raises(ProvisioningError) as caught:
-        await Provisioner(limited, key).provision(Place("health", database_name, "health"))
+        await Provisioner(limited, key).provision(ButlerSchema("health", database_name, "health"))
     assert limited.user in caught.value.message
     assert "CREATEROLE" in (caught.value.hint or "")
     assert 'isolation = "none"' in (caught.value.hint or "")
@@ -295,7 +297,7 @@ async def test_told_to_do_without_walls_it_works_with_the_given_user(
     provisioner = Provisioner(limited, key, walls=False)
     for _ in range(2):
         for name in ("general", "health"):
-            login = await provisioner.provision(Place(name, database_name, name))
+            login = await provisioner.provision(ButlerSchema(name, database_name, name))
             async with connected(login) as connection:
                 assert await connection.fetchval("SELECT current_user") == limited.user
                 assert await connection.fetchval("SELECT current_schema()") == name
@@ -310,8 +312,10 @@ async def test_createrole_is_enough_for_walls(
     provisioner = Provisioner(limited, key)
     for _ in range(2):
         for name in ("general", "health"):
-            await provisioner.provision(Place(name, database_name, name))
-    async with connected(provisioner.login(Place("health", database_name, "health"))) as mine:
+            await provisioner.provision(ButlerSchema(name, database_name, name))
+    async with connected(
+        provisioner.login(ButlerSchema("health", database_name, "health"))
+    ) as mine:
         await mine.execute("CREATE TABLE t (x int)")
         with pytest.raises(REFUSED):
             await mine.execute("CREATE TABLE general.t (x int)")
@@ -324,7 +328,7 @@ async def test_shared_secrets_that_may_not_be_read_are_no_missing_secrets(
 ) -> None:
     """Taken for absent, a butler would start without them and fail at its first work."""
     others = f"{database_name}_shared"
-    place = Place("health", database_name, "health")
+    place = ButlerSchema("health", database_name, "health")
     async with connected(admin) as connection:
         await connection.execute(f'CREATE DATABASE "{others}"')
         await connection.execute(f'REVOKE ALL ON DATABASE "{others}" FROM PUBLIC')
@@ -343,7 +347,9 @@ async def test_a_database_that_may_not_be_created_is_named(
 ) -> None:
     missing = f"{database_name}_missing"
     with pytest.raises(ProvisioningError, match=missing) as caught:
-        await Provisioner(limited, key, walls=False).provision(Place("health", missing, "health"))
+        await Provisioner(limited, key, walls=False).provision(
+            ButlerSchema("health", missing, "health")
+        )
     assert "CREATEDB" in (caught.value.hint or "")
 
 

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from butlers.db.database import Connection, Database, Login
 from butlers.db.embedded import EmbeddedPostgres
 from butlers.db.migrations import butler_chains, migrate, shipped_versions
-from butlers.db.provision import Place, Provisioner
+from butlers.db.provision import ButlerSchema, Provisioner
 from butlers.domain.errors import (
     ButlersError,
     DatabaseUnavailable,
@@ -550,7 +550,7 @@ async def test_when_the_database_was_gone_everything_goes_on_and_nothing_twice(
     own_server: EmbeddedPostgres, key: FleetKey
 ) -> None:
     admin = Login(own_server.dsn(), "postgres", None, "postgres")
-    login = await Provisioner(admin, key).provision(Place("tester", "butler_tester", None))
+    login = await Provisioner(admin, key).provision(ButlerSchema("tester", "butler_tester", None))
     await migrate(login, butler_chains("tester", shipped_versions()))
     database = await Database.open(login, "tests")
     listener = Listener(login, "tests:listener", recover_every_s=0.2)
@@ -586,7 +586,7 @@ async def test_when_the_database_was_gone_everything_goes_on_and_nothing_twice(
             return False
 
         await until("the database to be gone", refused)
-        wait.set()  # its end can not be written down now
+        wait.set()  # its end cannot be written down now
         await asyncio.sleep(0.1)
         assert await asyncio.to_thread(own_server.ensure_running)
 

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from butlers.db.database import Database, Login, connect
-from butlers.db.provision import Place, Provisioner
+from butlers.db.provision import ButlerSchema, Provisioner
 from butlers.secrets.credentials import CredentialStore
 from butlers.secrets.master_key import MasterKey
 from butlers.secrets.vault import Vault
@@ -64,9 +64,9 @@ def master() -> MasterKey:
 async def build_town(admin: Login, key: FleetKey, master: MasterKey, name: str) -> Town:
     provisioner = Provisioner(admin, key, shared_database=name)
     places = [
-        Place("health", name, "health"),
-        Place("general", name, "general"),
-        Place("solo", f"{name}_own", None),
+        ButlerSchema("health", name, "health"),
+        ButlerSchema("general", name, "general"),
+        ButlerSchema("solo", f"{name}_own", None),
     ]
     logins = {place.butler: await provisioner.provision(place) for place in places}
     databases = {place.butler: place.database for place in places}

@@ -24,7 +24,7 @@ from support.fleet import butlers_environment, command
 
 
 @dataclass
-class Evaluation:
+class SecretsCommands:
     home: Path
 
     def secrets(
@@ -71,28 +71,28 @@ def warm(template_home: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-async def desk(warm: Path) -> AsyncIterator[Evaluation]:
-    yield Evaluation(warm)
+async def commands(warm: Path) -> AsyncIterator[SecretsCommands]:
+    yield SecretsCommands(warm)
     connection = await asyncpg.connect(EmbeddedPostgres(warm).dsn("butlers"))
     await connection.execute("DELETE FROM shared.secrets")
     await connection.close()
 
 
 def test_the_first_command_of_a_new_home_makes_what_it_needs(home: Path) -> None:
-    desk = Evaluation(home)
-    said = desk.secrets("set", "FIRST", "--value-stdin", value="planted-first")
+    commands = SecretsCommands(home)
+    said = commands.secrets("set", "FIRST", "--value-stdin", value="planted-first")
     assert (said.returncode, said.stdout) == (0, "FIRST: stored for every butler\n"), said.stderr
-    assert desk.names() == [("shared", "FIRST")]
+    assert commands.names() == [("shared", "FIRST")]
     assert (home / "keys" / "master.key").stat().st_mode & 0o777 == 0o600
     assert not EmbeddedPostgres(home).is_running()
 
 
-def test_set_list_and_delete(desk: Evaluation) -> None:
-    assert desk.secrets("set", "A", "--value-stdin", value="planted-a\n").returncode == 0
+def test_set_list_and_delete(commands: SecretsCommands) -> None:
+    assert commands.secrets("set", "A", "--value-stdin", value="planted-a\n").returncode == 0
     more = ("--category", "llm", "--description", "what for")
-    said = desk.secrets("set", "B", "--scope", "health", "--value-stdin", *more, value="planted-b")
+    said = commands.secrets("set", "B", "--scope", "health", "--value-stdin", *more, value="planted-b")
     assert said.stdout == "B: stored for health\n"
-    listed = json.loads(desk.secrets("list", "--json").stdout)
+    listed = json.loads(commands.secrets("list", "--json").stdout)
     assert [(entry["scope"], entry["name"]) for entry in listed] == [
         ("health", "B"),
         ("shared", "A"),
@@ -107,16 +107,16 @@ def test_set_list_and_delete(desk: Evaluation) -> None:
         "created_at",
         "updated_at",
     }
-    table = desk.secrets("list").stdout.splitlines()
+    table = commands.secrets("list").stdout.splitlines()
     assert table[0].split() == ["SCOPE", "NAME", "CATEGORY", "UPDATED", "READABLE", "DESCRIPTION"]
-    assert desk.secrets("delete", "A").stdout == "A: deleted for every butler\n"
-    gone = desk.secrets("delete", "A")
+    assert commands.secrets("delete", "A").stdout == "A: deleted for every butler\n"
+    gone = commands.secrets("delete", "A")
     assert (gone.returncode, gone.stdout) == (1, "")
-    assert desk.names() == [("health", "B")]
+    assert commands.names() == [("health", "B")]
 
 
-def test_a_value_as_an_option_is_a_usage_error(desk: Evaluation) -> None:
-    assert desk.secrets("set", "A", "--value=planted-value").returncode == 2
+def test_a_value_as_an_option_is_a_usage_error(commands: SecretsCommands) -> None:
+    assert commands.secrets("set", "A", "--value=planted-value").returncode == 2
 
 
 REFUSED: list[tuple[tuple[str, ...], str | bytes | None, str]] = [
@@ -136,24 +136,24 @@ REFUSED: list[tuple[tuple[str, ...], str | bytes | None, str]] = [
 ]
 
 
-def test_what_can_not_be_is_refused_with_the_reason(desk: Evaluation) -> None:
+def test_what_can_not_be_is_refused_with_the_reason(commands: SecretsCommands) -> None:
     for arguments, value, reason in REFUSED:
-        said = desk.secrets(*arguments, value=value)
+        said = commands.secrets(*arguments, value=value)
         assert said.returncode == 1, arguments
         assert reason in said.stderr
         assert said.stdout == ""
-    assert desk.names() == []
+    assert commands.names() == []
 
 
-def test_the_prompt_does_not_show_what_is_typed(desk: Evaluation) -> None:
+def test_the_prompt_does_not_show_what_is_typed(commands: SecretsCommands) -> None:
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         command("secrets", "set", "TYPED"),
-        env=butlers_environment(desk.home, 0),
+        env=butlers_environment(commands.home, 0),
         stdin=follower,
         stdout=follower,
         stderr=follower,
-        cwd=desk.home,
+        cwd=commands.home,
         start_new_session=True,
     )
     os.close(follower)
@@ -171,20 +171,20 @@ def test_the_prompt_does_not_show_what_is_typed(desk: Evaluation) -> None:
     os.close(leader)
     assert b"planted" not in said
     assert b"TYPED: stored for every butler" in said
-    assert desk.names() == [("shared", "TYPED")]
+    assert commands.names() == [("shared", "TYPED")]
 
 
-def test_another_master_key_and_an_open_one(desk: Evaluation) -> None:
-    desk.secrets("set", "A", "--value-stdin", value="planted-a")
-    other = desk.secrets("list", "--json", BUTLERS_MASTER_KEY="ab" * 32)
+def test_another_master_key_and_an_open_one(commands: SecretsCommands) -> None:
+    commands.secrets("set", "A", "--value-stdin", value="planted-a")
+    other = commands.secrets("list", "--json", BUTLERS_MASTER_KEY="ab" * 32)
     assert [entry["readable"] for entry in json.loads(other.stdout)] == [False]
-    assert "no: another key" in desk.secrets("list", BUTLERS_MASTER_KEY="ab" * 32).stdout
-    bad = desk.secrets("list", BUTLERS_MASTER_KEY="planted-not-a-key")
+    assert "no: another key" in commands.secrets("list", BUTLERS_MASTER_KEY="ab" * 32).stdout
+    bad = commands.secrets("list", BUTLERS_MASTER_KEY="planted-not-a-key")
     assert bad.returncode == 1
-    file = desk.home / "keys" / "master.key"
+    file = commands.home / "keys" / "master.key"
     file.chmod(0o644)
     try:
-        refused = desk.secrets("list")
+        refused = commands.secrets("list")
         assert refused.returncode == 1
         assert "chmod 600" in refused.stderr
     finally:
@@ -194,27 +194,27 @@ def test_another_master_key_and_an_open_one(desk: Evaluation) -> None:
 # -- import ------------------------------------------------------------------------------------------
 
 
-def test_env_json_of_the_seed(desk: Evaluation) -> None:
-    file = desk.write("env.json", '{"TWITTER_API_KEY": "planted-1", "OPENAI_API_KEY": "planted-2"}')
-    said = desk.secrets("import", file)
+def test_env_json_of_the_seed(commands: SecretsCommands) -> None:
+    file = commands.write("env.json", '{"TWITTER_API_KEY": "planted-1", "OPENAI_API_KEY": "planted-2"}')
+    said = commands.secrets("import", file)
     assert said.returncode == 0, said.stderr
     assert said.stdout.splitlines() == [
         "TWITTER_API_KEY: stored for every butler",
         "OPENAI_API_KEY: stored for every butler",
     ]
     assert f"hint: {file} still has them in clear text: delete it" in said.stderr
-    assert desk.names() == [("shared", "OPENAI_API_KEY"), ("shared", "TWITTER_API_KEY")]
+    assert commands.names() == [("shared", "OPENAI_API_KEY"), ("shared", "TWITTER_API_KEY")]
 
 
-def test_json_by_scope_and_lines(desk: Evaluation) -> None:
+def test_json_by_scope_and_lines(commands: SecretsCommands) -> None:
     nested = {"health": {"A": "planted"}, "shared": {"A": "planted"}, "B": "planted"}
-    assert desk.secrets("import", desk.write("n.json", json.dumps(nested))).returncode == 0
+    assert commands.secrets("import", commands.write("n.json", json.dumps(nested))).returncode == 0
     lines = (
         "# note\nexport C=\"planted\\nlines\" # more\n\nD=planted # note\r\nE='planted\n#x'\nF=a#b"
     )
-    said = desk.secrets("import", desk.write(".env", lines), "--scope", "general")
+    said = commands.secrets("import", commands.write(".env", lines), "--scope", "general")
     assert said.returncode == 0, said.stderr
-    assert desk.names() == [
+    assert commands.names() == [
         ("general", "C"),
         ("general", "D"),
         ("general", "E"),
@@ -273,27 +273,27 @@ def test_the_lines_of_an_env_file_mean_what_they_mean_elsewhere(tmp_path: Path) 
     }
 
 
-def test_an_import_is_all_or_nothing(desk: Evaluation) -> None:
+def test_an_import_is_all_or_nothing(commands: SecretsCommands) -> None:
     for content in (
         '{"GOOD": "planted", "EMPTY": ""}',
         '{"GOOD": "planted", "no": {"X": "planted"}}',
     ):
-        assert desk.secrets("import", desk.write("bad.json", content)).returncode == 1
-    assert desk.names() == []
+        assert commands.secrets("import", commands.write("bad.json", content)).returncode == 1
+    assert commands.names() == []
 
 
-def test_commands_at_once(desk: Evaluation) -> None:
+def test_commands_at_once(commands: SecretsCommands) -> None:
     names = [f"N{number}" for number in range(6)]
     files = [
-        desk.write(f"{mark}.json", json.dumps(dict.fromkeys(order, f"planted-{mark}")))
+        commands.write(f"{mark}.json", json.dumps(dict.fromkeys(order, f"planted-{mark}")))
         for mark, order in (("x", names), ("y", names[::-1]))
     ]
     with ThreadPoolExecutor(6) as pool:
         done = [
-            *pool.map(lambda file: desk.secrets("import", file), files * 2),
+            *pool.map(lambda file: commands.secrets("import", file), files * 2),
             *pool.map(
-                lambda n: desk.secrets("set", n, "--value-stdin", value="planted"), ["S", "S"]
+                lambda n: commands.secrets("set", n, "--value-stdin", value="planted"), ["S", "S"]
             ),
         ]
     assert [said.returncode for said in done] == [0] * 6
-    assert desk.names() == [("shared", name) for name in [*names, "S"]]
+    assert commands.names() == [("shared", name) for name in [*names, "S"]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from butlers.db.provision import Place
+from butlers.db.provision import ButlerSchema
 from butlers.domain.errors import NotAllowed, NotFound
 from butlers.domain.redaction import MASK, SecretText, redactor
 from butlers.secrets.credentials import CredentialMissing
@@ -310,7 +310,7 @@ async def test_a_butler_that_comes_later_gets_what_was_set_before(fresh_town: To
     await town.vault.put([new("shared", "A", "before")])
     async with town.as_admin("solo") as connection:
         await connection.execute("DROP SCHEMA shared CASCADE")
-    place = Place("solo", town.logins["solo"].database, None)
+    place = ButlerSchema("solo", town.logins["solo"].database, None)
     await asyncio.gather(*(town.provisioner.provision(place) for _ in range(4)))
     assert await (await town.store("solo")).resolve("A") == "before"
 

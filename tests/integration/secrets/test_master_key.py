@@ -91,7 +91,7 @@ def test_a_damaged_key_file_is_refused_and_left_alone(tmp_path: Path, content: b
 
 def test_a_key_file_that_is_a_folder_is_told_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "keys" / "master.key").mkdir(parents=True)
-    with pytest.raises(ConfigInvalid, match="can not be read") as refused:
+    with pytest.raises(ConfigInvalid, match="cannot be read") as refused:
         MasterKey.load(settings(tmp_path))
     assert refused.value.hint
 

@@ -13,7 +13,7 @@ import pytest
 from butlers.config.settings import Settings
 from butlers.db.embedded import EmbeddedPostgres
 from butlers.domain.errors import ButlersError
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.redaction import MASK, redactor
 from butlers.domain.session import Outcome, SessionRequest
 from butlers.secrets.master_key import MasterKey

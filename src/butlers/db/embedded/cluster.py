@@ -1,4 +1,4 @@
-"""The data folder: made once and whole, or not at all."""
+"""The data folder of the embedded server, created atomically."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from butlers.db.embedded.account import Account
-from butlers.db.embedded.binaries import major_version
+from butlers.db.embedded.programs import Account, major_version
 from butlers.domain.errors import ProvisioningError
 
 _BUILTIN_LOCALE_SINCE = 17
 
 
 class Cluster:
-    """What lies under ``<home>/postgres``."""
+    """Files under ``<home>/postgres``."""
 
     def __init__(self, root: Path, binaries: Path) -> None:
         self.root = root
@@ -27,7 +26,7 @@ class Cluster:
         self._binaries = binaries
 
     def check(self) -> bool:
-        """Whether there is a cluster; one we can not serve, or something else, is an error."""
+        """Return whether a database exists. Raise if it has another version, or the folder other files."""
         try:
             version = (self.data / "PG_VERSION").read_text().strip()
         except FileNotFoundError:
@@ -36,7 +35,7 @@ class Cluster:
         ours = major_version(self._binaries)
         if version != str(ours):
             raise ProvisioningError(
-                f"the database in {self.data} was made by PostgreSQL {version}, "
+                f"the database in {self.data} was created by PostgreSQL {version}, "
                 f"but the programs in {self._binaries} are PostgreSQL {ours}",
                 hint=f"install PostgreSQL {version} again and set DATABASE_URL, or dump the "
                 f"database with it, move {self.data} away and restore",
@@ -44,7 +43,7 @@ class Cluster:
         return True
 
     def make(self, account: Account, search_path: str, *, durable: bool, start_lock: int) -> None:
-        """Run initdb beside the final place and move the result there in one step."""
+        """Run initdb in a temporary folder and rename the result to its final place."""
         self._write_password()
         account.adopt(self.password_file)
         fresh = self.root / "data.new"
@@ -64,7 +63,7 @@ class Cluster:
             return self.password_file.read_text().strip()
         except FileNotFoundError:
             raise ProvisioningError(
-                f"{self.password_file} is missing, so nobody can log in to the database",
+                f"{self.password_file} is missing; without it nobody can log in to the database",
                 hint="restore the file from a backup; it belongs to the data folder beside it",
             ) from None
 
@@ -78,15 +77,15 @@ class Cluster:
     def _refuse_foreign_content(self) -> None:
         if self.data.exists() and any(self.data.iterdir()):
             raise ProvisioningError(
-                f"{self.data} holds files but no database",
-                hint="move the folder away; Butlers deletes no data it did not make",
+                f"{self.data} contains files but no database",
+                hint="move the folder away; Butlers does not delete files that it did not create",
             )
 
     def _initdb(
         self, fresh: Path, account: Account, search_path: str, durable: bool, start_lock: int
     ) -> None:
         options = [*self._initdb_options(), *([] if durable else ["--no-sync"])]
-        # The start lock goes along, so that when we are killed nobody starts over before this ends.
+        # initdb inherits the start lock: if we are killed, no other process starts over before it ends.
         done = account.run(
             [self._binaries / "initdb", *options, "-D", fresh],
             cwd=self.root,
@@ -95,18 +94,18 @@ class Cluster:
             keep=[start_lock],
         )
         if done.returncode != 0:
-            said = done.stdout.decode(errors="replace").strip()[-1500:]
+            output = done.stdout.decode(errors="replace").strip()[-1500:]
             raise ProvisioningError(
-                f"the database could not be made in {self.root}:\n{said}",
-                hint=f"is there room on the disk, and may {account.name} write there? "
-                "nothing half-made was left",
+                f"the database could not be created in {self.root}:\n{output}",
+                hint=f"check the free disk space and that {account.name} can write there; "
+                "no partial files were left",
             )
 
     def _initdb_options(self) -> list[str]:
         options = ["-U", "postgres", "--auth=scram-sha-256", f"--pwfile={self.password_file}"]
         options += ["--encoding=UTF8"]
         if major_version(self._binaries) >= _BUILTIN_LOCALE_SINCE:
-            # The same order on every machine, and no index that a new libc breaks.
+            # The same sort order on every machine, and no index that a new libc breaks.
             return [*options, "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
         return [*options, "--locale=C.UTF-8" if sys.platform == "linux" else "--locale=C"]
 

@@ -1,13 +1,19 @@
-"""The server process: which one it is, whether it lives, and what it says of itself."""
+"""The server process of a data folder: its state, its socket folder and its locks."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
-from contextlib import suppress
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from butlers.domain.errors import DatabaseUnavailable
 
 SOCKET_NAME = ".s.PGSQL.5432"
 _SOCKET_LINE, _STATE_LINE = 4, 7
@@ -15,7 +21,7 @@ _SOCKET_LINE, _STATE_LINE = 4, 7
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
-    """A living server of our data folder."""
+    """The running server of a data folder."""
 
     pid: int
     socket_dir: Path | None
@@ -23,7 +29,7 @@ class Postmaster:
 
     @property
     def reachable(self) -> bool:
-        # The socket can vanish under a living server: a logout empties XDG_RUNTIME_DIR.
+        # The socket of a running server can vanish: a logout empties XDG_RUNTIME_DIR.
         return self.socket_dir is not None and (self.socket_dir / SOCKET_NAME).exists()
 
     @property
@@ -32,7 +38,7 @@ class Postmaster:
 
 
 def find_postmaster(data: Path) -> Postmaster | None:
-    """The living server of this data folder, if there is one; a left-over pid file is none."""
+    """Return the running server of this data folder, or None. A stale pid file is ignored."""
     pid = written_pid(data)
     if pid is None or not serves(pid, data):
         return None
@@ -42,16 +48,16 @@ def find_postmaster(data: Path) -> Postmaster | None:
 
 
 def written_pid(data: Path) -> int | None:
-    """What the pid file says, true or not."""
+    """Return the process id in the pid file, which may be stale."""
     first = next(iter(_pid_file_lines(data)), "")
     return int(first) if first.isdigit() and int(first) > 1 else None
 
 
 def serves(pid: int, data: Path) -> bool:
-    """Whether a living process serves this data folder, and is no later owner of the number.
+    """Return whether the process is a server of this data folder, and not a later user of the same id.
 
-    Every server process works in its data folder. Where we may not see that, it is none of ours:
-    a server runs as the owner of its data, which is this user, and root sees everything.
+    A server process works in its data folder. A process whose folder we may not read is not ours: the
+    server runs as the owner of its data, which is this user, and root can read everything.
     """
     try:
         process = psutil.Process(pid)
@@ -63,12 +69,12 @@ def serves(pid: int, data: Path) -> bool:
 
 
 def remnants(data: Path) -> list[psutil.Process]:
-    """The processes that still serve this data folder, with a living postmaster or without."""
+    """Return the processes that serve this data folder, with or without a postmaster."""
     return [process for process in psutil.process_iter() if serves(process.pid, data)]
 
 
 def reap(pid: int) -> None:
-    """Collect a dead postmaster that became our child, as it does when we are process 1."""
+    """Reap a dead postmaster that became our child, which happens if we are process 1."""
     with suppress(psutil.Error, ChildProcessError):
         if psutil.Process(pid).name().startswith("postgres"):
             os.waitpid(pid, os.WNOHANG)
@@ -79,3 +85,93 @@ def _pid_file_lines(data: Path) -> list[str]:
         return (data / "postmaster.pid").read_text().splitlines()
     except FileNotFoundError:
         return []
+
+
+# -- the socket folder ---------------------------------------------------------------------------
+
+
+# The kernel allows 107 bytes on Linux and 103 on macOS.
+_LONGEST = 100
+
+
+def choose_socket_dir(root: Path, runtime_dir: Path | None, temp_dir: Path) -> Path:
+    """Return the socket folder: near the data, or a short private path. Equal for all processes of a home."""
+    near = root / "run"
+    if _fits(near):
+        return near
+    name = f"butlers-{os.geteuid()}-{hashlib.sha256(bytes(root)).hexdigest()[:12]}"
+    if runtime_dir is not None and _is_ours(runtime_dir) and _fits(runtime_dir / name):
+        return runtime_dir / name
+    return temp_dir / name
+
+
+def make_private(folder: Path, also_allowed: int | None = None) -> None:
+    """Create the folder, or raise if it belongs to another user: the temp folder is public."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        found = folder.lstat()
+        owners = {os.geteuid(), also_allowed}
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in owners:
+            raise DatabaseUnavailable(
+                f"{folder} belongs to another user, so it cannot hold the database's socket",
+                hint=f"remove {folder}, or move Butlers' home to a shorter path",
+            ) from None
+    folder.chmod(0o700)
+
+
+def _fits(folder: Path) -> bool:
+    # A comma separates hosts in a connection URL, whatever the quoting.
+    return len(bytes(folder / SOCKET_NAME)) <= _LONGEST and b"," not in bytes(folder)
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        found = folder.stat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+# -- locks ---------------------------------------------------------------------------------------
+
+
+def open_lock(path: Path) -> int:
+    """Open a lock file. The kernel drops its lock when the holder dies. Children do not inherit it."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[int]:
+    """Hold an exclusive lock while the block lasts."""
+    descriptor = open_lock(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        # Explicitly unlocked: a child that inherited the descriptor must not keep the lock.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def try_exclusive(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class ServerLease:
+    """A shared lock on the server: while a process holds one, the server keeps running."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = open_lock(path)
+        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+
+    def end(self) -> bool:
+        """Release the lease and return whether it was the last. The caller must hold the start lock."""
+        try:
+            return try_exclusive(self._descriptor)
+        finally:
+            os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""One server per home: started by the first lease, restarted by any, stopped by the last."""
+"""The server of a home: started by the first lease, restarted by any, stopped by the last."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from urllib.parse import quote, urlencode
 import psutil
 import structlog
 
-from butlers.db.embedded.account import Account, choose_account
-from butlers.db.embedded.binaries import STANDARD_PATH, find_binaries
 from butlers.db.embedded.cluster import Cluster
-from butlers.db.embedded.locks import Lease, exclusive, open_lock, try_exclusive
 from butlers.db.embedded.postmaster import (
     SOCKET_NAME,
     Postmaster,
+    ServerLease,
+    choose_socket_dir,
+    exclusive,
     find_postmaster,
+    make_private,
+    open_lock,
     reap,
     remnants,
     serves,
+    try_exclusive,
     written_pid,
 )
-from butlers.db.embedded.sockets import choose_socket_dir, make_private
+from butlers.db.embedded.programs import STANDARD_PATH, Account, choose_account, find_binaries
 from butlers.domain.errors import ButlersError, DatabaseUnavailable
 
 _SETTINGS = {
@@ -38,10 +41,10 @@ _SETTINGS = {
     "unix_socket_permissions": "0700",
     "max_connections": "200",
     "shared_buffers": "64MB",
-    "autovacuum_naptime": "10s",  # a claim steps over all that was claimed since
+    "autovacuum_naptime": "10s",  # a claim reads over the dead rows of earlier claims
     "maintenance_work_mem": "64MB",
     "max_wal_size": "512MB",
-    "jit": "off",  # costs more than it gives on short statements
+    "jit": "off",  # slower for short statements
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_line_prefix": "%m [%p] %q%u@%d ",
@@ -56,12 +59,12 @@ log = structlog.get_logger()
 
 
 class EmbeddedPostgres:
-    """This process's share in the server of a home. The calls block: run them in a thread.
+    """This process's lease of the server of a home. The methods block: run them in a thread.
 
-    Three locks under ``<home>/postgres`` carry the whole protocol, and the kernel frees each of
-    them when its holder dies: ``start.lock`` lets one process at a time start or stop,
-    ``clients.lock`` is shared by everybody who needs the server, and ``server.lock`` is held by
-    the server's own processes, so that two servers can never open the same data.
+    The processes coordinate by three locks under ``<home>/postgres``, which the kernel drops when a
+    holder dies: ``start.lock`` lets one process at a time start or stop the server, ``clients.lock`` is
+    shared by all processes that use the server, and ``server.lock`` is held by the server's own
+    processes, so that two servers never open the same data.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class EmbeddedPostgres:
         durable: bool = True,
         start_timeout: float = 300.0,
     ) -> None:
-        # Resolved, because the server is recognised by the folder it works in.
+        # Resolved, because the server is recognized by its working folder.
         self._root = home.resolve() / "postgres"
         self._binaries = binaries or find_binaries(search_path=search_path)
         self._cluster = Cluster(self._root, self._binaries)
@@ -83,63 +86,63 @@ class EmbeddedPostgres:
         self._search_path = search_path
         self._durable = durable
         self._start_timeout = start_timeout
-        self._lease: Lease | None = None
+        self._lease: ServerLease | None = None
 
-    # -- the share -----------------------------------------------------------------------------
+    # -- the lease -----------------------------------------------------------------------------
 
     def acquire(self) -> None:
-        """Take a share, starting the server (and making the database) when it does not run."""
-        with self._told_clearly():
+        """Take a lease; start the server, and create the database, if needed."""
+        with self._database_errors():
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             with exclusive(self._root / "start.lock") as start_lock:
-                self._lease = self._lease or Lease(self._root / "clients.lock")
+                self._lease = self._lease or ServerLease(self._root / "clients.lock")
                 try:
                     self._bring_up(start_lock)
                 except BaseException:
-                    self._give_back()
+                    self._release_lease()
                     raise
 
     def release(self) -> None:
-        """Give the share back; the last one stops the server. Without a share, nothing happens."""
+        """Release the lease, if any; the last lease stops the server."""
         if self._lease is None:
             return
-        with self._told_clearly(), exclusive(self._root / "start.lock"):
-            self._give_back()
+        with self._database_errors(), exclusive(self._root / "start.lock"):
+            self._release_lease()
 
     def ensure_running(self) -> bool:
-        """Restart a dead server; true when it was dead. After a release it does nothing."""
-        with self._told_clearly(), exclusive(self._root / "start.lock") as start_lock:
-            return self._lease is not None and self._bring_up(start_lock, may_make=False)
+        """Restart a dead server and return whether it was dead. Without a lease, do nothing."""
+        with self._database_errors(), exclusive(self._root / "start.lock") as start_lock:
+            return self._lease is not None and self._bring_up(start_lock, may_create=False)
 
     def is_running(self) -> bool:
-        """Whether the server lives and takes connections."""
-        with self._told_clearly():
+        """Return whether the server runs and accepts connections."""
+        with self._database_errors():
             postmaster = find_postmaster(self._cluster.data)
             return postmaster is not None and postmaster.ready
 
     def dsn(
         self, database: str = "postgres", user: str = "postgres", password: str | None = None
     ) -> str:
-        """The address for asyncpg; the superuser's password is filled in when none is given."""
-        with self._told_clearly():
+        """Return the URL for asyncpg, by default with the superuser's password."""
+        with self._database_errors():
             if password is None and user == "postgres":
                 password = self._cluster.password()
             login = quote(user, safe="")
             if password is not None:
                 login += ":" + quote(password, safe="")
-            # The port is said, because drivers would take PGPORT from the environment else.
+            # The port is explicit: drivers would otherwise read PGPORT from the environment.
             where = urlencode({"host": str(self.socket_dir), "port": 5432}, quote_via=quote)
             return f"postgresql://{login}@/{quote(database, safe='')}?{where}"
 
     @property
     def socket_dir(self) -> Path:
-        """Where the socket is; a running server knows better than we, whoever started it."""
+        """Socket folder of the running server, or else the folder that this process would choose."""
         postmaster = find_postmaster(self._cluster.data)
         return (postmaster and postmaster.socket_dir) or self._socket_dir
 
     @property
     def pid(self) -> int | None:
-        """The server's process, while there is one."""
+        """Process id of the running server, or None."""
         postmaster = find_postmaster(self._cluster.data)
         return postmaster.pid if postmaster else None
 
@@ -157,23 +160,24 @@ class EmbeddedPostgres:
 
     # -- starting; the start lock is held ------------------------------------------------------
 
-    def _bring_up(self, start_lock: int, *, may_make: bool = True) -> bool:
+    def _bring_up(self, start_lock: int, *, may_create: bool = True) -> bool:
         server_lock = open_lock(self._root / "server.lock")
         try:
             if self._is_served(server_lock):
                 return False
-            self._launch(start_lock, server_lock, may_make)
+            self._launch(start_lock, server_lock, may_create)
             return True
         finally:
             # Closed, not unlocked: the server holds the same lock through its own descriptor.
             os.close(server_lock)
 
-    def _launch(self, start_lock: int, server_lock: int, may_make: bool) -> None:
+    def _launch(self, start_lock: int, server_lock: int, may_create: bool) -> None:
         present = self._cluster.check()
-        if not present and not may_make:
-            # An empty database in its place would look like everything was forgotten.
+        if not present and not may_create:
+            # Never replace lost data by an empty database.
             raise DatabaseUnavailable(
-                f"the data folder {self._cluster.data} is gone", hint="put it back, or restart"
+                f"the data folder {self._cluster.data} is missing",
+                hint="restore it, or restart Butlers",
             )
         self._open_log()
         account = choose_account(self._binaries / "postgres", self._root, self._search_path)
@@ -181,11 +185,11 @@ class EmbeddedPostgres:
         account.adopt(self._socket_dir)
         if not present:
             self._make_cluster(account, start_lock)
-        self._clear_away_the_dead()
+        self._remove_stale_files()
         self._start(account, server_lock)
 
     def _is_served(self, server_lock: int) -> bool:
-        """Whether a server is ready; if not, the lock is ours and nobody touches the data."""
+        """Return whether a server is ready; if not, this process holds the server lock."""
         while not self._settled():
             # A server whose starter was killed can hold the lock before it writes its pid file.
             if not _wait_until(
@@ -197,7 +201,7 @@ class EmbeddedPostgres:
         return True
 
     def _settled(self) -> bool:
-        """Whether a server is there and ready; one coming up or going down is waited for."""
+        """Return whether a server is ready, waiting for one that is starting or stopping."""
         deadline = time.monotonic() + self._start_timeout
         while (postmaster := find_postmaster(self._cluster.data)) is not None:
             if postmaster.ready:
@@ -206,15 +210,15 @@ class EmbeddedPostgres:
                 log.warning("postgres lost its socket", pid=postmaster.pid)
                 self._stop(postmaster)
             if time.monotonic() > deadline:
-                raise self._failure(f"the server (process {postmaster.pid}) does not get ready")
+                raise self._failure(f"the server (process {postmaster.pid}) does not become ready")
             time.sleep(_POLL_SECONDS)
         return False
 
-    def _clear_away_the_dead(self) -> None:
-        """Drop the files that name a dead server.
+    def _remove_stale_files(self) -> None:
+        """Remove the files of a dead server.
 
-        PostgreSQL itself refuses to start over a pid file whose number belongs to a zombie, or
-        after a reboot to anybody. We hold the server's lock here, so we know that nobody serves.
+        PostgreSQL refuses to start if the process id in its pid file belongs to a zombie or, after a
+        reboot, to another program. The caller holds the server lock, so no server runs.
         """
         if (pid := written_pid(self._cluster.data)) is not None:
             reap(pid)
@@ -223,31 +227,31 @@ class EmbeddedPostgres:
             (self._socket_dir / name).unlink(missing_ok=True)
 
     def _end_remnants(self, server_lock: int) -> None:
-        """A session in a long computation does not notice that its server died; tell it."""
+        """End processes of a dead server. One in a long computation does not notice the death."""
         left = remnants(self._cluster.data)
         for process in left:
-            log.warning("postgres process without a server ended", pid=process.pid)
+            log.warning("ended a postgres process without a server", pid=process.pid)
             process.send_signal(signal.SIGQUIT)
         seconds = _REMNANT_SECONDS if left else 0
         if not _wait_until(lambda: self._nobody_serves(server_lock), seconds):
             raise DatabaseUnavailable(
-                f"a server that this process can not see uses {self._cluster.data}",
-                hint="does a container or another machine share this home? stop Butlers there",
+                f"a server that this process cannot see uses {self._cluster.data}",
+                hint="if a container or another machine shares this home, stop Butlers there",
             )
 
     def _nobody_serves(self, server_lock: int) -> bool:
         if not try_exclusive(server_lock):
             return False
-        # A clean stop removes the pid file; then there is nobody to look for.
+        # A clean stop removes the pid file; then there are no processes to look for.
         return written_pid(self._cluster.data) is None or not remnants(self._cluster.data)
 
     def _make_cluster(self, account: Account, start_lock: int) -> None:
         self._cluster.make(account, self._search_path, durable=self._durable, start_lock=start_lock)
-        log.info("postgres database made", data=str(self._cluster.data))
+        log.info("postgres database created", data=str(self._cluster.data))
 
     def _start(self, account: Account, server_lock: int) -> None:
         began, since = time.monotonic(), self._cluster.log.stat().st_size
-        # Not our output but the log: the server must not hold the terminal of who started it.
+        # To the log file: the server must not hold the terminal of this process.
         with self._cluster.log.open("ab") as output:
             done = account.run(
                 self._start_command(),
@@ -262,9 +266,9 @@ class EmbeddedPostgres:
         log.info("postgres started", pid=self.pid, account=account.name, seconds=seconds)
 
     def _start_command(self) -> list[str | Path]:
-        """pg_ctl, so that the server is nobody's child and a killed one is nobody's zombie.
+        """Return the pg_ctl command. With pg_ctl the server is not our child and does not become a zombie.
 
-        It builds a shell line without quoting its paths: hence names relative to our folder.
+        pg_ctl builds a shell line without quoting its paths, so they are relative to our folder.
         """
         settings = _SETTINGS | ({} if self._durable else _TESTS_ONLY)
         settings |= {"unix_socket_directories": _quote_in_list(self._socket_dir)}
@@ -281,7 +285,7 @@ class EmbeddedPostgres:
 
     # -- stopping; the start lock is held ------------------------------------------------------
 
-    def _give_back(self) -> None:
+    def _release_lease(self) -> None:
         lease, self._lease = self._lease, None
         if lease is None or not lease.end():
             return
@@ -296,31 +300,31 @@ class EmbeddedPostgres:
                 os.kill(postmaster.pid, how)
             except ProcessLookupError:
                 return
-            # The process, not its pid file: the file goes first.
+            # The process, not its pid file, which is removed earlier.
             if _wait_until(lambda: not serves(postmaster.pid, self._cluster.data), seconds):
                 reap(postmaster.pid)
                 log.info("postgres stopped", pid=postmaster.pid, how=how.name)
                 return
         raise self._failure(f"the server (process {postmaster.pid}) does not stop")
 
-    # -- telling -------------------------------------------------------------------------------
+    # -- errors -------------------------------------------------------------------------------
 
     def _failure(self, what: str, since: int = 0) -> DatabaseUnavailable:
         return DatabaseUnavailable(
             f"the embedded database: {what}\n{self._cluster.log_tail(since)}",
-            hint=f"the whole story is in {self._cluster.log}; is there room on the disk?",
+            hint=f"see {self._cluster.log}, and check the free disk space",
         )
 
     @contextmanager
-    def _told_clearly(self) -> Iterator[None]:
+    def _database_errors(self) -> Iterator[None]:
         try:
             yield
         except ButlersError:
             raise
         except (OSError, psutil.Error) as error:
             raise DatabaseUnavailable(
-                f"the embedded database under {self._root} can not be used: {error}",
-                hint="does the folder belong to this user, and is there room on the disk?",
+                f"the embedded database under {self._root} cannot be used: {error}",
+                hint="check that the folder belongs to this user, and the free disk space",
             ) from error
 
 

