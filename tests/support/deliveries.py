@@ -14,13 +14,12 @@ from butlers.db.database import Database
 from butlers.domain.clock import uuid7
 from butlers.domain.delivery import DeliveryRequest, DeliveryState, Intent
 from butlers.domain.queues import DELIVERIES
-from butlers.messenger import approvals, recipients
-from butlers.messenger import delivery_intake as desk
-from butlers.messenger.delivery_notices import Housekeeper
-from butlers.messenger.pending_actions import Decision
-from butlers.messenger.sender import Counter
-from butlers.messenger.terms import Terms
-from butlers.messenger.traffic import Traffic
+from butlers.messenger import approvals, delivery_intake
+from butlers.messenger.approvals import Decision
+from butlers.messenger.delivery_notices import DeliveryNotices
+from butlers.messenger.limits import DeliveryLimits
+from butlers.messenger.policy import DeliveryPolicy
+from butlers.messenger.sender import DeliverySender
 from butlers.queue.listener import Listener
 from butlers.queue.worker import QueueWorker
 from support.clocks import LeapClock
@@ -42,7 +41,7 @@ class DeliveryHarness:
         self.database = database
         self.server = server
         self.clock = LeapClock()
-        self.terms = Terms(channels=frozenset({"console", "webhook"}))
+        self.policy = DeliveryPolicy(channels=frozenset({"console", "webhook"}))
         self.limits = {"per_minute": 1000, "per_recipient_per_minute": 1000}
         self.timeout_s = 10.0
         self._ends: list[Any] = []
@@ -52,14 +51,14 @@ class DeliveryHarness:
     async def open(self, *, workers: int = 4) -> None:
         self.listener = Listener(self.database.login, "tests:listener", recover_every_s=0.05)
         listening = asyncio.create_task(self.listener.run(await self.listener.open()))
-        self.counter = await self.make_counter()
+        self.sender = await self.make_sender()
         self.worker = QueueWorker(
-            self.database, self.listener, DELIVERIES, self.counter.send, concurrency=workers
+            self.database, self.listener, DELIVERIES, self.sender.send, concurrency=workers
         )
         self.worker.start()
         self._ends = [listening]
 
-    async def make_counter(self) -> Counter:
+    async def make_sender(self) -> DeliverySender:
         async def secret(name: str) -> str:
             assert name == "HOOK_SECRET"
             return SECRET
@@ -72,11 +71,15 @@ class DeliveryHarness:
             "console": ConsoleSender(self.database, self.clock),
             "webhook": WebhookSender(hooks, secret, self.clock, timeout_s=self.timeout_s),
         }
-        counter = Counter(
-            self.database, channels, self.terms, Traffic(self.clock, **self.limits), self.clock
+        sender = DeliverySender(
+            self.database,
+            channels,
+            self.policy,
+            DeliveryLimits(self.clock, **self.limits),
+            self.clock,
         )
-        await counter.open()
-        return counter
+        await sender.open()
+        return sender
 
     async def close(self, grace_s: float = 5.0) -> None:
         if not self._ends:
@@ -87,27 +90,29 @@ class DeliveryHarness:
         await asyncio.gather(listening, return_exceptions=True)
         self._ends = []
 
-    def housekeeper(self) -> Housekeeper:
-        return Housekeeper("messenger", self.database, self.listener, self.terms, self.clock)
+    def notices(self) -> DeliveryNotices:
+        return DeliveryNotices("messenger", self.database, self.listener, self.policy, self.clock)
 
     # -- deliveries --------------------------------------------------------------------------------
 
     async def accept(self, delivery: DeliveryRequest, *, known: bool = True) -> UUID:
         async with self.database.transaction() as connection:
             if known:
-                await recipients.remember(
+                await approvals.remember_recipient(
                     connection, delivery.channel, delivery.target, "approved", self.clock.now()
                 )
-            return await desk.accept_delivery(connection, delivery, self.terms, self.clock.now())
+            return await delivery_intake.accept_delivery(
+                connection, delivery, self.policy, self.clock.now()
+            )
 
     async def resend(self, delivery_id: UUID) -> None:
         async with self.database.transaction() as connection:
-            await desk.resend(connection, delivery_id, self.terms, self.clock.now())
+            await delivery_intake.resend(connection, delivery_id, self.policy, self.clock.now())
 
     async def decide(self, action_id: UUID, decision: Decision) -> list[UUID]:
         async with self.database.transaction() as connection:
             return await approvals.decide(
-                connection, action_id, decision, "owner", self.terms, self.clock.now()
+                connection, action_id, decision, "owner", self.policy, self.clock.now()
             )
 
     async def hurry(self) -> None:

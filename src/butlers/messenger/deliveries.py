@@ -1,4 +1,4 @@
-"""The Messenger's books: every delivery before it is sent, the states of its life, its receipt at the end."""
+"""SQL of the deliveries and their attempts. Both are stored before a channel is called."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ from uuid import UUID
 import asyncpg
 
 from butlers.db.database import Connection
-from butlers.domain.delivery import DeliveryRequest, DeliveryState, Intent
+from butlers.domain.delivery import (
+    AttemptOutcome,
+    DeliveryReceipt,
+    DeliveryRequest,
+    DeliveryState,
+    Intent,
+)
 from butlers.domain.errors import NotFound
+from butlers.domain.message import joined
+from butlers.domain.queues import DELIVERIES
 from butlers.queue import leased_queue as queue
+from butlers.wire.codec import encode
 
-ENDS = "delivery_ends"  # announced as if it were a queue, to whoever tells the owner
+ENDS = "delivery_ends"  # notified like a queue when the owner has to be told of something
 
 _SHOWN = """
     delivery_id, request_id, origin, intent, channel, target, thread, message, emoji, state, reason,
@@ -22,7 +31,7 @@ _SHOWN = """
     (SELECT count(*) FROM delivery_attempts AS one WHERE one.delivery_id = deliveries.delivery_id)
         AS attempts
 """
-# Nobody knows what came of it: the answer was none, or the process ended before there was one.
+# An attempt may have arrived: there was no answer, or the process ended before one came.
 _IN_DOUBT = """EXISTS (
     SELECT FROM delivery_attempts AS one WHERE one.delivery_id = deliveries.delivery_id
       AND (one.outcome IN ('uncertain', 'died') OR one.ended_at IS NULL)
@@ -31,7 +40,7 @@ _IN_DOUBT = """EXISTS (
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRecord:
-    """Where a delivery stands."""
+    """The stored state of a delivery."""
 
     delivery: DeliveryRequest
     state: DeliveryState
@@ -39,7 +48,7 @@ class DeliveryRecord:
     expires_at: datetime
     not_before: datetime | None
     tries: int  # attempts that count against it since it was accepted, approved or sent again
-    in_doubt: bool  # whether an attempt before now may have reached its channel
+    in_doubt: bool  # whether an earlier attempt may have arrived
 
     @classmethod
     def from_row(cls, row: asyncpg.Record) -> DeliveryRecord:
@@ -66,14 +75,36 @@ class DeliveryRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """What the owner is told of a delivery that did not arrive."""
+class UndeliveredNotice:
+    """A delivery that did not arrive, as the owner is told of it."""
 
     delivery_id: UUID
     state: DeliveryState
     channel: str
     target: str
     reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LineAttempt:
+    """An attempt over a line, as the limits count it."""
+
+    line: str
+    recipient: str
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: AttemptOutcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailure:
+    """The reason why an attempt did not deliver."""
+
+    outcome: AttemptOutcome
+    code: str
+    error: str
+    response: str | None = None
+    pause_s: float | None = None  # requested by the platform
 
 
 async def store_delivery(
@@ -86,7 +117,7 @@ async def store_delivery(
     reason: str | None = None,
     told_at: datetime | None = None,
 ) -> UUID:
-    """Write a delivery down before anything is sent; the id under which it is known."""
+    """Store a delivery before anything is sent. Returns the id of the first one with the same key."""
     await connection.execute(
         """
         INSERT INTO deliveries (delivery_id, idempotency_key, request_id, origin, intent, channel,
@@ -118,8 +149,13 @@ async def store_delivery(
     return known
 
 
+async def enqueue(connection: Connection, delivery: DeliveryRequest, key: str) -> None:
+    """Queue a stored delivery. Deliveries to one recipient keep their order."""
+    await queue.enqueue(connection, DELIVERIES, key, encode(delivery), lane=delivery.lane)
+
+
 async def lock_delivery(connection: Connection, delivery_id: UUID) -> DeliveryRecord:
-    """Read it for a change: whoever else wants to change it waits until this transaction ends."""
+    """Read a delivery for an update. Other transactions that change it wait for this one."""
     row = await connection.fetchrow(
         f"SELECT *, {_IN_DOUBT} AS in_doubt FROM deliveries WHERE delivery_id = $1 FOR UPDATE",
         delivery_id,
@@ -141,7 +177,7 @@ async def move(
     expires_at: datetime | None = None,
     tries: int | None = None,
 ) -> None:
-    """Bring a delivery into another state; what is None keeps its value, but ``not_before``."""
+    """Set the state of a delivery. None keeps ``expires_at`` and ``tries``, and clears ``not_before``."""
     await connection.execute(
         """
         UPDATE deliveries SET state = $2, reason = $3, not_before = $4,
@@ -162,8 +198,10 @@ async def move(
 async def accept_again(
     connection: Connection, delivery_id: UUID, reason: str, expires_at: datetime
 ) -> None:
-    """It was given up, or kept back, and is wanted after all: with all its time and all its attempts.
-    What becomes of it then is told like the first time."""
+    """Accept a failed or parked delivery once more, with all its time and all its attempts.
+
+    Its end is told to the owner like the first time.
+    """
     await connection.execute(
         """
         UPDATE deliveries SET state = 'accepted', reason = $2, expires_at = $3, not_before = NULL,
@@ -199,7 +237,7 @@ async def get_delivery(connection: Connection, delivery_id: UUID) -> dict[str, A
 
 
 async def count_states(connection: Connection) -> dict[str, int]:
-    """How many there are in each state that is not the usual end."""
+    """Return the number of deliveries per state, without the delivered ones."""
     rows = await connection.fetch(
         "SELECT state, count(*) AS items FROM deliveries WHERE state <> 'delivered' GROUP BY state"
     )
@@ -207,9 +245,9 @@ async def count_states(connection: Connection) -> dict[str, int]:
 
 
 async def end_orphans(connection: Connection) -> int:
-    """Deliveries whose queue item died without them, as when the process was killed each time.
+    """End deliveries whose queue item is a dead letter, as when the process was killed each time.
 
-    One that was being sent, now or before, may have gone out.
+    The state of one that was being sent, now or earlier, is ``unknown``.
     """
     rows = await connection.fetch(
         f"""
@@ -225,8 +263,8 @@ async def end_orphans(connection: Connection) -> int:
     return len(rows)
 
 
-async def take_untold(connection: Connection, now: datetime) -> list[Ending]:
-    """Those that did not arrive and of which the owner has not been told, once per commit."""
+async def take_untold(connection: Connection, now: datetime) -> list[UndeliveredNotice]:
+    """Return undelivered deliveries that the owner has not been told of, and mark them as told."""
     rows = await connection.fetch(
         """
         UPDATE deliveries SET told_at = $1
@@ -236,10 +274,13 @@ async def take_untold(connection: Connection, now: datetime) -> list[Ending]:
         now,
     )
     rows.sort(key=lambda row: row["delivery_id"])
-    return [Ending(**{**dict(row), "state": DeliveryState(row["state"])}) for row in rows]
+    return [
+        UndeliveredNotice(**{**dict(row), "state": DeliveryState(row["state"])}) for row in rows
+    ]
 
 
 async def origin_of(connection: Connection, channel: str, provider_message_id: str) -> str | None:
+    """Return the butler that a delivered message came from."""
     found: str | None = await connection.fetchval(
         "SELECT origin FROM deliveries WHERE channel = $1 AND provider_message_id = $2"
         " ORDER BY delivered_at DESC LIMIT 1",
@@ -247,3 +288,115 @@ async def origin_of(connection: Connection, channel: str, provider_message_id: s
         provider_message_id,
     )
     return found
+
+
+# -- attempts ----------------------------------------------------------------------------------------
+
+
+def recipient_of(delivery: DeliveryRequest) -> str:
+    return joined(delivery.channel, delivery.target)
+
+
+async def begin_attempt(
+    connection: Connection, delivery: DeliveryRequest, line: str | None, now: datetime
+) -> int:
+    """Store a new attempt and the state ``sending``. Returns the number of the attempt.
+
+    An attempt that an earlier process left open gets the outcome ``died``.
+    """
+    number: int = await connection.fetchval(
+        """
+        WITH sending AS (
+            UPDATE deliveries SET state = 'sending', reason = NULL, not_before = NULL
+            WHERE delivery_id = $1
+        ), died AS (
+            UPDATE delivery_attempts SET ended_at = $4, outcome = 'died',
+                error = 'the process ended while it was being sent'
+            WHERE delivery_id = $1 AND ended_at IS NULL
+        )
+        INSERT INTO delivery_attempts (delivery_id, number, line, recipient, started_at)
+        SELECT $1, coalesce(max(number), 0) + 1, $2, $3, $4
+        FROM delivery_attempts WHERE delivery_id = $1
+        RETURNING number
+        """,
+        delivery.delivery_id,
+        line,
+        recipient_of(delivery),
+        now,
+    )
+    return number
+
+
+async def end_delivered(connection: Connection, receipt: DeliveryReceipt, number: int) -> None:
+    """Store the receipt. It is valid at any time, also for a delivery in the state ``unknown``."""
+    await connection.execute(
+        """
+        WITH proven AS (
+            UPDATE deliveries SET state = 'delivered', reason = NULL, not_before = NULL,
+                provider_message_id = $3, delivered_at = $4
+            WHERE delivery_id = $1 AND provider_message_id IS NULL
+        )
+        UPDATE delivery_attempts SET ended_at = $4, outcome = 'delivered'
+        WHERE delivery_id = $1 AND number = $2
+        """,
+        receipt.delivery_id,
+        number,
+        receipt.provider_message_id,
+        receipt.delivered_at,
+    )
+
+
+async def end_failed(
+    connection: Connection,
+    delivery_id: UUID,
+    number: int | None,
+    now: datetime,
+    failure: AttemptFailure,
+) -> None:
+    """Store how an attempt ended; without a number, the open one."""
+    await connection.execute(
+        """
+        UPDATE delivery_attempts SET ended_at = $3, outcome = $4, error_code = $5, error = $6,
+            response = $7
+        WHERE delivery_id = $1 AND (number = $2 OR ($2::int IS NULL AND ended_at IS NULL))
+        """,
+        delivery_id,
+        number,
+        now,
+        failure.outcome,
+        failure.code,
+        failure.error,
+        failure.response,
+    )
+
+
+async def attempts_of(connection: Connection, delivery_id: UUID) -> list[dict[str, Any]]:
+    rows = await connection.fetch(
+        """
+        SELECT number, started_at, ended_at, outcome, error_code, error, response
+        FROM delivery_attempts WHERE delivery_id = $1 ORDER BY number
+        """,
+        delivery_id,
+    )
+    return [dict(row) for row in rows]
+
+
+async def recent_attempts(connection: Connection, since: datetime) -> list[LineAttempt]:
+    """Return the attempts over counted lines since a time, the oldest first."""
+    rows = await connection.fetch(
+        """
+        SELECT line, recipient, started_at, ended_at, outcome FROM delivery_attempts
+        WHERE started_at >= $1 AND line IS NOT NULL ORDER BY started_at, delivery_id, number
+        """,
+        since,
+    )
+    return [
+        LineAttempt(
+            row["line"],
+            row["recipient"],
+            row["started_at"],
+            row["ended_at"],
+            AttemptOutcome(row["outcome"]) if row["outcome"] else None,
+        )
+        for row in rows
+    ]

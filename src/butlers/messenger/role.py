@@ -11,11 +11,11 @@ from butlers.channels.registry import build_senders, load_channels
 from butlers.config.butler import ButlerConfig, ButlerKind
 from butlers.db.database import Connection
 from butlers.domain.queues import DELIVERIES
-from butlers.messenger import approval_tools, tools
-from butlers.messenger.delivery_notices import Housekeeper
-from butlers.messenger.sender import Counter
-from butlers.messenger.terms import Terms
-from butlers.messenger.traffic import Traffic
+from butlers.messenger import tools
+from butlers.messenger.delivery_notices import DeliveryNotices
+from butlers.messenger.limits import DeliveryLimits
+from butlers.messenger.policy import DeliveryPolicy
+from butlers.messenger.sender import DeliverySender
 from butlers.tools.declaration import ToolFunction
 from butlers.tools.requests import read_hops
 from butlers.tools.role import Hop, QueueWork, Role, RoleParts
@@ -43,9 +43,9 @@ RETENTION = {
 class MessengerRole(Role):
     _parts: RoleParts
     _channels: Sequence[Channel] = ()
-    _policy: Terms
-    _sender: Counter
-    _notices: Housekeeper
+    _policy: DeliveryPolicy
+    _sender: DeliverySender
+    _notices: DeliveryNotices
 
     @classmethod
     def belongs_to(cls, config: ButlerConfig) -> bool:
@@ -58,22 +58,22 @@ class MessengerRole(Role):
         self._parts = parts
         self._channels = tuple(senders)
         by_name = {channel.name: sender for channel, sender in senders.items()}
-        self._policy = Terms.of(config, frozenset(by_name))
-        limits = Traffic(
+        self._policy = DeliveryPolicy.from_config(config, frozenset(by_name))
+        limits = DeliveryLimits(
             clock,
             per_minute=config.delivery.per_minute,
             per_recipient_per_minute=config.delivery.per_recipient_per_minute,
         )
-        self._sender = Counter(database, by_name, self._policy, limits, clock)
+        self._sender = DeliverySender(database, by_name, self._policy, limits, clock)
         await self._sender.open()
-        self._notices = Housekeeper(config.name, database, parts.listener, self._policy, clock)
+        self._notices = DeliveryNotices(config.name, database, parts.listener, self._policy, clock)
 
     def services(self) -> Sequence[object]:
-        return (self._policy, self._sender.traffic)
+        return (self._policy, self._sender.limits)
 
     def tools(self) -> Sequence[ToolFunction]:
         of_channels = (function for channel in self._channels for function in channel.tools)
-        return (*tools.TOOLS, *approval_tools.TOOLS, *of_channels)
+        return (*tools.TOOLS, *of_channels)
 
     def workers(self) -> Sequence[QueueWork]:
         return (QueueWork(DELIVERIES, self._sender.send, self._parts.config.buffer.worker_count),)

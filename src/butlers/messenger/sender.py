@@ -1,7 +1,7 @@
-"""The Messenger's counter: it sends what was written down, once, and keeps the proof.
+"""Sends stored deliveries over their channels, once, and stores the receipts.
 
-That a delivery is being sent is committed before its channel is asked. Whoever finds it so later knows that
-it may have gone out, and asks again only where that can not double it.
+The state ``sending`` is committed before the channel is called. A process that finds a delivery in this
+state after a crash knows that it may have been sent, and sends it again only to an idempotent target.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from butlers.domain.errors import (
     Postponed,
 )
 from butlers.domain.faults import kill_point
-from butlers.messenger import deliveries, delivery_attempts
-from butlers.messenger.deliveries import DeliveryRecord
-from butlers.messenger.delivery_attempts import Failure, recipient_of
-from butlers.messenger.delivery_failures import crash_of, failure_of
-from butlers.messenger.terms import Terms
-from butlers.messenger.traffic import LOOK_BACK, Traffic
-from butlers.messenger.turn import (
-    End,
-    Go,
-    Later,
-    Turn,
-    after,
+from butlers.messenger import deliveries
+from butlers.messenger.deliveries import AttemptFailure, DeliveryRecord, recipient_of
+from butlers.messenger.limits import LOOK_BACK, DeliveryLimits
+from butlers.messenger.policy import DeliveryPolicy
+from butlers.messenger.steps import (
+    Finish,
+    Postpone,
+    SendNow,
+    Step,
+    count_tries,
+    crash_of,
+    failure_of,
+    first_step,
     give_up,
-    judge,
-    tries_after,
-    write_turn,
+    step_after_failure,
+    write_step,
 )
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
@@ -54,149 +54,149 @@ RETRY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
-    """One attempt on its way."""
-
+class _RunningAttempt:
     lease: Lease
     record: DeliveryRecord
-    channel: ChannelSender
+    sender: ChannelSender
     line: str | None
     number: int
-    line_works: bool  # as far as was known when it went
+    line_works: bool  # as known when the attempt started
 
     @property
     def delivery(self) -> DeliveryRequest:
         return self.record.delivery
 
 
-class Counter:
+class DeliverySender:
+    """The handler of the Messenger's queue of deliveries."""
+
     def __init__(
         self,
         database: Database,
-        channels: Mapping[str, ChannelSender],
-        terms: Terms,
-        traffic: Traffic,
+        senders: Mapping[str, ChannelSender],
+        policy: DeliveryPolicy,
+        limits: DeliveryLimits,
         clock: Clock,
     ) -> None:
         self._database = database
-        self._channels = channels
-        self._terms = terms
+        self._senders = senders  # by channel
+        self._policy = policy
         self._clock = clock
-        self.traffic = traffic
+        self.limits = limits
 
     async def open(self) -> None:
-        """Know what an earlier process tried, before the first delivery's turn."""
+        """Restore the limits from the attempts of an earlier process."""
         async with self._database.transaction() as connection:
             since = self._clock.now() - LOOK_BACK
-            self.traffic.rebuild(await delivery_attempts.recent_attempts(connection, since))
+            self.limits.rebuild(await deliveries.recent_attempts(connection, since))
 
     async def send(self, lease: Lease) -> Any:
-        """One delivery's turn: it is sent, waits, or is over."""
+        """Handle one queue item: the delivery is sent, postponed or finished."""
         delivery = decode(DeliveryRequest, lease.payload)
         with delivery_span(
             delivery.delivery_id, delivery.request_id, delivery.channel, delivery.origin
         ):
-            return await self._take_turn(lease, delivery)
+            return await self._handle(lease, delivery)
 
-    async def _take_turn(self, lease: Lease, delivery: DeliveryRequest) -> Any:
+    async def _handle(self, lease: Lease, delivery: DeliveryRequest) -> Any:
         begun = await self._begin(lease, delivery)
-        if not isinstance(begun, _Attempt):
-            return _told(begun)
+        if not isinstance(begun, _RunningAttempt):
+            return _queue_result(begun)
         kill_point("deliveries.sending")
-        return await self._attempt(begun)
+        return await self._call_channel(begun)
 
-    # -- before the channel is asked -------------------------------------------------------------
+    # -- before the channel is called -------------------------------------------------------------
 
-    async def _begin(self, lease: Lease, delivery: DeliveryRequest) -> _Attempt | Later | End:
-        """Decide under a lock, and write the decision down with it."""
-        channel = self._channels.get(delivery.channel)
+    async def _begin(
+        self, lease: Lease, delivery: DeliveryRequest
+    ) -> _RunningAttempt | Postpone | Finish:
+        """Lock the delivery, decide its next step and store it."""
+        sender = self._senders.get(delivery.channel)
         async with self._database.transaction() as connection:
-            record = await self._take(connection, lease, delivery)
-            turn = self._no_channel(record) if channel is None else self._judge(record, channel)
-            if isinstance(turn, Later | End):
-                await write_turn(connection, record, turn, self._clock.now())
-                return turn
-            line = turn.channel.line(delivery.target)
-            number = await self._note_begin(connection, delivery, line)
-        works = line is None or self.traffic.is_open(line)
-        return _Attempt(lease, record, turn.channel, line, number, works)
+            record = await self._lock(connection, lease, delivery)
+            step = self._no_channel(record) if sender is None else self._decide(record, sender)
+            if isinstance(step, Postpone | Finish):
+                await write_step(connection, record, step, self._clock.now())
+                return step
+            line = step.sender.line(delivery.target)
+            number = await self._begin_attempt(connection, delivery, line)
+        works = line is None or self.limits.is_working(line)
+        return _RunningAttempt(lease, record, step.sender, line, number, works)
 
-    async def _take(
+    async def _lock(
         self, connection: Connection, lease: Lease, delivery: DeliveryRequest
     ) -> DeliveryRecord:
-        """Where it stands. Whoever froze past its lease does not get as far as the channel."""
+        """Lock the delivery. A worker whose lease has expired stops here, before the channel is called."""
         if not await queue.extend(connection, [lease]):
             raise LeaseLost(f"delivery {delivery.delivery_id} was taken over")
         record = await deliveries.lock_delivery(connection, delivery.delivery_id)
-        # Found so by the first claim of its item, it was replayed; by a later one, the process ended between
-        # writing that it failed and burying it.
+        # The first claim of an item finds a failed delivery if its dead letter was replayed; a later claim,
+        # if the process ended between storing the failure and storing the dead letter.
         if record.state is not DeliveryState.FAILED or lease.attempt > 1:
             return record
-        # A dead letter that was replayed has all its time and all its attempts again.
+        # A replayed dead letter has all its time and all its attempts again.
         await deliveries.accept_again(
             connection,
             delivery.delivery_id,
             "replayed",
-            self._terms.deadline(delivery.intent, self._clock.now()),
+            self._policy.deadline(delivery.intent, self._clock.now()),
         )
         return await deliveries.lock_delivery(connection, delivery.delivery_id)
 
-    def _no_channel(self, record: DeliveryRecord) -> End:
-        known = ", ".join(self._channels)
+    def _no_channel(self, record: DeliveryRecord) -> Finish:
+        known = ", ".join(self._senders)
         why = f"there is no channel {record.delivery.channel!r}; channels: {known}"
         if record.state.is_over:
-            return End(record.state, record.reason)
+            return Finish(record.state, record.reason)
         return give_up(record, DeliveryState.FAILED, why)
 
-    def _judge(self, record: DeliveryRecord, channel: ChannelSender) -> Turn:
-        turn = judge(record, channel, self._terms, self._clock.now())
-        line = channel.line(record.delivery.target)
-        if isinstance(turn, Go) and line is not None:
+    def _decide(self, record: DeliveryRecord, sender: ChannelSender) -> Step:
+        step = first_step(record, sender, self._policy, self._clock.now())
+        line = sender.line(record.delivery.target)
+        if isinstance(step, SendNow) and line is not None:
             recipient = recipient_of(record.delivery)
-            if hold := self.traffic.hold(line, recipient):
-                return Later(hold.until, hold.why)
-            self.traffic.went(line, recipient)
-        return turn
+            if hold := self.limits.hold(line, recipient):
+                return Postpone(hold.until, hold.reason)
+            self.limits.started(line, recipient)
+        return step
 
-    async def _note_begin(
+    async def _begin_attempt(
         self, connection: Connection, delivery: DeliveryRequest, line: str | None
     ) -> int:
         try:
-            return await delivery_attempts.begin_attempt(
-                connection, delivery, line, self._clock.now()
-            )
+            return await deliveries.begin_attempt(connection, delivery, line, self._clock.now())
         except BaseException:
-            self._note(line, AttemptOutcome.DIED)
+            self._end_on_line(line, AttemptOutcome.DIED)
             raise
 
-    # -- the channel is asked, and what it says is kept --------------------------------------------
+    # -- the channel is called, and its answer is stored --------------------------------------------
 
-    async def _attempt(self, attempt: _Attempt) -> Any:
+    async def _call_channel(self, attempt: _RunningAttempt) -> Any:
         try:
-            receipt = await _ask(attempt.channel, attempt.delivery)
+            receipt = await _send(attempt.sender, attempt.delivery)
         except (asyncio.CancelledError, DatabaseUnavailable):
-            # We are to stop, or our own mailbox is away. "sending" says all that is known.
-            self._note(attempt.line, AttemptOutcome.DIED)
+            # The butler stops, or the console's mailbox is not available. The state stays "sending".
+            self._end_on_line(attempt.line, AttemptOutcome.DIED)
             raise
         except ButlersError as error:
             return await self._fail(attempt, failure_of(error))
-        except Exception as error:  # the edge to the outside: whatever it raises is on record
-            log.exception("a channel crashed", channel=attempt.channel.name)
+        except Exception as error:  # code of a channel: any error is stored
+            log.exception("channel crashed", channel=attempt.sender.name)
             return await self._fail(attempt, crash_of(error))
         kill_point("deliveries.sent")
-        self._note(attempt.line, AttemptOutcome.DELIVERED)
-        return await self._keep_receipt(attempt, receipt)
+        self._end_on_line(attempt.line, AttemptOutcome.DELIVERED)
+        return await self._store_receipt(attempt, receipt)
 
-    async def _fail(self, attempt: _Attempt, failure: Failure) -> Any:
-        self._note(attempt.line, failure.outcome)
+    async def _fail(self, attempt: _RunningAttempt, failure: AttemptFailure) -> Any:
+        self._end_on_line(attempt.line, failure.outcome)
         kill_point("deliveries.failed")
-        turn = await self._keep_failure(attempt, failure)
+        step = await self._store_failure(attempt, failure)
         kill_point("deliveries.failure_kept")
-        return _told(turn)
+        return _queue_result(step)
 
-    async def _keep_receipt(self, attempt: _Attempt, receipt: DeliveryReceipt) -> Any:
+    async def _store_receipt(self, attempt: _RunningAttempt, receipt: DeliveryReceipt) -> Any:
         async def write(connection: Connection) -> None:
-            await delivery_attempts.end_delivered(connection, receipt, attempt.number)
+            await deliveries.end_delivered(connection, receipt, attempt.number)
 
         await self._write(write)
         return {
@@ -204,58 +204,60 @@ class Counter:
             "provider_message_id": receipt.provider_message_id,
         }
 
-    async def _keep_failure(self, attempt: _Attempt, failure: Failure) -> Later | End:
+    async def _store_failure(
+        self, attempt: _RunningAttempt, failure: AttemptFailure
+    ) -> Postpone | Finish:
         now, ours = self._clock.now(), True
-        tries = tries_after(failure, attempt.record, line_works=attempt.line_works)
-        turn = after(failure, attempt.record, attempt.channel, attempt.number, tries, now)
-        if attempt.line and isinstance(turn, Later):
+        tries = count_tries(failure, attempt.record, line_works=attempt.line_works)
+        step = step_after_failure(
+            failure, attempt.record, attempt.sender, attempt.number, tries, now
+        )
+        if attempt.line and isinstance(step, Postpone):
             if failure.pause_s is not None:
-                self.traffic.pause(attempt.line, turn.until)
-            turn = replace(turn, until=self.traffic.behind(attempt.line, turn.until))
+                self.limits.pause(attempt.line, step.until)
+            step = replace(step, until=self.limits.after_probe(attempt.line, step.until))
 
         async def write(connection: Connection) -> None:
             nonlocal ours
             delivery_id = attempt.delivery.delivery_id
             ours = bool(await queue.extend(connection, [attempt.lease]))
             record = await deliveries.lock_delivery(connection, delivery_id)
-            await delivery_attempts.end_failed(
-                connection, delivery_id, attempt.number, now, failure
-            )
+            await deliveries.end_failed(connection, delivery_id, attempt.number, now, failure)
             if ours and record.state is DeliveryState.SENDING:
-                await write_turn(connection, record, turn, now, tries=tries)
+                await write_step(connection, record, step, now, tries=tries)
 
         await self._write(write)
         if not ours:
             raise LeaseLost(f"delivery {attempt.delivery.delivery_id} was taken over")
-        return turn
+        return step
 
     async def _write(self, write: Callable[[Connection], Awaitable[None]]) -> None:
-        """Through an outage of the database: what the channel said is known only here."""
+        """Write the channel's answer, and retry while the database is away: it is known only here."""
         while True:
             try:
                 async with self._database.transaction() as connection:
                     await write(connection)
                 return
             except DatabaseUnavailable:
-                log.warning("could not write down what a channel said yet")
+                log.warning("database unavailable: retrying to store the answer of a channel")
                 await asyncio.sleep(RETRY_S)
 
-    def _note(self, line: str | None, outcome: AttemptOutcome) -> None:
+    def _end_on_line(self, line: str | None, outcome: AttemptOutcome) -> None:
         if line is not None:
-            self.traffic.ended(line, outcome)
+            self.limits.ended(line, outcome)
 
 
-async def _ask(channel: ChannelSender, delivery: DeliveryRequest) -> DeliveryReceipt:
-    receipt = await channel.send(delivery)
+async def _send(sender: ChannelSender, delivery: DeliveryRequest) -> DeliveryReceipt:
+    receipt = await sender.send(delivery)
     if not receipt.provider_message_id.strip():
-        raise DeliveryUncertain(f"{channel.name} gave no id for it")
+        raise DeliveryUncertain(f"{sender.name} returned no message id")
     return receipt
 
 
-def _told(turn: Later | End) -> Any:
-    """What the queue makes of it: done, later, or a dead letter."""
-    if isinstance(turn, Later):
-        raise Postponed(turn.why, turn.until, aside=not turn.keeps_place)
-    if turn.state is DeliveryState.FAILED:
-        raise DeliveryRefused(turn.why)
-    return {"state": str(turn.state), "reason": turn.why}
+def _queue_result(step: Postpone | Finish) -> Any:
+    """Return the result of the queue item, or raise to postpone it or to make it a dead letter."""
+    if isinstance(step, Postpone):
+        raise Postponed(step.reason, step.until, aside=not step.keeps_place)
+    if step.state is DeliveryState.FAILED:
+        raise DeliveryRefused(step.reason)
+    return {"state": str(step.state), "reason": step.reason}

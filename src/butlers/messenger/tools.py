@@ -1,8 +1,9 @@
-"""The Messenger's own tools: deliveries in, how they are, and the mailbox that consoles read."""
+"""The Messenger's tools: accept and inspect deliveries, decide what waits for approval."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import Field
@@ -11,21 +12,24 @@ from butlers.domain.caller import OWNER_ONLY, PEERS
 from butlers.domain.delivery import DeliveryRequest, DeliveryState
 from butlers.domain.errors import NotAllowed, NotFound
 from butlers.domain.queues import SWITCHBOARD
-from butlers.messenger import deliveries, delivery_attempts
-from butlers.messenger import delivery_intake as desk
-from butlers.messenger.terms import Terms
-from butlers.messenger.traffic import Traffic
-from butlers.tools.declaration import Effect, tool
+from butlers.messenger import approvals, deliveries, delivery_intake
+from butlers.messenger.approvals import Decision
+from butlers.messenger.limits import DeliveryLimits
+from butlers.messenger.policy import DeliveryPolicy
 from butlers.tools.context import CallContext
+from butlers.tools.declaration import Effect, tool
+
+_DECISIONS = {"approve": Decision.APPROVED, "reject": Decision.REJECTED}
 
 
 @tool(callers=PEERS)
 async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]:
-    """Take a delivery. It is written down before this answers, and sent after."""
+    """Accept a delivery. It is stored before this answers, and sent after."""
     if ctx.caller.name != SWITCHBOARD:
         raise NotAllowed(f"only the Switchboard hands over deliveries, not {ctx.caller.name}")
-    terms = ctx.service(Terms)
-    delivery_id = await desk.accept_delivery(ctx.connection, delivery, terms, ctx.clock.now())
+    delivery_id = await delivery_intake.accept_delivery(
+        ctx.connection, delivery, ctx.service(DeliveryPolicy), ctx.clock.now()
+    )
     return {"status": "accepted", "delivery_id": str(delivery_id)}
 
 
@@ -36,7 +40,7 @@ async def deliveries_list(
     limit: Annotated[int, Field(ge=1, le=500)] = 50,
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
 ) -> dict[str, Any]:
-    """Deliveries, newest first: to whom, in which state and why, how many attempts."""
+    """List deliveries, newest first: recipient, state and its reason, number of attempts."""
     return {"deliveries": await deliveries.list_deliveries(ctx.connection, state, limit, offset)}
 
 
@@ -45,11 +49,11 @@ async def deliveries_get(
     ctx: CallContext,
     id: UUID,  # noqa: A002  (the name its callers know)
 ) -> dict[str, Any]:
-    """One delivery in full, with each attempt."""
+    """Return one delivery in full, with each attempt."""
     found = await deliveries.get_delivery(ctx.connection, id)
     if found is None:
         raise NotFound(f"there is no delivery {id}", hint="`butlers deliveries list` shows them")
-    return {**found, "attempts": await delivery_attempts.attempts_of(ctx.connection, id)}
+    return {**found, "attempts": await deliveries.attempts_of(ctx.connection, id)}
 
 
 @tool(callers=OWNER_ONLY)
@@ -57,17 +61,18 @@ async def deliveries_resend(
     ctx: CallContext,
     id: UUID,  # noqa: A002
 ) -> dict[str, Any]:
-    """Send once more what did not arrive, or may not have. Only the owner can know that it is wanted."""
-    await desk.resend(ctx.connection, id, ctx.service(Terms), ctx.clock.now())
+    """Send a delivery again that did not arrive, or may not have."""
+    policy = ctx.service(DeliveryPolicy)
+    await delivery_intake.resend(ctx.connection, id, policy, ctx.clock.now())
     return {"id": str(id), "status": "accepted"}
 
 
 @tool(callers=OWNER_ONLY, effect=Effect.READ)
 async def messenger_status(ctx: CallContext) -> dict[str, Any]:
-    """Each line to the outside (breaker, pause, rate), and how many deliveries wait or failed."""
+    """Return each line to the outside (breaker, pause, rate) and the number of undelivered deliveries."""
     return {
         "deliveries": await deliveries.count_states(ctx.connection),
-        **ctx.service(Traffic).describe(),
+        **ctx.service(DeliveryLimits).describe(),
     }
 
 
@@ -75,8 +80,51 @@ async def messenger_status(ctx: CallContext) -> dict[str, Any]:
 async def delivery_origin(
     ctx: CallContext, channel: str, provider_message_id: str
 ) -> dict[str, Any]:
-    """Which butler a message of ours came from, by the platform's id of it; null where it is not ours."""
+    """Return the butler that sent a message, by the platform's id of it; null if it is not ours."""
     return {"origin": await deliveries.origin_of(ctx.connection, channel, provider_message_id)}
+
+
+@tool(callers=OWNER_ONLY, effect=Effect.READ)
+async def approvals_list(
+    ctx: CallContext,
+    include_decided: bool = False,
+    limit: Annotated[int, Field(ge=1, le=500)] = 50,
+) -> dict[str, Any]:
+    """List what waits for your approval, newest first; optionally the decided and expired ones too."""
+    found = await approvals.list_actions(ctx.connection, only_open=not include_decided, limit=limit)
+    now = ctx.clock.now()
+    return {
+        "approvals": [
+            {**asdict(action), "state": action.decision or _open_state(action.expires_at <= now)}
+            for action in found
+        ]
+    }
+
+
+@tool(callers=OWNER_ONLY)
+async def approvals_decide(
+    ctx: CallContext,
+    id: UUID,  # noqa: A002  (the name its callers know)
+    decision: Literal["approve", "reject"],
+) -> dict[str, Any]:
+    """Approve or reject one. An approved delivery is queued when this answers."""
+    sent = await approvals.decide(
+        ctx.connection,
+        id,
+        _DECISIONS[decision],
+        ctx.caller.name,
+        ctx.service(DeliveryPolicy),
+        ctx.clock.now(),
+    )
+    return {
+        "id": str(id),
+        "decision": str(_DECISIONS[decision]),
+        "deliveries": [str(delivery_id) for delivery_id in sent],
+    }
+
+
+def _open_state(expired: bool) -> str:
+    return str(Decision.EXPIRED) if expired else "open"
 
 
 TOOLS = (
@@ -86,4 +134,6 @@ TOOLS = (
     deliveries_resend,
     messenger_status,
     delivery_origin,
+    approvals_list,
+    approvals_decide,
 )

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from butlers.db.database import Database, Login
 from butlers.db.migrations import butler_chains, migrate, shipped_versions
-from butlers.db.provision import Place, Provisioner
+from butlers.db.provision import ButlerSchema, Provisioner
 from butlers.queue import worker
 from butlers.wire.tokens import FleetKey
 from support.deliveries import DeliveryHarness
@@ -33,7 +33,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def messenger_template(admin: Login, session_key: FleetKey) -> Login:
-    place = Place("messenger", f"template_{secrets.token_hex(4)}", None)
+    place = ButlerSchema("messenger", f"template_{secrets.token_hex(4)}", None)
 
     async def prepare() -> Login:
         login = await Provisioner(admin, session_key).provision(place)

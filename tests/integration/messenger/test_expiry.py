@@ -46,7 +46,7 @@ async def test_after_a_restart_none_of_110_stale_deliveries_is_sent(
     rows = await closed.rows("SELECT state, count(*) AS n FROM deliveries GROUP BY state")
     assert {row["state"]: row["n"] for row in rows} == {"expired": len(stale), "delivered": 1}
     assert list(closed.server.times) == [str(fresh)]
-    await closed.housekeeper().tidy()
+    await closed.notices().send_notices()
     await closed.until_settled()
     (told,) = await closed.mail()
     assert "110 messages" in told

@@ -9,7 +9,7 @@ import pytest
 from butlers.domain.delivery import DeliveryState
 from butlers.domain.errors import DeliveryRefused
 from butlers.domain.queues import DELIVERIES
-from butlers.messenger.breaker import RULES
+from butlers.messenger.limits import RULES
 from butlers.queue import dead_letters
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import MAX_ATTEMPTS
@@ -54,14 +54,14 @@ async def test_a_process_that_ended_after_a_refusal_was_kept_does_not_send_it_ag
     async with closed.database.transaction() as connection:
         (lease,) = await queue.claim(connection, DELIVERIES, holder=1)
     with pytest.raises(DeliveryRefused):
-        await (await closed.make_counter()).send(lease)  # and nobody buries it
+        await (await closed.make_sender()).send(lease)  # and nobody buries it
     await closed.open()
-    await closed.housekeeper().tidy()
+    await closed.notices().send_notices()
     row = await closed.until_state(sent, FAILED)
     assert "400" in row["reason"]
     assert closed.server.times == {}
     await closed.until_settled()
-    await closed.housekeeper().tidy()
+    await closed.notices().send_notices()
     await closed.until_settled()
     assert await closed.attempts(sent) == ["refused"]
     assert len(closed.server.requests) == 1
@@ -90,7 +90,7 @@ async def test_a_webhook_that_is_not_configured_is_refused_by_name(
     sent = await harness.accept(delivery("nowhere:anna"))
     row = await harness.until_state(sent, FAILED)
     assert "no webhook 'nowhere'" in row["reason"]
-    assert harness.counter.traffic.describe()["lines"] == []  # no line is made up for it
+    assert harness.sender.limits.describe()["lines"] == []  # no line is made up for it
 
 
 async def test_what_fails_each_time_ends_after_its_attempts_and_blocks_nobody(
@@ -165,7 +165,7 @@ async def test_nobody_listening_is_no_unknown(closed: DeliveryHarness) -> None:
     await closed.open()
     sent = await closed.accept(delivery())
     row = await closed.until_state(sent, DEFERRED)
-    assert "can not be reached" in row["reason"]
+    assert "cannot be reached" in row["reason"]
     assert row["not_before"] is not None
     assert set(await closed.attempts(sent)) == {"unavailable"}
 

@@ -101,7 +101,7 @@ async def test_what_may_have_arrived_and_became_too_late_is_not_said_to_be_unsen
     row = await closed.until_state(sent, UNKNOWN)
     assert row["reason"].startswith("an earlier attempt may have arrived; its time was over")
     assert closed.server.times == {str(sent): 1}
-    await closed.housekeeper().tidy()
+    await closed.notices().send_notices()
     await closed.until_settled()
     (told,) = await closed.mail()
     assert "do not know whether" in told
@@ -166,7 +166,7 @@ async def test_a_channel_that_crashes_leaves_it_unknown(
         async def send(self, delivery: DeliveryRequest) -> DeliveryReceipt:
             raise KeyError("what")
 
-    monkeypatch.setattr(harness.counter, "_channels", {"broken": Broken()})
+    monkeypatch.setattr(harness.sender, "_senders", {"broken": Broken()})
     sent = await harness.accept(delivery(channel="broken", target="x"))
     row = await harness.until_state(sent, UNKNOWN)
     assert "KeyError" in row["reason"]
@@ -199,7 +199,7 @@ async def test_whoever_lost_its_lease_does_not_reach_the_channel(closed: Deliver
     await closed.open()  # nobody vouches for that holder, so another takes the item over
     await closed.until_state(sent, DELIVERED)
     with pytest.raises(LeaseLost):
-        await closed.counter.send(late)
+        await closed.sender.send(late)
     assert closed.server.times == {str(sent): 1}
 
 
@@ -210,7 +210,7 @@ async def test_a_proof_that_comes_after_it_was_given_up_counts(closed: DeliveryH
     await closed.until_asked()
     # As if this process had been frozen past its lease, and another had taken the item over.
     (row,) = await closed.rows("UPDATE queue_items SET fence = fence + 1 RETURNING *")
-    other = await closed.make_counter()
+    other = await closed.make_sender()
     given_up = await other.send(Lease.from_row(row))
     assert given_up["state"] == "unknown"
     closed.server.release()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.messenger.quiet_hours import QuietHours
+from butlers.messenger.policy import QuietHours
 
 BERLIN = ZoneInfo("Europe/Berlin")
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.messenger.rate_limit import RateLimit
+from butlers.messenger.limits import RateLimit
 from support.clocks import SetClock
 
 WINDOW = timedelta(seconds=60)

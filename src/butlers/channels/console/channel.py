@@ -15,8 +15,8 @@ from butlers.channels.console.mailbox import MAILBOX, ConsoleSender, Mail
 from butlers.domain.caller import OWNER_ONLY
 from butlers.domain.delivery import OWNERS_CONSOLE
 from butlers.domain.message import CONSOLE
-from butlers.tools.declaration import Effect, tool
 from butlers.tools.context import CallContext
+from butlers.tools.declaration import Effect, tool
 
 
 @tool(callers=OWNER_ONLY, effect=Effect.LOOK)

@@ -24,11 +24,11 @@ from butlers.channels.base import (
 from butlers.channels.polling import HEARTBEAT_S
 from butlers.channels.webhook.parser import check_signature, parse
 from butlers.channels.webhook.sender import WEBHOOK, WebhookSender, WebhookTarget
-from butlers.domain.json_safe import freeze
 from butlers.config.document import refuse
 from butlers.config.values import ButlerName, Section, Text, WebUrl
 from butlers.domain.clock import uuid7
 from butlers.domain.errors import ButlersError, DatabaseUnavailable, NotAuthenticated
+from butlers.domain.json_safe import freeze
 from butlers.domain.message import OWNER
 from butlers.domain.registration import Heartbeat
 from butlers.secrets.credentials import CredentialMissing

@@ -13,8 +13,8 @@ import pytest
 from butlers.domain.clock import uuid7
 from butlers.domain.delivery import DeliveryState, Intent
 from butlers.domain.errors import InvalidMessage, MessageTooLarge, NotFound, StateConflict
-from butlers.messenger.pending_actions import Decision
-from butlers.messenger.quiet_hours import QuietHours
+from butlers.messenger.approvals import Decision
+from butlers.messenger.policy import QuietHours
 from support.deliveries import DeliveryHarness, delivery
 
 DELIVERED, PARKED, EXPIRED = DeliveryState.DELIVERED, DeliveryState.PARKED, DeliveryState.EXPIRED
@@ -212,7 +212,7 @@ async def test_what_nobody_decides_expires_and_says_so(harness: DeliveryHarness)
     harness.clock.leap(hours=72, seconds=1)
     with pytest.raises(StateConflict, match="expired"):
         await harness.decide(action, APPROVED)
-    await harness.housekeeper().tidy()
+    await harness.notices().send_notices()
     await harness.until_state(one.delivery_id, EXPIRED)
     (row,) = await actions(harness)
     assert row["decision"] == "expired"
@@ -245,7 +245,7 @@ def make_it_quiet(harness: DeliveryHarness, *, send_ttl: timedelta = timedelta(h
     now = datetime.now(UTC)
     start, end = now - timedelta(minutes=10), now + timedelta(hours=2)
     quiet = QuietHours.parse(f"{start:%H:%M}-{end:%H:%M}", ZoneInfo("UTC"))
-    harness.terms = replace(harness.terms, quiet=quiet, send_ttl=send_ttl)
+    harness.policy = replace(harness.policy, quiet=quiet, send_ttl=send_ttl)
 
 
 async def test_quiet_hours_defer_what_is_new_and_not_what_answers(closed: DeliveryHarness) -> None:

@@ -1,4 +1,4 @@
-"""Breaker and rates at work: deliveries wait, and none is lost."""
+"""CircuitBreaker and rates at work: deliveries wait, and none is lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import pytest
 
 from butlers.domain.delivery import DeliveryState
-from butlers.messenger.breaker import RULES
+from butlers.messenger.limits import RULES
 from butlers.queue.leased_queue import MAX_ATTEMPTS
 from support.deliveries import DeliveryHarness, delivery
 from support.webhook_server import ANSWER, CLOSE, FAIL, status
@@ -30,7 +30,7 @@ async def test_an_open_breaker_keeps_deliveries_and_counts_no_attempt(
     waiting = [row for one in sent if (row := await closed.delivery(one))["state"] == "deferred"]
     assert len(waiting) == len(sent)
     assert any("failed 5 times in a row" in row["reason"] for row in waiting)
-    (line,) = closed.counter.traffic.describe()["lines"]
+    (line,) = closed.sender.limits.describe()["lines"]
     assert (line["line"], line["breaker"]) == ("webhook:sure", "open")
 
     closed.server.usual = ANSWER

@@ -5,25 +5,25 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.messenger.breaker import Breaker, BreakerRules, BreakerState
+from butlers.messenger.limits import BreakerRules, BreakerState, CircuitBreaker
 from support.clocks import SetClock
 
 RULES = BreakerRules(failures=3, pause=timedelta(seconds=60))
 NOW = timedelta(0)
 
 
-def broken(clock: SetClock) -> Breaker:
-    breaker = Breaker(clock, RULES)
+def broken(clock: SetClock) -> CircuitBreaker:
+    breaker = CircuitBreaker(clock, RULES)
     for _ in range(RULES.failures):
         assert breaker.wait() == NOW
-        breaker.went()
+        breaker.started()
         breaker.failed()
     return breaker
 
 
 def test_it_opens_after_failures_in_a_row_and_not_before() -> None:
     clock = SetClock()
-    breaker = Breaker(clock, RULES)
+    breaker = CircuitBreaker(clock, RULES)
     for _ in range(5):  # never three in a row
         breaker.failed()
         breaker.failed()
@@ -45,7 +45,7 @@ def test_half_open_it_lets_one_through_and_the_others_wait_for_it() -> None:
     clock.move(seconds=60)
     assert breaker.state is BreakerState.HALF_OPEN
     assert breaker.wait() == NOW
-    breaker.went()
+    breaker.started()
     assert breaker.wait() == RULES.look_again
     breaker.succeeded()
     assert breaker.state is BreakerState.CLOSED
@@ -56,7 +56,7 @@ def test_a_probe_that_fails_opens_it_for_another_pause() -> None:
     clock = SetClock()
     breaker = broken(clock)
     clock.move(seconds=60)
-    breaker.went()
+    breaker.started()
     breaker.failed()
     assert breaker.state is BreakerState.OPEN
     assert breaker.wait() == RULES.pause
@@ -66,7 +66,7 @@ def test_a_probe_that_was_dropped_leaves_room_for_the_next() -> None:
     clock = SetClock()
     breaker = broken(clock)
     clock.move(seconds=60)
-    breaker.went()
+    breaker.started()
     breaker.dropped()
     assert breaker.wait() == NOW
 
@@ -82,7 +82,7 @@ def test_whatever_happens_nobody_waits_longer_than_a_pause_and_one_probe_goes_at
     taken: list[str | int],
 ) -> None:
     clock = SetClock()
-    breaker = Breaker(clock, RULES)
+    breaker = CircuitBreaker(clock, RULES)
     probing = False
     for step in taken:
         if isinstance(step, int):  # also a clock that is set back
@@ -91,7 +91,7 @@ def test_whatever_happens_nobody_waits_longer_than_a_pause_and_one_probe_goes_at
         elif step == "go" and breaker.wait() == NOW:
             assert not (probing and breaker.state is not BreakerState.CLOSED)
             probing = breaker.state is BreakerState.HALF_OPEN
-            breaker.went()
+            breaker.started()
         elif step == "well":
             breaker.succeeded()
             probing = False

@@ -1,4 +1,4 @@
-"""The housekeeper: the owner is told once, together, and of everything that did not arrive."""
+"""The notices: the owner is told once, together, and of everything that did not arrive."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ async def test_an_unknown_delivery_is_told_once_with_what_can_be_done(
     harness.server.script(CLOSE)
     sent = await harness.accept(delivery())
     await harness.until_state(sent, UNKNOWN)
-    keeper = harness.housekeeper()
+    keeper = harness.notices()
     for _ in range(3):
-        await keeper.tidy()
+        await keeper.send_notices()
     await harness.until_settled()
     (told,) = await harness.mail()
     for part in ("do not know whether", str(sent), "plain:anna", "butlers deliveries resend"):
@@ -34,10 +34,10 @@ async def test_it_is_told_again_when_it_is_sent_again_and_fails_again(
     harness.server.script(CLOSE, CLOSE)
     sent = await harness.accept(delivery())
     await harness.until_state(sent, UNKNOWN)
-    await harness.housekeeper().tidy()
+    await harness.notices().send_notices()
     await harness.resend(sent)
     await harness.until_state(sent, UNKNOWN)
-    await harness.housekeeper().tidy()
+    await harness.notices().send_notices()
     await harness.until_settled()
     assert len(await harness.mail()) == 2
 
@@ -48,7 +48,7 @@ async def test_what_ends_together_is_one_message(harness: DeliveryHarness) -> No
     for one in failed:
         await harness.until_state(one, FAILED)
     await harness.accept(delivery("plain:new", intent=Intent.SEND), known=False)
-    await harness.housekeeper().tidy()
+    await harness.notices().send_notices()
     await harness.until_settled()
     (told,) = await harness.mail()
     assert "8 messages could not be delivered" in told
@@ -57,7 +57,7 @@ async def test_what_ends_together_is_one_message(harness: DeliveryHarness) -> No
 
 
 async def test_the_loop_is_woken_by_what_ends(harness: DeliveryHarness) -> None:
-    keeping = asyncio.create_task(harness.housekeeper().run())
+    keeping = asyncio.create_task(harness.notices().run())
     try:
         harness.server.script(status(404))
         await harness.accept(delivery())
@@ -74,7 +74,7 @@ async def test_a_delivery_whose_item_died_without_it_is_not_left_open(
     await closed.execute("UPDATE queue_items SET state = 'dead'")  # its worker was killed each time
     await closed.execute("UPDATE deliveries SET state = 'sending' WHERE target = 'plain:1'")
     await closed.open()
-    await closed.housekeeper().tidy()
+    await closed.notices().send_notices()
     await closed.until_settled()
     states = [(await closed.delivery(one))["state"] for one in sent]
     assert states == ["failed", "unknown"]
@@ -86,11 +86,11 @@ async def test_a_notice_is_not_told_of(harness: DeliveryHarness) -> None:
     harness.server.script(status(404))
     await harness.accept(delivery(request_id=uuid7()))
     await harness.until_settled()
-    await harness.housekeeper().tidy()
+    await harness.notices().send_notices()
     await harness.until_settled()
     await harness.execute(
         "UPDATE deliveries SET state = 'failed' WHERE origin = 'messenger'"
     )  # even if it could not be shown
-    await harness.housekeeper().tidy()
+    await harness.notices().send_notices()
     await harness.until_settled()
     assert len(await harness.mail()) == 1

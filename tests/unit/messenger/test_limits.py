@@ -3,16 +3,15 @@ from __future__ import annotations
 from datetime import timedelta
 
 from butlers.domain.delivery import AttemptOutcome
-from butlers.messenger.breaker import RULES
-from butlers.messenger.delivery_attempts import Attempt
-from butlers.messenger.traffic import Traffic
+from butlers.messenger.deliveries import LineAttempt
+from butlers.messenger.limits import RULES, DeliveryLimits
 from support.clocks import SetClock
 
 A, B = "webhook:a", "webhook:b"
 
 
-def traffic(clock: SetClock, *, per_minute: int = 60, per_recipient: int = 10) -> Traffic:
-    return Traffic(clock, per_minute=per_minute, per_recipient_per_minute=per_recipient)
+def traffic(clock: SetClock, *, per_minute: int = 60, per_recipient: int = 10) -> DeliveryLimits:
+    return DeliveryLimits(clock, per_minute=per_minute, per_recipient_per_minute=per_recipient)
 
 
 def test_a_line_that_fails_is_shut_and_the_others_stay_open() -> None:
@@ -21,7 +20,7 @@ def test_a_line_that_fails_is_shut_and_the_others_stay_open() -> None:
         flow.ended(A, AttemptOutcome.UNAVAILABLE)
     hold = flow.hold(A, "anna")
     assert hold is not None
-    assert "failed 5 times" in hold.why
+    assert "failed 5 times" in hold.reason
     assert flow.hold(B, "anna") is None
 
 
@@ -38,7 +37,7 @@ def test_one_recipient_waits_while_another_is_written_to() -> None:
     clock = SetClock()
     flow = traffic(clock, per_recipient=2)
     for _ in range(2):
-        flow.went(A, "anna")
+        flow.started(A, "anna")
     assert flow.hold(A, "anna") is not None
     assert flow.hold(A, "ben") is None
     clock.move(seconds=60)
@@ -59,9 +58,9 @@ def test_a_pause_that_the_platform_asked_for_is_kept() -> None:
 def test_after_a_restart_it_knows_what_was_tried_before() -> None:
     clock = SetClock()
 
-    def tried(seconds_ago: float, outcome: AttemptOutcome | None, line: str = A) -> Attempt:
+    def tried(seconds_ago: float, outcome: AttemptOutcome | None, line: str = A) -> LineAttempt:
         at = clock.now() - timedelta(seconds=seconds_ago)
-        return Attempt(line, "anna", at, at if outcome else None, outcome)
+        return LineAttempt(line, "anna", at, at if outcome else None, outcome)
 
     flow = traffic(clock, per_minute=3)
     failed = [tried(100 + n, AttemptOutcome.FAILED) for n in range(5, 0, -1)]
