@@ -1,4 +1,4 @@
-"""Runs all benchmarks, or those named on the command line."""
+"""Run all benchmarks, or those named on the command line."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ BENCHMARKS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}")
     parser.add_argument(
         "--with-install",
         action="store_true",
         help="also time `make up` in a new clone with an empty HOME (start; takes minutes)",
     )
-    parser.add_argument("--messages", type=int, default=200, help="how many messages (message)")
-    parser.add_argument("--items", type=int, default=1000, help="how many items (queue)")
-    parser.add_argument("--skills", type=int, default=10_000, help="how many skills (skills)")
-    parser.add_argument("--sessions", type=int, default=10, help="how many sessions (sessions)")
+    parser.add_argument("--messages", type=int, default=200, help="number of messages (message)")
+    parser.add_argument("--items", type=int, default=1000, help="number of items (queue)")
+    parser.add_argument("--skills", type=int, default=10_000, help="number of skills (skills)")
+    parser.add_argument("--sessions", type=int, default=10, help="number of sessions (sessions)")
     options = parser.parse_args()
     for unknown in set(options.names) - set(BENCHMARKS):
-        parser.error(f"there is no benchmark {unknown!r}; there are: {', '.join(BENCHMARKS)}")
+        parser.error(f"unknown benchmark {unknown!r}; choose from {', '.join(BENCHMARKS)}")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     for name in options.names or BENCHMARKS:
         BENCHMARKS[name](options)

@@ -1,4 +1,4 @@
-"""What a claim costs when much waits: the same claim on an empty queue and on full ones."""
+"""Cost of a claim with a backlog, compared with an empty queue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Backlog:
     items: int
     lane: str | None = None
     lanes: int = 1
-    first: str | None = None  # what the first of the lane does
+    first: str | None = None  # state of the first item in the lane: "waits" or "runs"
 
 
 BACKLOGS = (
@@ -46,7 +46,7 @@ async def measure(database: Database) -> list[Measured]:
     for backlog in BACKLOGS:
         await _fill(database, backlog)
     took: dict[str, list[float]] = {name: [] for name in ("empty", *_names())}
-    for _ in range(CLAIMS):  # in turn, so that all meet the same machine
+    for _ in range(CLAIMS):  # alternate, so that machine load affects all equally
         for name, found in took.items():
             found.append(await _claim(database, name))
     base = percentile(took["empty"], 50)
@@ -68,7 +68,7 @@ def _names() -> Sequence[str]:
 
 async def _fill(database: Database, backlog: Backlog) -> None:
     async with database.transaction() as connection:
-        if backlog.first:  # the others can but wait for it
+        if backlog.first:  # the other items of the lane wait for it
             await queue.enqueue(connection, backlog.queue, "first", {}, lane="lane 0")
         await connection.execute(FILL, backlog.queue, backlog.items, backlog.lane, backlog.lanes)
         if backlog.first:
@@ -79,7 +79,7 @@ async def _fill(database: Database, backlog: Backlog) -> None:
 
 
 async def _claim(database: Database, name: str) -> float:
-    """One claim and its end, of what was there before or else of a new item."""
+    """Enqueue, claim and complete one item; return the milliseconds of claim and complete."""
     async with database.transaction() as connection:
         await queue.enqueue(connection, name, f"{time.perf_counter_ns()}", {}, priority=0)
     started = time.perf_counter()

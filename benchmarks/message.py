@@ -1,4 +1,4 @@
-"""A message's way from the console to its reply, against as many bare calls as the way has hops."""
+"""A message from the console to its reply, compared with as many bare calls as it has hops."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from uuid import UUID
 
 import asyncpg
-from butlers.channels.console.connector import ConsoleConnector
 
-from benchmarks.fleet import RunningFleet, new_home, running_fleet
+from benchmarks.helpers import RunningFleet, new_home, running_fleet
 from benchmarks.report import Measured, percentile, report
-from butlers.cli.clients import owner_client
+from butlers.channels.console.connector import ConsoleConnector
+from butlers.cli.fleet import owner_client
 from butlers.config.settings import Settings
 from butlers.db.embedded import EmbeddedPostgres
 
@@ -22,7 +22,7 @@ WARM_UP = 10
 IN_FLIGHT = 20
 MESSAGE = "weight 80.4 kg"
 
-# When each hop was on record, after the message was received: the clock is the same machine's.
+# Time from receipt until each hop was recorded; all clocks are the same machine's.
 PROFILE = """
 SELECT extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY routed.finished_at - m.received_at)),
        extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY route.created_at - m.received_at)),
@@ -68,7 +68,7 @@ async def _measure(fleet: RunningFleet, messages: int) -> list[Measured]:
             await _round_trip(console)
             await health.call("status")
         took, bare, ids = [], [], []
-        for _ in range(messages):  # in turn, so that both meet the same machine
+        for _ in range(messages):  # alternate, so that machine load affects both equally
             started = time.perf_counter()
             ids.append(await _round_trip(console))
             took.append((time.perf_counter() - started) * 1000)

@@ -1,16 +1,15 @@
-"""The leased queue against the least that would do, against other people's, and against its own backlog.
+"""The leased queue compared with a minimal queue, with other projects' queues, and with a backlog.
 
-All on one server and in one run. "Bare" is a table that takes a key once and a SKIP LOCKED loop with the same
-steps: put in one by one, claim a batch, complete it, each step its own durable transaction; no lease, fence,
-lane, priority, result or wake-up. The sides of a ratio are taken in turn, and of several rounds the one with
-the middle ratio counts: what disturbs a round disturbs both of its sides.
+All on one server and in one run. "Bare" is a table with a unique key and a SKIP LOCKED loop with the same
+steps: insert one by one, claim a batch, complete it, each step in its own durable transaction; no lease,
+fence, lane, priority, result or wake-up. Both sides are measured alternately in several rounds, and the
+round with the median ratio counts, so that machine load affects both sides equally.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -18,26 +17,24 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import backlog
-from benchmarks.fleet import new_home
+from benchmarks.helpers import new_home, open_database
 from benchmarks.report import Measured, report
 from benchmarks.rivals.queues import RIVALS, Rival, Setting
 from butlers.channels.console.connector import parse
-from butlers.db.database import Connection, Database, Login
+from butlers.channels.registry import load_channels
+from butlers.db.database import Connection, Database
 from butlers.db.embedded import EmbeddedPostgres
-from butlers.db.migrations import butler_chains, migrate, shipped_versions
-from butlers.db.provision import ButlerSchema, Provisioner
 from butlers.domain.clock import SystemClock, uuid7
 from butlers.queue import leased_queue as queue
 from butlers.queue.listener import Listener
 from butlers.queue.outbox import queue_delivery
 from butlers.queue.worker import QueueWorker
-from butlers.switchboard.ingest import Evaluation
+from butlers.switchboard.ingest import MessageIntake
 from butlers.tools.attachments import BlobStore
-from butlers.wire.tokens import FleetKey
 
 QUEUE = "bench"
 CONNECTIONS, BATCH, ROUNDS = 4, 10, 5
-CAPACITY = 1_000_000  # nothing is sent away here
+CAPACITY = 1_000_000  # never reached
 PAYLOAD = {"text": "weight 80.4 kg", "padding": "x" * 400}
 RAW_TABLE = """
 CREATE TABLE raw_items (
@@ -51,8 +48,8 @@ CREATE INDEX raw_ready ON raw_items (id) WHERE state = 'ready'
 
 Put = Callable[[Connection], Awaitable[object]]
 Take = Callable[[Database, int], Awaitable[bool]]
-Timed = Callable[[], Awaitable[float]]  # how many a second
-Round = tuple[float, float]  # ours, and the other's
+Timed = Callable[[], Awaitable[float]]  # returns items per second
+Round = tuple[float, float]  # ours and the other queue's
 
 
 def run(options: argparse.Namespace) -> None:
@@ -60,51 +57,50 @@ def run(options: argparse.Namespace) -> None:
         lines = asyncio.run(_measure(server, home / "blobs", options.items))
     note = (
         f"{options.items} items a round, {ROUNDS} rounds, {CONNECTIONS} connections (and one that listens); "
-        f"workers take {BATCH} at once, have up to {2 * BATCH} and nothing to do; ratio = ours to the other"
+        f"workers claim {BATCH}, hold up to {2 * BATCH}, with empty handlers; ratio = ours to the other"
     )
     report("queue", lines, note)
 
 
 async def _measure(server: EmbeddedPostgres, blobs: Path, items: int) -> list[Measured]:
-    admin = Login(server.dsn(), "postgres", None, "postgres")
-    provisioner = Provisioner(admin, FleetKey(secrets.token_bytes(32)))
-    login, database = await _open(provisioner, "bench")
-    _, switchboard = await _open(provisioner, "switchboard")
+    database = await open_database(server, "bench", CONNECTIONS)
+    switchboard = await open_database(server, "switchboard", CONNECTIONS)
     try:
         async with database.transaction() as connection:
             await connection.execute(RAW_TABLE)
         lines = await _against_bare(database, items)
-        lines.append(await _at_the_door(switchboard, database, blobs, items))
+        lines.append(await _accept_messages(switchboard, database, blobs, items))
         for rival in RIVALS:
-            lines += await _against(rival, server, database, login, items)
+            lines += await _against(rival, server, database, items)
         return lines + await backlog.measure(database)
     finally:
         await database.close()
         await switchboard.close()
 
 
-async def _open(provisioner: Provisioner, butler: str) -> tuple[Login, Database]:
-    login = await provisioner.provision(ButlerSchema(butler, f"bench_{butler}", None))
-    await migrate(login, butler_chains(butler, shipped_versions()))
-    return login, await Database.open(login, butler, size=CONNECTIONS)
-
-
-async def _at_the_door(
+async def _accept_messages(
     switchboard: Database, database: Database, blobs: Path, items: int
 ) -> Measured:
-    """All that is done before a message is acknowledged: checked, its sender and the owner's rules looked
-    up, deduplicated, stored and queued."""
+    """Measure everything before a message is acknowledged: checks, sender, owner's rules, deduplication,
+    storage and queueing."""
     clock = SystemClock()
-    desk = Evaluation(clock, BlobStore(blobs), queue_delivery, CAPACITY, timedelta(minutes=5))
+    intake = MessageIntake(
+        clock,
+        load_channels(blobs.parent),
+        BlobStore(blobs),
+        queue_delivery,
+        CAPACITY,
+        timedelta(minutes=5),
+    )
 
-    async def take_in(connection: Connection) -> None:
-        await desk.accept(connection, parse(PAYLOAD["padding"], clock))
+    async def accept(connection: Connection) -> None:
+        await intake.accept(connection, parse(PAYLOAD["padding"], clock))
 
     found = await _in_turn(
-        lambda: _put_all(switchboard, items, CONNECTIONS, take_in),
+        lambda: _put_all(switchboard, items, CONNECTIONS, accept),
         lambda: _put_all(database, items, CONNECTIONS, _raw_put),
     )
-    return Measured(f"a message taken in at the door, {CONNECTIONS} at once (bare)", *found)
+    return Measured(f"accept a message, {CONNECTIONS} at once (bare)", *found)
 
 
 async def _against_bare(database: Database, items: int) -> list[Measured]:
@@ -115,7 +111,7 @@ async def _against_bare(database: Database, items: int) -> list[Measured]:
             lambda n=workers: _put_all(database, items, n, _raw_put),
         )
         lines.append(Measured(f"enqueue, {workers} at once (bare)", *found, at_least=0.8))
-    for batch, many in ((1, items), (BATCH, 4 * items)):  # long enough to be measured
+    for batch, many in ((1, items), (BATCH, 4 * items)):  # long enough to measure
         found = await _in_turn(
             lambda n=batch, m=many: _take_all(database, m, n, _claim_and_complete),
             lambda n=batch, m=many: _take_all(database, m, n, _raw_take),
@@ -126,22 +122,22 @@ async def _against_bare(database: Database, items: int) -> list[Measured]:
 
 
 async def _against(
-    rival: Rival, server: EmbeddedPostgres, database: Database, login: Login, items: int
+    rival: Rival, server: EmbeddedPostgres, database: Database, items: int
 ) -> list[Measured]:
     if (python := rival.python()) is None:
-        print(f"skipped: {rival.name} can not be installed here")
+        print(f"skipped: {rival.name} cannot be installed here")
         return []
     setting = Setting(server, items, CONNECTIONS, BATCH, PAYLOAD["padding"])
     put: list[Round] = []
     worked: list[Round] = []
     for _ in range(ROUNDS):
-        ours = await _ours(database, login, items)
+        ours = await _ours(database, items)
         theirs = await rival.measure(python, setting)
         put.append((ours[0], theirs[0]))
         worked.append((ours[1], theirs[1]))
     return [
-        Measured(f"put in one by one ({rival})", *_middle(put), at_least=1),
-        Measured(f"worked off by a worker ({rival})", *_middle(worked), at_least=1),
+        Measured(f"enqueue one by one ({rival})", *_middle(put), at_least=1),
+        Measured(f"process by a worker ({rival})", *_middle(worked), at_least=1),
     ]
 
 
@@ -150,8 +146,8 @@ def _middle(rounds: list[Round]) -> tuple[float, str, float]:
     return ours, "/s", other
 
 
-async def _ours(database: Database, login: Login, items: int) -> tuple[float, float]:
-    """What a rival does: put in, then worked off by the worker that our daemons have."""
+async def _ours(database: Database, items: int) -> tuple[float, float]:
+    """Enqueue the items, then process them with the daemon's worker."""
     put = await _put_all(database, items, CONNECTIONS, _enqueue)
     left, empty = items, asyncio.Event()
 
@@ -161,7 +157,7 @@ async def _ours(database: Database, login: Login, items: int) -> tuple[float, fl
         if not left:
             empty.set()
 
-    listener = Listener(login, "bench")
+    listener = Listener(database.login, "bench")
     listening = asyncio.create_task(listener.run(await listener.open()))
     worker = QueueWorker(database, listener, QUEUE, handle, concurrency=2 * BATCH, batch=BATCH)
     started = time.perf_counter()
@@ -204,7 +200,7 @@ async def _take_all(database: Database, items: int, batch: int, take: Take) -> f
 
 
 async def _enqueue(connection: Connection) -> None:
-    await queue.enqueue(connection, QUEUE, str(uuid7()), PAYLOAD)  # as messages are named
+    await queue.enqueue(connection, QUEUE, str(uuid7()), PAYLOAD)  # the key of a message
 
 
 async def _raw_put(connection: Connection) -> None:

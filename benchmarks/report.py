@@ -1,4 +1,4 @@
-"""How results are shown and kept: a table with ratios, and one JSON file per benchmark."""
+"""Print results as a table with ratios, and write one JSON file per benchmark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One line: what was measured, in which unit, what the same run's baseline took, and the promise."""
+    """One result: name, value, unit, baseline of the same run, and bounds of the ratio."""
 
     what: str
     value: float
@@ -57,7 +57,7 @@ def report(name: str, lines: Sequence[Measured], note: str) -> None:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The nearest-rank percentile."""
+    """Return the nearest-rank percentile."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 

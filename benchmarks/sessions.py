@@ -1,8 +1,8 @@
-"""A session through our spawner against the bare CLI, a tool call against a bare tool, and the fixed prompt
-against what other assistants send.
+"""Sessions compared with the bare CLI, tool calls with a bare tool, and the size of the fixed prompt with
+that of other assistants.
 
-The model is a fake that answers at once, the CLIs are the pinned ones, and both sides of a ratio are taken
-in turn, so that they meet the same machine.
+The model is a fake that answers at once, the CLIs are pinned, and both sides of a ratio are measured
+alternately, so that machine load affects both equally.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ from butlers.sessions.system_prompt import read_system_prompt
 from butlers.wire.client import McpClient
 from butlers.wire.telemetry import collecting
 from butlers.wire.tokens import FleetKey
-from support.in_process import House, until, write_tester, write_versions
+from support import npm
 from support.clis import CLIS, Cli
 from support.collector import Collector
-from support import npm
 from support.fake_model import FakeModel, Hang, Say, Turn, Use, fake_model
+from support.in_process import InProcessButler
+from support.tester_folder import write_tester, write_versions
+from support.waiting import until
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 WARM_UP, CALLS = 1, 300
@@ -73,7 +75,7 @@ async def _measure(sessions: int) -> list[Measured]:
     return lines
 
 
-# -- sessions --------------------------------------------------------------------------------------
+# -- sessions
 
 
 @asynccontextmanager
@@ -94,15 +96,15 @@ async def _butler(cli: Cli, *, warm: int) -> AsyncIterator[tuple[Butler, FakeMod
             async with database_server(settings) as admin:
                 key = FleetKey.load(settings.home)
                 provisioner = Provisioner(admin, key, walls=True)
-                house = House(
+                tester = InProcessButler(
                     folder / "tester", settings.home, key, provisioner, folder / "versions"
                 )
-                butler = house.make(settings=settings)
+                butler = tester.make(settings=settings)
                 await butler.start()
                 try:
                     yield butler, model
                 finally:
-                    await house.close()
+                    await tester.close()
 
 
 def _message() -> SessionRequest:
@@ -118,7 +120,7 @@ async def _session(butler: Butler, model: FakeModel) -> None:
 
 
 async def _bare(butler: Butler, model: FakeModel) -> None:
-    """The same command with the same flags, started as anybody would start it."""
+    """Run the same command with the same flags as a plain subprocess."""
     model.script = [Use("write", text="one"), Say("Done.")]
     runtime = butler.spawner.model
     assert isinstance(runtime, CliRuntime)
@@ -144,9 +146,9 @@ async def _bare(butler: Butler, model: FakeModel) -> None:
             stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
         )
-        said, _ = await process.communicate(command.stdin.encode())
-        if b"Done." not in said:
-            raise RuntimeError(f"the bare CLI said: {said[-500:]!r}")
+        output, _ = await process.communicate(command.stdin.encode())
+        if b"Done." not in output:
+            raise RuntimeError(f"unexpected output of the bare CLI: {output[-500:]!r}")
 
 
 async def _cold(butler: Butler, model: FakeModel, cli: Cli, sessions: int) -> Measured:
@@ -165,7 +167,9 @@ async def _warm(
     for number in range(sessions + WARM_UP):
         await until("one to wait", lambda: butler.warm.own.count)
         one = await _timed(lambda: _session(butler, model))
-        await until("the next to wait", lambda: butler.warm.own.count)  # its boot takes the machine
+        await until(
+            "the next to wait", lambda: butler.warm.own.count
+        )  # its start loads the machine
         other = await _timed(lambda: _bare(butler, model))
         if number >= WARM_UP:
             took.append(one)
@@ -178,7 +182,7 @@ async def _warm(
 
 
 async def _stop(butler: Butler, model: FakeModel, cli: Cli) -> Measured:
-    """From the call that stops all to the end of the last process, some of them waiting for a slot."""
+    """Measure stop_all until the last process ended, with some sessions waiting for a slot."""
     model.script = [Hang()]
     model.turns.clear()
     sessions = [
@@ -187,7 +191,7 @@ async def _stop(butler: Butler, model: FakeModel, cli: Cli) -> Measured:
     await until("all to hang", lambda: len(model.turns) >= AT_ONCE or None)
     started = time.perf_counter()
     butler.spawner.stop_all()
-    await asyncio.gather(*sessions)  # which end when their processes have
+    await asyncio.gather(*sessions)  # they end after their processes
     took = (time.perf_counter() - started) * 1000
     what = f"{cli.name}, stop-all of {AT_ONCE} running and {WAITING} waiting (a second)"
     return Measured(what, took, "ms", 1000, at_most=1)
@@ -211,18 +215,18 @@ async def _timed(work: Callable[[], Awaitable[None]]) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-# -- one call --------------------------------------------------------------------------------------
+# -- tool calls
 
 
 @contextmanager
 def _exporting(settings: Settings) -> Iterator[None]:
-    """With the work of sending spans, and of the collector, in the same process."""
+    """Export spans to a collector in the same process."""
     with Collector() as collector, collecting(replace(settings, otlp_endpoint=collector.endpoint)):
         yield
 
 
 async def _calls(butler: Butler, what: str, at_most: float | None = None) -> list[Measured]:
-    """Through token, guard, transaction, audit and span, against a tool that does nothing of that."""
+    """Measure a call with token, guard, transaction, audit and span against a bare tool."""
     with butler.guard.admit(_message()) as token:
         async with (
             _bare_server() as url,
@@ -263,16 +267,16 @@ async def _bare_server() -> AsyncIterator[str]:
         await serving
 
 
-# -- what every session pays -----------------------------------------------------------------------
+# -- fixed cost of a session
 
 
 async def _fixed(model: FakeModel) -> list[Measured]:
-    """What the model received in the first turn of a session, against what others send for a greeting."""
+    """Compare the size of a session's first request with other assistants' requests for a greeting."""
     turn = next(turn for turn in model.turns if not turn.results)
     lines = []
     for assistant in ASSISTANTS:
-        if (request := await assistant.greeted(model)) is None:
-            print(f"skipped: {assistant} can not be installed here")
+        if (request := await assistant.first_request(model)) is None:
+            print(f"skipped: {assistant} cannot be installed here")
             continue
         theirs = f"{assistant}, {len(request.offered)} tools"
         what = f"fixed prompt, {len(turn.offered)} tools ({theirs})"

@@ -25,7 +25,7 @@ from butlers.skills.registry.catalog import (
 )
 from butlers.skills.registry.resolver import resolve
 
-# The reference takes milliseconds for each: a part of the folders tells its pace as well.
+# The reference takes milliseconds per folder, so a part of the folders is enough.
 REFERENCE = 1_000
 VERSIONS = 5
 NAMED = 20
@@ -72,7 +72,7 @@ def _write_skill(folder: Path, number: int) -> None:
 def _scans(root: Path, count: int) -> list[Measured]:
     folders = [root / f"skill-{number}" for number in range(min(REFERENCE, count))]
     half = len(folders) // 2
-    # Half before and half after, so that a busy machine is busy for both.
+    # Half before and half after, so that machine load affects both equally.
     theirs = _timed(lambda: [skills_ref.read_properties(folder) for folder in folders[:half]])
     ours = _timed(lambda: _expect(root, count))
     theirs += _timed(lambda: [skills_ref.read_properties(folder) for folder in folders[half:]])
@@ -102,7 +102,7 @@ def _resolving(count: int) -> list[Measured]:
 
 
 def _catalogue(count: int) -> SkillCatalog:
-    """Each skill needs the next few, up to the end of its group, in ranges."""
+    """Return a catalog in which each skill depends on the rest of its group, by version range."""
     group = DEPENDENCIES + 1
     order = random.Random(7)
     skills = {}

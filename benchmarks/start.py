@@ -1,7 +1,7 @@
-"""From nothing to the first answered message: our own start, and the whole `make up` of a new clone.
+"""Time to the first answered message: `butlers up` on a fresh home, and `make up` in a new clone.
 
-The baseline is what no start of ours can avoid: making and starting the same PostgreSQL, bare, and
-importing the same libraries.
+The baseline is the unavoidable part: creating and starting the same PostgreSQL, and importing the same
+libraries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from benchmarks.fleet import (
+from benchmarks.helpers import (
     READY,
     ROOT,
     RunningFleet,
@@ -33,8 +33,7 @@ from benchmarks.fleet import (
     wait_for_line,
 )
 from benchmarks.report import Measured, report
-from butlers.db.embedded.programs import choose_account
-from butlers.db.embedded.programs import STANDARD_PATH, find_binaries
+from butlers.db.embedded.programs import STANDARD_PATH, choose_account, find_binaries
 
 MESSAGE = "weight 80.4 kg"
 INSTALL_PATIENCE_S = 1800.0
@@ -56,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def measure_floor() -> dict[str, float]:
-    """The baseline's parts, in seconds."""
+    """Return the baseline's parts, in seconds."""
     binaries = find_binaries()
     with new_home() as home:
         data = home / "data"
@@ -88,7 +87,7 @@ def _fresh(floor: dict[str, float]) -> Iterator[Measured]:
         for name, event in MILESTONES.items():
             if (seen := last_seen(fleet, event)) is not None:
                 yield Measured(f"fresh home: {name}", seen, "s", whole)
-        yield Measured("fresh home: says that it is up", fleet.up_s, "s", whole)
+        yield Measured("fresh home: reports that it is up", fleet.up_s, "s", whole)
         yield Measured("fresh home: first message answered", answered, "s", whole)
         process = fleet.process
         yield Measured("Ctrl-C to the end", end(process), "s")
@@ -100,12 +99,12 @@ def _again() -> Iterator[Measured]:
             pass
         with running_fleet(home) as fleet:
             answered = _first_answer(fleet)
-            yield Measured("second start: says that it is up", fleet.up_s, "s")
+            yield Measured("second start: reports that it is up", fleet.up_s, "s")
             yield Measured("second start: first message answered", answered, "s")
 
 
 def last_seen(fleet: RunningFleet, event: str) -> float | None:
-    """Seconds from the start to the last line of the log that tells of this event."""
+    """Return the seconds from the start to the last log line of this event, or None."""
     found = None
     for line in fleet.log.splitlines():
         if line.startswith("{") and (entry := json.loads(line)).get("event") == event:
@@ -121,7 +120,7 @@ def _first_answer(fleet: RunningFleet) -> float:
 
 
 def _import_s(statement: str) -> float:
-    """The median of five, with the bytecode there."""
+    """Return the median of five runs, with bytecode cached."""
     variables = environment(Path(), 0)
     taken = []
     for _ in range(6):
@@ -131,11 +130,11 @@ def _import_s(statement: str) -> float:
     return sorted(taken[1:])[2]
 
 
-# -- the whole of `make up` -----------------------------------------------------------------------
+# -- `make up`
 
 
 def _with_install() -> Iterator[Measured]:
-    """Twice: with an empty package cache, and again with what the first one left in it."""
+    """Measure twice: with an empty and with a filled package cache."""
     home = Path(tempfile.mkdtemp(prefix="bi-"))
     try:
         for cache in ("empty", "warm"):
@@ -187,7 +186,7 @@ def _make_up(clone: Path, home: Path, cache: str) -> Iterator[Measured]:
 
 
 def _interrupt(make: subprocess.Popen[bytes]) -> None:
-    """make passes no signal on: in a terminal Ctrl-C reaches all of its group, and so it does here."""
+    """Send SIGINT to the process group, as Ctrl-C in a terminal does; make does not forward it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(make.pid, signal.SIGINT)
     make.wait(INSTALL_PATIENCE_S)

@@ -1,28 +1,24 @@
-"""A tick over 100,000 schedules of which 100 are due, against a table of just those 100."""
+"""A tick over 100,000 schedules of which 100 are due, compared with a table of those 100."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import secrets
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from uuid import UUID
 
-from benchmarks.fleet import new_home
+from benchmarks.helpers import new_home, open_database
 from benchmarks.report import Measured, report
 from butlers.config.butler import ButlerConfig, DatabaseConfig
-from butlers.db.database import Connection, Database, Login
+from butlers.db.database import Connection, Database
 from butlers.db.embedded import EmbeddedPostgres
-from butlers.db.migrations import butler_chains, migrate, shipped_versions
-from butlers.db.provision import ButlerSchema, Provisioner
 from butlers.domain.clock import SystemClock
 from butlers.domain.delivery import DeliveryRequest
 from butlers.queue.listener import Listener
 from butlers.scheduling.scheduler import Scheduler
-from butlers.wire.tokens import FleetKey
 
 ALL = 100_000
 DUE = 100
@@ -40,12 +36,14 @@ FROM generate_series(1, $4) AS n
 def run(options: argparse.Namespace) -> None:
     with new_home() as home, EmbeddedPostgres(home) as server:
         lines = asyncio.run(_measure(server))
-    note = f"{DUE} tasks due, median of {ROUNDS} ticks each; baseline = a table with nothing else in it"
+    note = (
+        f"{DUE} tasks due, median of {ROUNDS} ticks each; baseline = a table with only those tasks"
+    )
     report("ticks", lines, note)
 
 
 async def _measure(server: EmbeddedPostgres) -> list[Measured]:
-    small, large = await _open(server, "small"), await _open(server, "large")
+    small, large = await open_database(server, "small"), await open_database(server, "large")
     try:
         await _fill(small, 0)
         await _fill(large, ALL - DUE)
@@ -61,14 +59,6 @@ async def _measure(server: EmbeddedPostgres) -> list[Measured]:
     ]
 
 
-async def _open(server: EmbeddedPostgres, name: str) -> Database:
-    admin = Login(server.dsn(), "postgres", None, "postgres")
-    provisioner = Provisioner(admin, FleetKey(secrets.token_bytes(32)))
-    login = await provisioner.provision(ButlerSchema(name, name, None))
-    await migrate(login, butler_chains(name, shipped_versions()))
-    return await Database.open(login, "bench")
-
-
 async def _fill(database: Database, others: int) -> None:
     async with database.transaction() as connection:
         await connection.execute(TASKS, "due", NINE, timedelta(0), DUE)
@@ -77,7 +67,7 @@ async def _fill(database: Database, others: int) -> None:
 
 
 async def _rounds(small: Database, large: Database, rounds: int) -> tuple[float, float]:
-    """The two in turn, so that a busy machine is busy for both."""
+    """Measure both alternately, so that machine load affects both equally."""
     took: dict[Database, list[float]] = {small: [], large: []}
     for _ in range(rounds):
         for database, found in took.items():
@@ -94,7 +84,7 @@ async def _idle(small: Database, large: Database) -> tuple[float, float]:
 
 
 async def _tick(database: Database, due: int) -> float:
-    """One tick at the next due time of its tasks, or just before it. No worker takes the runs."""
+    """Run one tick at the tasks' next due time, or just before it. No worker takes the runs."""
     await database.pool.execute("TRUNCATE schedule_runs, queue_items")
     now = await database.pool.fetchval(
         "SELECT min(next_run_at) FROM scheduled_tasks WHERE name LIKE 'due %'"

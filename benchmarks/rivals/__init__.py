@@ -1,1 +1,1 @@
-"""Other people's queues, run as their manuals say: each in a venv of its own, as a subprocess."""
+"""Other projects' queues and assistants, each in its own venv and subprocess."""

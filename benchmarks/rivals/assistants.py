@@ -1,4 +1,4 @@
-"""Other assistants, as they come, asked once by the same fake model: what do they put into a request?"""
+"""Other assistants in their default setup, to compare the size of their requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Assistant:
-    """Its command for one message, and the file that points it at a model; both know {url}."""
+    """Command for one message, and the config file that names the model server ({url})."""
 
     package: Package
     command: tuple[str, ...]
@@ -28,14 +28,14 @@ class Assistant:
     def __str__(self) -> str:
         return str(self.package)
 
-    async def greeted(self, model: FakeModel) -> Turn | None:
-        """The first request that it makes for "Hello"; None where it can not be installed."""
+    async def first_request(self, model: FakeModel) -> Turn | None:
+        """Return its first request for "Hello", or None if it cannot be installed."""
         if (python := self.package.python()) is None:
             return None
         model.script = [Say("Hi.")]
         before = len(model.turns)
         with tempfile.TemporaryDirectory(prefix="bb-", ignore_cleanup_errors=True) as home:
-            self._point(home, model.url)
+            self._write_config(home, model.url)
             process = await asyncio.create_subprocess_exec(
                 str(python.with_name(self.command[0])),
                 *self.command[1:],
@@ -51,16 +51,16 @@ class Assistant:
                 stderr=asyncio.subprocess.STDOUT,
             )
             try:
-                said, _ = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+                output, _ = await asyncio.wait_for(process.communicate(), PATIENCE_S)
             finally:
                 if process.returncode is None:
                     process.kill()
                     await process.wait()
         if len(model.turns) == before:
-            raise RuntimeError(f"{self} asked no model:\n{said.decode()[-2000:]}")
+            raise RuntimeError(f"{self} sent no request to the model:\n{output.decode()[-2000:]}")
         return model.turns[before]
 
-    def _point(self, home: str, url: str) -> None:
+    def _write_config(self, home: str, url: str) -> None:
         config = Path(home, self.config_path)
         config.parent.mkdir()
         config.write_text(self.config.replace("{url}", url))

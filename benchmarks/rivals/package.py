@@ -1,4 +1,4 @@
-"""A package of others, pinned, in a venv outside the clone."""
+"""A pinned third-party package in its own venv outside the clone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Package:
         return f"{self.name} {self.version}"
 
     def python(self) -> Path | None:
-        """The interpreter of its venv, made on first use; None where it can not be had."""
+        """Return its venv's interpreter, installed on first use, or None if that fails."""
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = cache / "butlers-bench" / f"{self.name}-{self.version}"
         python = folder / "bin" / "python"

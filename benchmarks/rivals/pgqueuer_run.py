@@ -1,6 +1,6 @@
-"""pgqueuer over asyncpg: jobs put in one by one, then drained by its own worker. Prints what it measured.
+"""pgqueuer over asyncpg: enqueue jobs one by one, then drain them with its worker. Prints the rates.
 
-Run by ``benchmarks.rivals.install`` with the address, how many items, connections and the batch size.
+Run by ``benchmarks.rivals.queues`` with DSN, number of items and connections, batch size and payload.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pgqueuer.types import QueueExecutionMode
 async def measure(
     dsn: str, items: int, connections: int, batch: int, payload: bytes
 ) -> list[float]:
-    # Its listener keeps one connection of the pool for itself.
+    # Its listener uses one connection of the pool.
     async with asyncpg.create_pool(dsn, min_size=connections + 1, max_size=connections + 1) as pool:
         driver = AsyncpgPoolDriver(pool)
         queries = Queries(driver)

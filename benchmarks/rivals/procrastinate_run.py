@@ -1,5 +1,5 @@
-"""procrastinate over psycopg (it has no asyncpg connector): jobs deferred one by one, then drained by its own
-worker. Prints what it measured; the arguments are those of ``pgqueuer_run``. It fetches one job at a time.
+"""procrastinate over psycopg (it has no asyncpg connector): defer jobs one by one, then drain them with its
+worker, which fetches one job at a time. Prints the rates; same arguments as ``pgqueuer_run``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from procrastinate import App, PsycopgConnector
 
 
 async def measure(dsn: str, items: int, connections: int, batch: int, payload: str) -> list[float]:
-    # Its listener keeps one connection of the pool for itself.
+    # Its listener uses one connection of the pool.
     app = App(
         connector=PsycopgConnector(conninfo=dsn, min_size=connections + 1, max_size=connections + 1)
     )

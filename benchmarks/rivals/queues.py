@@ -1,4 +1,4 @@
-"""Other queues on PostgreSQL: each runs its script on our server."""
+"""Other queues on PostgreSQL, each run by its script on our server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Setting:
 
 class Rival(Package):
     async def measure(self, python: Path, setting: Setting) -> tuple[float, float]:
-        """Jobs put in and worked off a second, in a new database."""
+        """Return the jobs enqueued and processed per second, in a new database."""
         database = f"rival_{secrets.token_hex(6)}"
         admin = await asyncpg.connect(setting.server.dsn())
         try:
@@ -42,10 +42,10 @@ class Rival(Package):
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )
-            said, complaint = await process.communicate()
+            output, errors = await process.communicate()
             if process.returncode != 0:
-                raise RuntimeError(f"{self.name} failed:\n{complaint.decode()[-2000:]}")
-            ingest, work = json.loads(said.decode().splitlines()[-1])
+                raise RuntimeError(f"{self.name} failed:\n{errors.decode()[-2000:]}")
+            ingest, work = json.loads(output.decode().splitlines()[-1])
             await admin.execute(f"DROP DATABASE {database} WITH (FORCE)")
             return ingest, work
         finally:

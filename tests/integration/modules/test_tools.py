@@ -11,6 +11,7 @@ from butlers.daemon.mcp_server import name_tools
 from butlers.domain.errors import ConfigInvalid
 from butlers.domain.module import FailurePhase
 from butlers.modules.base import ToolMeta
+from butlers.scheduling.role import SchedulingRole
 from butlers.tools.catalogue import core_tools
 from butlers.tools.declaration import Effect, spec_of
 from support.postbox import GOOD, ModuleHarness

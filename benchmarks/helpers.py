@@ -1,8 +1,9 @@
-"""A fleet under measurement: its own home, its own ports, started as a person starts it."""
+"""Shared helpers: a fleet with its own home and ports, a migrated database, timing."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -14,6 +15,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from butlers.db.database import Database, Login
+from butlers.db.embedded import EmbeddedPostgres
+from butlers.db.migrations import butler_chains, migrate, shipped_versions
+from butlers.db.provision import ButlerSchema, Provisioner
+from butlers.wire.tokens import FleetKey
 
 ROOT = Path(__file__).resolve().parent.parent
 PORTS = (40100, 40101, 40103, 40104)
@@ -51,7 +58,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(home: Path, offset: int, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The person's environment, without what would change the measurement."""
+    """Return the current environment without variables that would change the measurement."""
     kept = {
         key: value
         for key, value in base.items()
@@ -67,7 +74,7 @@ def environment(home: Path, offset: int, base: Mapping[str, str] = os.environ) -
 
 
 def free_offset() -> int:
-    """Ports outside the ephemeral range that are free now."""
+    """Return a port offset whose ports are free and outside the ephemeral range."""
     for number in range(TRIES):
         offset = FIRST_PORT + number * STEP - min(PORTS)
         if all(_is_free(port + offset) for port in PORTS):
@@ -86,7 +93,7 @@ def new_home() -> Iterator[Path]:
 
 @contextmanager
 def running_fleet(home: Path) -> Iterator[RunningFleet]:
-    """`butlers up --verbose` on this home, from spawn to the line that says it is up."""
+    """Run `butlers up --verbose` on this home; yield when it prints that it is up."""
     variables = environment(home, free_offset())
     with (home / "up.out").open("wb") as output, (home / "up.err").open("wb") as log:
         started_at, started = time.time(), time.monotonic()
@@ -107,18 +114,28 @@ def wait_for_line(
     deadline = time.monotonic() + patience_s
     while text not in path.read_text(errors="replace"):
         if process.poll() is not None or time.monotonic() > deadline:
-            said = path.with_suffix(".err").read_text(errors="replace")
-            raise RuntimeError(f"the fleet did not come up:\n{said[-2000:]}")
+            errors = path.with_suffix(".err").read_text(errors="replace")
+            raise RuntimeError(f"the fleet did not start:\n{errors[-2000:]}")
         time.sleep(0.005)
 
 
 def end(process: subprocess.Popen[bytes]) -> float:
-    """Stop it as Ctrl-C does; the seconds that took."""
+    """Stop the process as Ctrl-C does; return the seconds it took."""
     started = time.monotonic()
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         process.wait(PATIENCE_S)
     return time.monotonic() - started
+
+
+async def open_database(server: EmbeddedPostgres, butler: str, size: int | None = None) -> Database:
+    """Create and migrate a butler's database on the server, and open it."""
+    admin = Login(server.dsn(), "postgres", None, "postgres")
+    provisioner = Provisioner(admin, FleetKey(secrets.token_bytes(32)))
+    login = await provisioner.provision(ButlerSchema(butler, f"bench_{butler}", None))
+    await migrate(login, butler_chains(butler, shipped_versions()))
+    options = {} if size is None else {"size": size}
+    return await Database.open(login, butler, **options)
 
 
 def _is_free(port: int) -> bool:
