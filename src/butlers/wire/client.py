@@ -1,9 +1,9 @@
-"""The MCP client that daemons, reflexes and commands use to call a butler's tool.
+"""The MCP client with which daemons, reflexes and commands call a butler's tools.
 
-One stateless POST of protocol 2026-07-28 per call: no handshake, no session, one answer. A quick call
-is answered in JSON; one that takes longer than the server's patience, or that reports progress, in an
-event stream whose last event is the answer. The full client library takes over a second to import,
-which a command that must answer within one can not pay (docs/adr/0003-light-mcp-client.md).
+Each call is one stateless POST of protocol 2026-07-28: no handshake, no session. A quick call is answered in
+JSON; a call that takes longer, or that reports progress, in an event stream whose last event is the answer.
+The full client library takes more than a second to import, too long for a command
+(docs/adr/0003-light-mcp-client.md).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import httpx
 
+from butlers.domain.caller import CallerKind
 from butlers.domain.errors import (
     AnswerLost,
     ButlersError,
@@ -29,11 +30,12 @@ from butlers.domain.errors import (
     error_from_wire,
 )
 from butlers.domain.trace import traceparent_headers
+from butlers.wire.tokens import FleetKey
 
 PROTOCOL = "2026-07-28"
 META = "io.modelcontextprotocol"
 CONNECT_S = 10.0
-_LINE_ENDS = re.compile(r"\r\n|\r|\n")  # of an event stream; a text in JSON may hold other ones
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")  # of an event stream; JSON text may contain other ones
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
@@ -46,7 +48,7 @@ class McpClient:
         self._token = token
         self._timeout_s = timeout_s
         self._ids = itertools.count(1)
-        # Reading the certificate store takes longer than a call on loopback, which has no use for it.
+        # Loading the certificate store takes longer than a call on loopback, which does not need it.
         self._http = httpx.AsyncClient(
             timeout=httpx.Timeout(None, connect=CONNECT_S),
             trust_env=False,
@@ -74,7 +76,7 @@ class McpClient:
         *,
         timeout_s: float | None = None,
     ) -> Any:
-        """The tool's structured result; the typed error it raised, raised here again."""
+        """Return the tool's structured result, or raise the typed error that the tool raised."""
         params = {"name": tool, "arguments": dict(arguments or {})}
         result = await self._request("tools/call", params, tool, timeout_s)
         content = result.get("structuredContent")
@@ -106,7 +108,8 @@ class McpClient:
         if subject is not None:
             if not _TOOL_NAME.fullmatch(subject):
                 raise NotFound(
-                    f"there is no tool {subject!r}", hint="a name has letters, digits, _ - ."
+                    f"there is no tool {subject!r}",
+                    hint="a name consists of letters, digits, _ - .",
                 )
             headers["Mcp-Name"] = subject
         body = {
@@ -116,7 +119,7 @@ class McpClient:
             "params": {**params, "_meta": meta},
         }
         try:
-            # Over the whole call: a stream that is kept alive would never be late for a single read.
+            # A limit on the whole call: in a stream with keep-alives no single read times out.
             async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
                 answer = await self._http.post(self.url, json=body, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -133,7 +136,7 @@ class McpClient:
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             raise NotAuthenticated(
                 f"{self.name} refused the token",
-                hint="do both sides run with the same BUTLERS_HOME?",
+                hint="check that both sides use the same BUTLERS_HOME",
             )
         if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
             raise PeerUnavailable(
@@ -162,7 +165,7 @@ class McpClient:
 
 
 def _last_event(stream: str) -> str | None:
-    """The data of the last event, which is one line as the server writes it; pings are comments."""
+    """Return the data of the last event, which the server writes as one line."""
     lines = reversed(_LINE_ENDS.split(stream))
     return next((line[5:] for line in lines if line.startswith("data:")), None)
 
@@ -188,4 +191,27 @@ def _tool_error(name: str, tool: str, content: Any, result: Mapping[str, Any]) -
             bool(error.get("retryable")),
         )
     texts = [str(part.get("text", "")) for part in result.get("content", [])]
-    return PeerFailed(f"{name}.{tool}: {' '.join(texts) or 'failed without saying why'}")
+    return PeerFailed(f"{name}.{tool}: {' '.join(texts) or 'failed without a message'}")
+
+
+class Peers:
+    """Clients for the other butlers, with tokens that identify this butler."""
+
+    def __init__(self, own_name: str, key: FleetKey) -> None:
+        self._own_name = own_name
+        self._key = key
+        self._clients: dict[tuple[str, str], McpClient] = {}
+
+    async def call(self, peer: str, url: str, tool: str, arguments: dict[str, Any]) -> Any:
+        return await self._client(peer, url).call(tool, arguments)
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+    def _client(self, peer: str, url: str) -> McpClient:
+        if (peer, url) not in self._clients:
+            self._clients[peer, url] = McpClient(
+                peer, url, lambda: self._key.mint(CallerKind.PEER, self._own_name, peer)
+            )
+        return self._clients[peer, url]

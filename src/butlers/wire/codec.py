@@ -1,4 +1,4 @@
-"""Domain types to JSON and back, strictly, for what travels between processes or rests in a JSONB column."""
+"""Strict conversion of domain types to JSON and back, for calls and JSONB columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def decode(kind: type[T], data: Any) -> T:
 
 
 def describe(error: ValidationError) -> str:
-    """pydantic's findings on one line, without echoing the values back."""
+    """Describe validation errors in one line, without the values."""
     return "; ".join(
         f"{'.'.join(str(part) for part in found['loc']) or 'value'}: {found['msg']}"
         for found in error.errors(include_url=False, include_input=False)

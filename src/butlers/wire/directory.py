@@ -1,8 +1,7 @@
-"""Which butlers run from this home, and where: one small file each, written while they serve.
+"""The directory of running butlers: one small file per butler under BUTLERS_HOME/run.
 
-Commands read these instead of the configuration, which is faster and right even for a port that was
-picked at start. A file left by a killed process is harmless: nobody answers there, and the next start
-of that butler replaces it.
+Commands read these files instead of the configuration, which is faster and also right for a port that was
+chosen at start. A file left by a killed process is harmless: the next start of that butler replaces it.
 """
 
 from __future__ import annotations
@@ -12,40 +11,38 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from butlers.config.files import make_private_folder, replace_file
 from butlers.domain.errors import PeerUnavailable
 
 START_HINT = "start the fleet with `make up` (or `butlers up`), in another terminal"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RunningButler:
     name: str
     url: str
     pid: int
 
 
 def announce(home: Path, name: str, url: str) -> Path:
-    folder = home / "run"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / f"{name}.json"
-    scratch = path.with_suffix(f".{os.getpid()}.tmp")
-    scratch.write_text(json.dumps(asdict(Entry(name, url, os.getpid()))))
-    scratch.replace(path)
+    path = home / "run" / f"{name}.json"
+    make_private_folder(path.parent)
+    replace_file(path, json.dumps(asdict(RunningButler(name, url, os.getpid()))).encode())
     return path
 
 
-def entries(home: Path) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+def entries(home: Path) -> dict[str, RunningButler]:
+    found: dict[str, RunningButler] = {}
     for path in sorted((home / "run").glob("*.json")):
         try:
-            entry = Entry(**json.loads(path.read_text()))
+            entry = RunningButler(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
-            continue  # it is being replaced, or is none of ours
+            continue  # it is being replaced, or is another program's file
         found[entry.name] = entry
     return found
 
 
-def find(home: Path, name: str) -> Entry:
+def find(home: Path, name: str) -> RunningButler:
     known = entries(home)
     if name in known:
         return known[name]

@@ -1,8 +1,8 @@
-"""Bearer tokens between the parts of one fleet.
+"""Bearer tokens between the processes of one fleet.
 
-A token is ``b1.<claims>.<mac>``: it names who calls (an owner or a peer), whom (the audience) and until
-when, and is signed with the fleet's key, a 0600 file under ``BUTLERS_HOME``. Sessions do not get such
-tokens: theirs are random, known to their own butler alone, and end with them (``sessions.guard``).
+A token is ``b1.<claims>.<mac>``: it names the caller (an owner or a peer), the audience and the expiry, and
+is signed with the fleet's key, a file with mode 0600 under ``BUTLERS_HOME``. Sessions have random tokens
+instead, known only to their butler, which end with the session (``sessions.guard``).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class FleetKey:
-    """The secret of one installation. Everything that must be known to all its daemons derives from it."""
+    """The secret of one installation, from which tokens, role passwords and ids are derived."""
 
     secret: bytes = field(repr=False)
 
     @classmethod
     def load(cls, home: Path) -> FleetKey:
-        """The key of this home; made by whoever comes first."""
+        """Return the key of this home; the first call creates it."""
         path = home / "keys" / "fleet.key"
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
@@ -42,19 +42,19 @@ class FleetKey:
         secret = path.read_bytes()
         if len(secret) < KEY_BYTES:
             raise ConfigInvalid(
-                "the fleet's key is damaged, and with a short one anybody could sign",
+                "the fleet's key is damaged: it is too short to be safe",
                 path=path,
                 hint="restore it from a backup; the passwords of the butlers' roles derive from it",
             )
         return cls(secret)
 
     def derive(self, purpose: str) -> str:
-        """A password or id for one purpose, the same in every process of this fleet."""
+        """Return a password or id for one purpose, equal in every process of this fleet."""
         return hmac.new(self.secret, f"derive:{purpose}".encode(), hashlib.sha256).hexdigest()
 
     @property
     def instance(self) -> str:
-        """Tells this installation's roles from another's on the same database server."""
+        """Id of this installation, part of its role names on the database server."""
         return self.derive("instance")[:8]
 
     def mint(
@@ -65,7 +65,7 @@ class FleetKey:
         return f"{PREFIX}.{body}.{self._mac(body)}"
 
     def verify(self, token: str, audience: str) -> Caller:
-        """The caller that a token speaks for; anything else is NotAuthenticated, without saying why."""
+        """Return the caller of a token, or raise NotAuthenticated without a reason."""
         prefix, _, rest = token.partition(".")
         body, _, mac = rest.partition(".")
         if prefix != PREFIX or not token.isascii():
@@ -86,7 +86,7 @@ class FleetKey:
 def _read_claims(body: str) -> Any:
     try:
         return json.loads(_decode(body))
-    except (ValueError, RecursionError):  # signed by our key, and yet nothing of ours
+    except (ValueError, RecursionError):  # signed with our key, but not a token
         return None
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from butlers.cli.clients import owner_client
+from butlers.cli.fleet import owner_client
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.trace import TraceContext, in_trace
 from support.collector import Collector, Seen

@@ -9,8 +9,8 @@ import pytest
 
 from butlers.config.settings import Settings
 from butlers.domain.caller import CallerKind
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import ButlersError
-from butlers.domain.ids import uuid7
 from butlers.domain.session import Outcome, SessionRequest
 from butlers.domain.trace import TraceContext, in_trace
 from butlers.wire.telemetry import collecting

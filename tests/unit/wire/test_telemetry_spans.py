@@ -13,16 +13,16 @@ import pytest
 from structlog.contextvars import bound_contextvars, get_contextvars
 
 from butlers.domain.caller import Caller, CallerKind
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotFound
-from butlers.domain.ids import uuid7
+from butlers.domain.message import RequestContext
 from butlers.domain.redaction import redactor
-from butlers.domain.request import RequestContext
 from butlers.domain.session import Outcome, SessionRequest, SessionResult, Usage
 from butlers.domain.trace import TraceContext, current_trace, in_trace, traceparent_environment
 from butlers.wire import telemetry
 from butlers.wire.telemetry import backend, item_span, session_span, span, tool_span
 from butlers.wire.telemetry.backend import Attributes, Instrument
-from butlers.wire.telemetry.shown import SHOWN
+from butlers.wire.telemetry.spans import SHOWN
 
 OWNER = Caller(CallerKind.OWNER, "owner")
 SECRET = "correct-horse-battery-staple"

@@ -1,23 +1,22 @@
-"""What happened, how long it took and how much there was of it, told to an OTLP collector.
+"""Spans and metrics, sent to an OTLP collector.
 
-Without an endpoint nothing of the OpenTelemetry SDK is imported, a span is two context variables, and a
-metric is one comparison. (The API package is imported all the same: the MCP library does that.) With one,
-``export`` batches and sends in the background; a collector that is away costs what it would have kept.
+Without an endpoint the OpenTelemetry SDK is not imported, a span is two context variables, and a metric is
+one comparison. (The MCP library imports the API package in any case.) With an endpoint, ``export`` sends
+batches in the background; while the collector is down, the data is lost.
 
-The tracer provider is private: the MCP library's own spans, which would say again what ours say, find none
-and stay off.
+The tracer provider is private, so that the MCP library's own spans, which would duplicate ours, stay off.
 """
 
-from butlers.wire.telemetry.backend import Backend, is_on
-from butlers.wire.telemetry.lifecycle import collecting
-from butlers.wire.telemetry.metrics import (
+from butlers.wire.telemetry.backend import (
+    Backend,
+    collecting,
     count_cost,
     count_lease_expiries,
     count_tokens,
+    is_on,
     measure_queue,
     time_session,
 )
-from butlers.wire.telemetry.shown import set_scrubber
 from butlers.wire.telemetry.spans import (
     SessionSpan,
     Span,
@@ -26,6 +25,7 @@ from butlers.wire.telemetry.spans import (
     item_span,
     route_span,
     session_span,
+    set_scrubber,
     span,
     tick_span,
     tool_span,

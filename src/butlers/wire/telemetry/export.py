@@ -1,7 +1,7 @@
-"""Sends spans and metrics to an OTLP/HTTP collector. The only file that imports the OpenTelemetry SDK.
+"""Sends spans and metrics to an OTLP/HTTP collector. Only this file imports the OpenTelemetry SDK.
 
-Everything that talks to the collector runs in threads of the SDK: a collector that is slow, away or wrong
-costs the oldest spans of a bounded queue, one warning, and nothing else.
+The SDK sends in its own threads: while the collector is slow or down, the oldest spans of a bounded queue
+are dropped and one warning is logged.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _chosen: ContextVar[TraceContext] = ContextVar("chosen_ids")
 
 class OtlpBackend:
     def __init__(self, endpoint: str, service: str) -> None:
-        # It says each failed attempt; we say when the collector goes away and when it is back.
+        # It logs each failed attempt; we log when the collector goes down and comes back.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         base, collector = endpoint.rstrip("/"), _Collector(endpoint)
         resource = Resource.create({"service.name": service})
-        # Providers of our own, not the global ones: see the package's docstring.
+        # Private providers, not the global ones: see the package's docstring.
         self._tracing = TracerProvider(
-            resource=resource, id_generator=_ChosenIds(), shutdown_on_exit=False
+            resource=resource, id_generator=_OwnIds(), shutdown_on_exit=False
         )
         spans = _SpanExporter(f"{base}/v1/traces", collector)
         self._tracing.add_span_processor(
@@ -85,7 +85,7 @@ class OtlpBackend:
         self._instruments[instrument](value, dict(attributes))
 
     def stop(self, within_s: float) -> None:
-        """Send what is left, for as long as that may take; what is not sent by then is lost."""
+        """Send the remaining data for at most ``within_s`` seconds; the rest is lost."""
         finishing = [
             threading.Thread(target=provider.shutdown, daemon=True)
             for provider in (self._tracing, self._metering)
@@ -110,8 +110,8 @@ class _Recording:
         self._span.end()
 
 
-class _ChosenIds(IdGenerator):
-    """The ids are ours (butlers.domain.trace): the log lines and the other butlers have them already."""
+class _OwnIds(IdGenerator):
+    """Uses the ids of butlers.domain.trace, which log lines and other butlers already have."""
 
     def generate_span_id(self) -> int:
         return int(_chosen.get().span_id, 16)
@@ -146,20 +146,20 @@ def _instruments(metering: MeterProvider) -> dict[Instrument, Any]:
 
 
 class _Collector:
-    """Whether the other end takes what we send, as far as we know."""
+    """Logs when the collector stops and resumes accepting data."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
         self._away = False
         self._lock = threading.Lock()  # spans and metrics are sent by two threads
 
-    def said(self, accepted: bool) -> None:
+    def report(self, accepted: bool) -> None:
         with self._lock:
             if accepted and self._away:
                 log.info("the collector is back", endpoint=self._endpoint)
             elif not accepted and not self._away:
                 log.warning(
-                    "the collector takes nothing; telemetry is lost", endpoint=self._endpoint
+                    "the collector does not accept data; telemetry is lost", endpoint=self._endpoint
                 )
             self._away = not accepted
 
@@ -171,7 +171,7 @@ class _SpanExporter(OTLPSpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = super().export(spans)
-        self._collector.said(result is SpanExportResult.SUCCESS)
+        self._collector.report(result is SpanExportResult.SUCCESS)
         return result
 
 
@@ -184,5 +184,5 @@ class _MetricExporter(OTLPMetricExporter):
         self, metrics_data: MetricsData, timeout_millis: float | None = REQUEST_S * 1000, **_: Any
     ) -> MetricExportResult:
         result = super().export(metrics_data, timeout_millis)
-        self._collector.said(result is MetricExportResult.SUCCESS)
+        self._collector.report(result is MetricExportResult.SUCCESS)
         return result

@@ -1,12 +1,14 @@
-"""Spans: one piece of work with a name, a beginning, an end and what came of it.
+"""Spans: pieces of work with a name, a start, an end and a result.
 
-A span is always a trace context that the work inside it runs in, and fields on its log lines. It is recorded
-only when somebody collects.
+A span is a trace context for the work inside it, and adds fields to its log lines. It is recorded only when
+telemetry is on.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Token
 from types import TracebackType
@@ -16,25 +18,75 @@ from uuid import UUID
 from structlog.contextvars import bind_contextvars, get_contextvars, reset_contextvars
 
 from butlers.domain.caller import Caller, CallerKind
+from butlers.domain.json_safe import text_safe
+from butlers.domain.redaction import redactor
 from butlers.domain.session import SessionRequest, SessionResult
 from butlers.domain.trace import TraceContext, current_trace, in_trace
-from butlers.wire.telemetry import metrics
-from butlers.wire.telemetry.backend import Recording, Value, installed
-from butlers.wire.telemetry.shown import shown_text, shown_value
+from butlers.wire.telemetry.backend import (
+    Recording,
+    Value,
+    count_cost,
+    count_tokens,
+    installed,
+    time_session,
+)
+
+LONGEST_ATTRIBUTE = 4_000  # characters
+
+Scrub = Callable[[Any], Any]
+
+_scrub: Scrub = redactor.scrub_data
+
+
+def set_scrubber(scrub: Scrub) -> None:
+    """Replace the function that masks secrets in spans."""
+    global _scrub
+    _scrub = scrub
+
+
+def shown_text(text: str) -> str:
+    """Scrub a text, escape invalid Unicode (it would fail the whole batch), and cut it.
+
+    Cut after scrubbing: half a secret would not be recognized.
+    """
+    return _cut(text_safe(str(_scrub(text))))
+
+
+def shown_value(name: str, value: Any) -> dict[str, str | int]:
+    """Return a structured value as attributes: its scrubbed JSON, the size and a digest of that.
+
+    A digest of the unscrubbed value would reveal a short secret.
+    """
+    text = text_safe(json.dumps(_scrub(value), ensure_ascii=False, default=str))
+    raw = text.encode()
+    return {
+        name: _cut(text),
+        f"{name}.bytes": len(raw),
+        f"{name}.sha256": hashlib.sha256(raw).hexdigest(),
+    }
+
+
+def _cut(text: str) -> str:
+    more = len(text) - LONGEST_ATTRIBUTE
+    return f"{text[:LONGEST_ATTRIBUTE]}… ({more:,} more characters)" if more > 0 else text
+
+
+# -- spans ---------------------------------------------------------------------------------------
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 LONGEST_NAME = 100
 
-# A session's calls come over HTTP, from a program that may know nothing of traces.
+# Sessions in progress. Their calls arrive over HTTP, possibly without a trace.
 _sessions: dict[UUID, TraceContext] = {}
 
 
 class Span:
     """Use it as ``with span(...) as opened:``, or as a decorator of an async function."""
 
-    serves = False  # whether it is the answering side of a call
+    serves = False  # True: the server side of a call
 
     def __init__(
         self, name: str, attributes: Mapping[str, Value | None] | None = None, **logged: str | None
@@ -55,7 +107,7 @@ class Span:
         backend = installed()
         if backend is not None and self.context.sampled:
             known = parent if parent is not None and parent.span_id else None
-            # A caller names the tool it asks for, whether there is one or not.
+            # The name may contain any tool name that a caller sent.
             name = shown_text(self.name)[:LONGEST_NAME]
             self._recording = backend.start(name, self.context, known, serves=self.serves)
         return self
@@ -77,7 +129,7 @@ class Span:
             self._trace.__exit__(None, None, None)
 
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-        """Every call of the function in a span of its own."""
+        """Wrap an async function, so that each call runs in its own span."""
 
         @functools.wraps(function)
         async def within(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -90,14 +142,14 @@ class Span:
         self._attributes[name] = value
 
     def fail(self, reason: str) -> None:
-        """Say that it did not work, where no exception says so."""
+        """Mark the span as failed without an exception."""
         self._failure = shown_text(reason) if self._recording is not None else reason
 
     def _parent(self) -> TraceContext | None:
         return current_trace()
 
     def _again(self) -> Self:
-        """The same span, not yet entered: calls of one function run side by side."""
+        """Return a copy that is not entered yet: calls of one function run concurrently."""
         fresh = type(self).__new__(type(self))
         fresh.__dict__.update(self.__dict__)
         return fresh
@@ -113,7 +165,7 @@ class Span:
 
 
 class ToolSpan(Span):
-    """One call of a tool. Arguments and result are shown scrubbed and cut, and only if collected."""
+    """One call of a tool, with scrubbed and cut arguments and result."""
 
     serves = True
 
@@ -144,13 +196,13 @@ class ToolSpan(Span):
         self._result = value
 
     def _parent(self) -> TraceContext | None:
-        """A session's calls belong to the session's trace, whatever trace its program speaks of."""
-        said = current_trace()
+        """A session's calls belong to the session's trace, whatever trace its CLI sends."""
+        sent = current_trace()
         if self._caller.kind is not CallerKind.SESSION or self._caller.session_id is None:
-            return said
+            return sent
         session = _sessions.get(self._caller.session_id)
-        if said is not None and session is not None and said.trace_id == session.trace_id:
-            return said
+        if sent is not None and session is not None and sent.trace_id == session.trace_id:
+            return sent
         return session
 
     def _shown(self) -> dict[str, Value]:
@@ -193,9 +245,9 @@ class SessionSpan(Span):
         super().__exit__(kind, error, trace)
 
     def ended(self, result: SessionResult, seconds: float, cost_usd: float | None = None) -> None:
-        """What came of it, as attributes and as metrics."""
+        """Record the result as attributes and metrics."""
         self.set("butlers.outcome", str(result.outcome))
-        metrics.time_session(
+        time_session(
             seconds,
             runtime=self._runtime,
             outcome=str(result.outcome),
@@ -205,10 +257,10 @@ class SessionSpan(Span):
         for kind, tokens in (("input", usage.input_tokens), ("output", usage.output_tokens)):
             if tokens is not None:
                 self.set(f"butlers.tokens.{kind}", tokens)
-                metrics.count_tokens(kind, tokens, runtime=self._runtime)
+                count_tokens(kind, tokens, runtime=self._runtime)
         if cost_usd is not None:
             self.set("butlers.cost_usd", cost_usd)
-            metrics.count_cost(cost_usd, runtime=self._runtime)
+            count_cost(cost_usd, runtime=self._runtime)
         if not result.ok:
             self.fail(result.error or str(result.outcome))
 
@@ -236,7 +288,7 @@ class _ItemSpan(Span):
 def span(
     name: str, attributes: Mapping[str, Value | None] | None = None, **logged: str | None
 ) -> Span:
-    """Any other piece of work. What is ``logged`` is on every log line inside, too."""
+    """Return a span for any other work. ``logged`` fields are added to every log line inside."""
     return Span(name, attributes, **logged)
 
 
@@ -251,7 +303,7 @@ def session_span(session: SessionRequest, *, butler: str, runtime: str) -> Sessi
 
 
 def route_span(request_id: UUID, target: str, rule: str) -> Span:
-    """A message on its way to the butler that answers it."""
+    """Return the span of routing a message to a butler."""
     attributes = {
         "butlers.request": str(request_id),
         "butlers.route.target": target,
@@ -261,7 +313,7 @@ def route_span(request_id: UUID, target: str, rule: str) -> Span:
 
 
 def delivery_span(delivery_id: UUID, request_id: UUID | None, channel: str, origin: str) -> Span:
-    """A delivery on its way out, by the Messenger's hand."""
+    """Return the span of sending a delivery."""
     attributes = {
         "butlers.delivery": str(delivery_id),
         "butlers.request": _text(request_id),
@@ -280,7 +332,7 @@ def item_span(queue: str, payload: Any, attempt: int) -> Span:
 
 
 def _named_trace(payload: Any) -> str | None:
-    """``trace_id`` of a stored envelope, or of the request inside it."""
+    """Return the ``trace_id`` of a stored envelope, or of the request inside it."""
     if not isinstance(payload, dict):
         return None
     for holder in (payload, payload.get("request")):
