@@ -7,7 +7,6 @@ import fcntl
 import os
 import secrets
 import shutil
-import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,28 +19,35 @@ import structlog
 from butlers.db.database import Database, Login
 from butlers.db.embedded import EmbeddedPostgres
 from butlers.db.migrations import butler_chains, migrate, shipped_versions
-from butlers.db.provision import Place, Provisioner
+from butlers.db.provision import ButlerSchema, Provisioner
 from butlers.domain.redaction import redactor
 from butlers.wire.tokens import FleetKey
-from support.fleet import Fleet, butlers_environment, command
+from support.fleet import Fleet, butlers_environment
+from support.forked import run_butlers
+from support.properties import register_profiles
 from support.storm import SEED_PROPERTY
 
+register_profiles()
 
-def pytest_configure() -> None:
+
+def pytest_configure(config: pytest.Config) -> None:
     # As the daemon does it. The pretty tracebacks, with all their locals, take a second each.
     *others, _renderer = structlog.get_config()["processors"]
     plain = structlog.dev.plain_traceback
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)
     structlog.configure(processors=[*others, renderer])
-    # How fast data can be made is the machine's business, and that may be a busy one.
-    hypothesis.settings.register_profile(
-        "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-    )
-    hypothesis.settings.load_profile("busy")
+    config.addinivalue_line("markers", "soak: takes many minutes; run by make soak")
+    if not config.getoption("--hypothesis-profile", None):
+        hypothesis.settings.load_profile("ci")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that need minutes come first: at the end they would keep one worker busy and the others not."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out long runs unless they are asked for by their marker, and begin with the longest tests: at
+    the end they would keep one worker busy and the others not."""
+    if not config.getoption("markexpr"):
+        long = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
 
 
@@ -103,7 +109,7 @@ def provisioner(admin: Login, key: FleetKey, database_name: str) -> Provisioner:
 @pytest.fixture(scope="session")
 def template(admin: Login, session_key: FleetKey) -> Login:
     """A database with the core tables, copied for each test that wants one."""
-    place = Place("tester", f"template_{secrets.token_hex(4)}", None)
+    place = ButlerSchema("tester", f"template_{secrets.token_hex(4)}", None)
 
     async def prepare() -> Login:
         login = await Provisioner(admin, session_key).provision(place)
@@ -173,12 +179,9 @@ def template_home(run_id: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         home = root / "home"
         if not (root / "made").exists():
-            subprocess.run(
-                command("db", "migrate"),
-                env=butlers_environment(home, 0),
-                check=True,
-                capture_output=True,
-            )
+            env = butlers_environment(home, 0)
+            done = run_butlers("db", "migrate", env=env, cwd=root)
+            assert done.returncode == 0, done.stderr
             (root / "made").touch()
     return home
 

@@ -10,7 +10,7 @@ import pytest
 
 from butlers.domain.errors import ButlersError
 from support.fleet import wait_for
-from support.hooked_fleet import HookedFleet, hooked_fleet
+from support.webhook_fleet import APPROVED, WebhookFleet, webhook_fleet
 from support.webhook_server import status
 
 BEFORE = ("deliver.before_commit", "deliver.committed", "deliveries.claimed")
@@ -20,30 +20,30 @@ POINTS = (*BEFORE, "deliveries.sending", "deliveries.sent", *AFTER)
 
 
 @pytest.fixture(scope="module")
-def fleet(template_home: Path) -> Iterator[HookedFleet]:
-    with hooked_fleet(template_home) as running:
+def fleet(template_home: Path) -> Iterator[WebhookFleet]:
+    with webhook_fleet(template_home, approved=APPROVED) as running:
         yield running
 
 
-def kill_there(fleet: HookedFleet, point: str) -> None:
+def kill_there(fleet: WebhookFleet, point: str) -> None:
     fleet.stop("messenger")
     fleet.start("messenger", BUTLERS_KILL_POINT=point)
     fleet.wait_healthy("messenger")
 
 
-def restart(fleet: HookedFleet) -> None:
+def restart(fleet: WebhookFleet) -> None:
     fleet.wait_killed("messenger")
     fleet.start("messenger")
     fleet.wait_healthy("messenger")
 
 
-def settled(fleet: HookedFleet) -> bool:
+def settled(fleet: WebhookFleet) -> bool:
     open_items = "SELECT 1 FROM {}.queue_items WHERE state IN ('ready', 'leased')"
     return not any(fleet.rows(open_items.format(name)) for name in ("health", "messenger"))
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_channel_that_might_double_gets_it_at_most_once(fleet: HookedFleet, point: str) -> None:
+def test_a_channel_that_might_double_gets_it_at_most_once(fleet: WebhookFleet, point: str) -> None:
     kill_there(fleet, point)
     sent = fleet.notify("plain:anna", f"killed at {point}")
     restart(fleet)
@@ -57,7 +57,7 @@ def test_a_channel_that_might_double_gets_it_at_most_once(fleet: HookedFleet, po
         assert_told_and_not_sent_again(fleet, str(sent), arrived)
 
 
-def assert_told_and_not_sent_again(fleet: HookedFleet, sent: str, arrived: int) -> None:
+def assert_told_and_not_sent_again(fleet: WebhookFleet, sent: str, arrived: int) -> None:
     told = "SELECT count(*) FROM messenger.console_mailbox WHERE message LIKE '%' || $1 || '%'"
     wait_for("the owner to be told", lambda: fleet.rows(told, sent)[0][0])
     fleet.stop("messenger")
@@ -70,7 +70,7 @@ def assert_told_and_not_sent_again(fleet: HookedFleet, sent: str, arrived: int) 
 
 @pytest.mark.parametrize("point", ["deliveries.sending", "deliveries.sent"])
 def test_a_channel_that_takes_a_key_once_gets_it_for_certain(
-    fleet: HookedFleet, point: str
+    fleet: WebhookFleet, point: str
 ) -> None:
     kill_there(fleet, point)
     sent = fleet.notify("sure:anna", f"killed at {point}")
@@ -84,7 +84,7 @@ def test_a_channel_that_takes_a_key_once_gets_it_for_certain(
 @pytest.mark.parametrize("hook", ["plain", "sure"])
 @pytest.mark.parametrize("point", ["deliveries.failed", "deliveries.failure_kept"])
 def test_killed_as_a_failed_attempt_is_written_down_it_arrives_once_or_is_unknown(
-    fleet: HookedFleet, hook: str, point: str
+    fleet: WebhookFleet, hook: str, point: str
 ) -> None:
     kill_there(fleet, point)
     fleet.server.script(BUSY)
@@ -101,7 +101,7 @@ def test_killed_as_a_failed_attempt_is_written_down_it_arrives_once_or_is_unknow
         assert_told_and_not_sent_again(fleet, str(sent), arrived)
 
 
-def test_killed_after_a_refusal_was_written_down_it_is_not_sent_again(fleet: HookedFleet) -> None:
+def test_killed_after_a_refusal_was_written_down_it_is_not_sent_again(fleet: WebhookFleet) -> None:
     kill_there(fleet, "deliveries.failure_kept")
     before = len(fleet.server.requests)
     fleet.server.script(status(400))
@@ -115,7 +115,7 @@ def test_killed_after_a_refusal_was_written_down_it_is_not_sent_again(fleet: Hoo
 
 
 @pytest.mark.parametrize("point", ["before_commit", "committed"])
-def test_an_approval_that_was_cut_off_delivers_once(fleet: HookedFleet, point: str) -> None:
+def test_an_approval_that_was_cut_off_delivers_once(fleet: WebhookFleet, point: str) -> None:
     parked = fleet.notify(f"plain:new-{point}", "may I?")
     action = fleet.question(parked)
     kill_there(fleet, f"approvals_decide.{point}")

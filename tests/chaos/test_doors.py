@@ -11,16 +11,16 @@ import pytest
 
 from butlers.domain.errors import ButlersError
 from support.fleet import wait_for
-from support.talking_fleet import TalkingFleet, talking_fleet
+from support.webhook_fleet import WebhookFleet, webhook_fleet
 
 
 @pytest.fixture(scope="module")
-def fleet(template_home: Path) -> Iterator[TalkingFleet]:
-    with talking_fleet(template_home) as running:
+def fleet(template_home: Path) -> Iterator[WebhookFleet]:
+    with webhook_fleet(template_home) as running:
         yield running
 
 
-def killed_at(fleet: TalkingFleet, point: str, work: Callable[[], Any]) -> Any:
+def killed_at(fleet: WebhookFleet, point: str, work: Callable[[], Any]) -> Any:
     """What the work came to, or how it failed, when the Switchboard dies on the way and is started again."""
     fleet.stop("switchboard")
     fleet.start("switchboard", BUTLERS_KILL_POINT=point)
@@ -33,7 +33,7 @@ def killed_at(fleet: TalkingFleet, point: str, work: Callable[[], Any]) -> Any:
         return working.exception() or working.result()
 
 
-def wait_settled(fleet: TalkingFleet) -> None:
+def wait_settled(fleet: WebhookFleet) -> None:
     open_items = "SELECT FROM {}.queue_items WHERE state IN ('ready', 'leased')"
     road = ("switchboard", "health", "general", "messenger")
     wait_for(
@@ -42,13 +42,13 @@ def wait_settled(fleet: TalkingFleet) -> None:
     )
 
 
-def answers_to(fleet: TalkingFleet, event: str) -> list[str]:
+def answers_to(fleet: WebhookFleet, event: str) -> list[str]:
     return [words for answered, words in fleet.answers() if answered == event]
 
 
 @pytest.mark.parametrize("point", ["door.before_commit", "door.committed"])
 def test_a_webhook_that_was_cut_off_is_posted_again_and_answered_once(
-    fleet: TalkingFleet, point: str
+    fleet: WebhookFleet, point: str
 ) -> None:
     taken = killed_at(fleet, point, lambda: fleet.say("sure", point, "pulse 60"))
     assert taken["duplicate"] is (point == "door.committed")
@@ -58,7 +58,7 @@ def test_a_webhook_that_was_cut_off_is_posted_again_and_answered_once(
 
 
 @pytest.mark.parametrize("point", ["commands.handled", "notify.handled"])
-def test_a_command_is_answered_once(fleet: TalkingFleet, point: str) -> None:
+def test_a_command_is_answered_once(fleet: WebhookFleet, point: str) -> None:
     killed_at(fleet, point, lambda: fleet.say("sure", point, "/status"))
     wait_for("the answer", lambda: answers_to(fleet, point))
     wait_settled(fleet)
@@ -67,7 +67,7 @@ def test_a_command_is_answered_once(fleet: TalkingFleet, point: str) -> None:
 
 
 @pytest.mark.parametrize("point", ["contacts_allow.before_commit", "contacts_allow.committed"])
-def test_whoever_was_let_in_as_it_died_is_answered_once(fleet: TalkingFleet, point: str) -> None:
+def test_whoever_was_let_in_as_it_died_is_answered_once(fleet: WebhookFleet, point: str) -> None:
     stranger = point.replace(".", "-")
     said = fleet.say("guest", point, "pulse 62", sender=stranger)
     assert said["status"] == "held"

@@ -16,7 +16,7 @@ from butlers.wire import directory
 from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
 from support.fleet import wait_for
-from support.talking_fleet import TalkingFleet, talking_fleet
+from support.webhook_fleet import WebhookFleet, webhook_fleet
 from support.webhook_server import HANG
 
 CRASHES = ("session.opened", "measurement_log.committed", "notify.committed")
@@ -24,17 +24,17 @@ TIMES = 82
 
 
 @pytest.fixture(scope="module")
-def fleet(template_home: Path) -> Iterator[TalkingFleet]:
-    with talking_fleet(template_home) as running:
+def fleet(template_home: Path) -> Iterator[WebhookFleet]:
+    with webhook_fleet(template_home) as running:
         yield running
 
 
-def count(fleet: TalkingFleet, where: str, *arguments: object) -> int:
+def count(fleet: WebhookFleet, where: str, *arguments: object) -> int:
     return int(fleet.rows(f"SELECT count(*) FROM {where}", *arguments)[0][0])
 
 
 def test_one_message_is_one_answer_however_often_it_comes_and_whatever_crashes(
-    fleet: TalkingFleet,
+    fleet: WebhookFleet,
 ) -> None:
     """Elsewhere one email became 82 sessions in nineteen hours."""
     fleet.stop("health")
@@ -59,7 +59,7 @@ def test_one_message_is_one_answer_however_often_it_comes_and_whatever_crashes(
     assert count(fleet, sessions, request_id) == len(CRASHES) + 1
 
 
-def route_again(fleet: TalkingFleet, request_id: str, times: int) -> list[Any]:
+def route_again(fleet: WebhookFleet, request_id: str, times: int) -> list[Any]:
     """As a Switchboard does that never hears that the route was taken."""
     stored = "SELECT payload FROM health.queue_items WHERE queue = 'routes' AND key = $1"
     route = json.loads(fleet.rows(stored, request_id)[0]["payload"])
@@ -73,7 +73,7 @@ def route_again(fleet: TalkingFleet, request_id: str, times: int) -> list[Any]:
     return asyncio.run(ask())
 
 
-def test_a_planned_restart_in_the_middle_is_no_attempt(fleet: TalkingFleet) -> None:
+def test_a_planned_restart_in_the_middle_is_no_attempt(fleet: WebhookFleet) -> None:
     """Elsewhere restarts used up the attempts of what they interrupted."""
     fleet.server.script(HANG)
     before = len(fleet.server.requests)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.fleet import wait_for
-from support.talking_fleet import TalkingFleet, talking_fleet
+from support.webhook_fleet import WebhookFleet, webhook_fleet
 
 POINTS = {
     "switchboard": (
@@ -65,14 +65,14 @@ _pulses = itertools.count(
 
 
 @pytest.fixture(scope="module")
-def fleet(template_home: Path) -> Iterator[TalkingFleet]:
-    with talking_fleet(template_home) as running:
+def fleet(template_home: Path) -> Iterator[WebhookFleet]:
+    with webhook_fleet(template_home) as running:
         yield running
 
 
 @pytest.mark.parametrize(("butler", "point"), CASES, ids=[f"{b}-{p}" for b, p in CASES])
 def test_killed_there_and_restarted_each_is_answered_once_and_in_order(
-    fleet: TalkingFleet, butler: str, point: str
+    fleet: WebhookFleet, butler: str, point: str
 ) -> None:
     thread = f"{butler}-{point}"
     said = {f"{thread}-{pulse}": pulse for pulse in itertools.islice(_pulses, MESSAGES)}
@@ -104,7 +104,7 @@ def test_killed_there_and_restarted_each_is_answered_once_and_in_order(
     ("away", "queue"), [("health", "inbox"), ("messenger", "deliveries")], ids=lambda word: word
 )
 def test_killed_while_it_writes_down_that_somebody_is_away(
-    fleet: TalkingFleet, away: str, queue: str, moment: str
+    fleet: WebhookFleet, away: str, queue: str, moment: str
 ) -> None:
     """Who is away comes back only after the Switchboard has: what waited is neither lost nor doubled."""
     thread = f"{away}-{queue}-{moment}"
@@ -133,7 +133,7 @@ def test_killed_while_it_writes_down_that_somebody_is_away(
 
 @pytest.mark.parametrize("point", ["ingest.before_commit", "ingest.committed"])
 def test_killed_at_the_console_and_restarted_it_is_one_row_and_one_reply(
-    fleet: TalkingFleet, point: str
+    fleet: WebhookFleet, point: str
 ) -> None:
     pulse = next(_pulses)
     arm(fleet, "switchboard", point)
@@ -150,20 +150,20 @@ def test_killed_at_the_console_and_restarted_it_is_one_row_and_one_reply(
     assert dead_letters(fleet) == 0
 
 
-def arm(fleet: TalkingFleet, butler: str, point: str) -> None:
+def arm(fleet: WebhookFleet, butler: str, point: str) -> None:
     fleet.stop(butler)
     fleet.start(butler, BUTLERS_KILL_POINT=point)
     fleet.wait_healthy(butler)
 
 
-def count(fleet: TalkingFleet, where: str, *arguments: object) -> int:
+def count(fleet: WebhookFleet, where: str, *arguments: object) -> int:
     return int(fleet.rows(f"SELECT count(*) FROM {where}", *arguments)[0][0])
 
 
-def all_settled(fleet: TalkingFleet) -> bool:
+def all_settled(fleet: WebhookFleet) -> bool:
     unsettled = "queue_items WHERE state IN ('ready', 'leased')"
     return not any(count(fleet, f"{schema}.{unsettled}") for schema in POINTS)
 
 
-def dead_letters(fleet: TalkingFleet) -> int:
+def dead_letters(fleet: WebhookFleet) -> int:
     return sum(count(fleet, f"{schema}.queue_items WHERE state = 'dead'") for schema in POINTS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from support import npm
 from support.fake_model import ModelThread, Say, Use, in_prompt
 from support.fleet import wait_for
 from support.offline import isolated
-from support.talking_fleet import TalkingFleet, talking_fleet
+from support.webhook_fleet import WebhookFleet, webhook_fleet
 
 POINTS = {
     "switchboard": (
@@ -40,44 +39,36 @@ CASES = [(butler, point) for butler, points in POINTS.items() for point in point
 _pulses = itertools.count(40)
 
 
-@dataclass
-class ThinkingFleet:
-    """A fleet whose Switchboard asks a model whose a message is."""
-
-    fleet: TalkingFleet
-    environment: dict[str, str]
-
-    def start(self, butler: str, **extra: str) -> None:
-        thinks = self.environment if butler == "switchboard" else {}
-        self.fleet.start(butler, **thinks, **extra)
-        self.fleet.wait_healthy(butler)
-
-
 @pytest.fixture(scope="module")
-def tester(template_home: Path) -> Iterator[ThinkingFleet]:
+def fleet(template_home: Path) -> Iterator[WebhookFleet]:
+    """A fleet whose Switchboard asks a model for whom a message is."""
     programs = npm.installed("clis")
-    with isolated(), ModelThread() as thinking, talking_fleet(template_home) as fleet:
-        environment = {
+    with isolated(), ModelThread() as thinking, webhook_fleet(template_home) as running:
+        running.environments["switchboard"] = {
             "ANTHROPIC_API_KEY": "a-key-for-tests",
             "ANTHROPIC_BASE_URL": thinking.model.url,
             "PATH": f"{programs}:{os.environ['PATH']}",
         }
-        running = ThinkingFleet(fleet, environment)
-        fleet.stop("switchboard")
-        running.start("switchboard")
+        restart(running, "switchboard")
         yield running
+
+
+def restart(fleet: WebhookFleet, butler: str, **extra: str) -> None:
+    if fleet.processes[butler].poll() is None:
+        fleet.stop(butler)
+    fleet.start(butler, **extra)
+    fleet.wait_healthy(butler)
 
 
 @pytest.mark.parametrize(("butler", "point"), CASES, ids=[point for _, point in CASES])
 def test_killed_there_and_restarted_each_part_is_answered_once_and_in_order(
-    tester: ThinkingFleet, butler: str, point: str
+    fleet: WebhookFleet, butler: str, point: str
 ) -> None:
-    fleet, pulse = tester.fleet, next(_pulses)
-    fleet.stop(butler)
-    tester.start(butler, BUTLERS_KILL_POINT=point)
+    pulse = next(_pulses)
+    restart(fleet, butler, BUTLERS_KILL_POINT=point)
     fleet.say("sure", point, two_things(pulse), thread=point)
     fleet.wait_killed(butler)
-    tester.start(butler)
+    restart(fleet, butler)
 
     answers = [(point, f"Logged: pulse {pulse} bpm."), (point, "Noted.")]
     wait_for("both answers", lambda: len(fleet.answers(point)) >= len(answers))
@@ -90,15 +81,14 @@ def test_killed_there_and_restarted_each_part_is_answered_once_and_in_order(
     ["inbox.bury.before_commit", "inbox.bury.committed", "dead.before_commit", "dead.committed"],
 )
 def test_killed_as_a_part_is_given_up_its_sender_is_told_once(
-    tester: ThinkingFleet, point: str
+    fleet: WebhookFleet, point: str
 ) -> None:
     """The first part can not be done, so the second is a dead letter: buried, and told."""
-    fleet, told = tester.fleet, next(_pulses)
-    fleet.stop("switchboard")
-    tester.start("switchboard", BUTLERS_KILL_POINT=point)
+    told = next(_pulses)
+    restart(fleet, "switchboard", BUTLERS_KILL_POINT=point)
     fleet.say("sure", point, two_parts("what is love?", f"note: after {told}"), thread=point)
     fleet.wait_killed("switchboard")
-    tester.start("switchboard")
+    restart(fleet, "switchboard")
 
     answers = [(point, NO_MODEL), (point, GIVEN_UP)]
     wait_for("both answers", lambda: len(fleet.answers(point)) >= len(answers))
@@ -123,7 +113,7 @@ def two_parts(first: str, second: str) -> str:
     return f"two things at once, please {script}"
 
 
-def settled(fleet: TalkingFleet) -> bool:
+def settled(fleet: WebhookFleet) -> bool:
     open_items = "SELECT FROM {}.queue_items WHERE state IN ('ready', 'leased')"
     names = ("switchboard", "health", "general", "messenger")
     return not any(fleet.rows(open_items.format(name)) for name in names)

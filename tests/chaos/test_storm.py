@@ -12,33 +12,61 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from support.fleet import wait_for
 from support.storm import ON_THE_ROAD, SEED_PROPERTY, Storm
-from support.talking_fleet import TalkingFleet, talking_fleet
+from support.webhook_fleet import WebhookFleet, webhook_fleet
 
 SEED = int(os.environ.get("BUTLERS_STORM_SEED") or random.SystemRandom().getrandbits(32))
-AWAY_S = 125
-MESSAGES = int(os.environ.get("BUTLERS_STORM_MESSAGES") or 1000)
+AWAY_S = 125.0  # minutes, for whoever waits for an answer
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Size of a storm, and how many times shorter leases, pauses and absences are in it."""
+
+    messages: int
+    pace: float
+
+    @property
+    def away_s(self) -> float:
+        return AWAY_S / self.pace
+
+
+ASKED = int(os.environ.get("BUTLERS_STORM_MESSAGES") or 0)
+SCALES = [
+    pytest.param(Scale(ASKED or 200, 5), id="fast"),
+    pytest.param(Scale(ASKED or 1000, 1), id="real", marks=pytest.mark.soak),
+]
+
+
+@pytest.fixture(params=SCALES)
+def scale(request: pytest.FixtureRequest) -> Scale:
+    chosen: Scale = request.param
+    return chosen
 
 
 @pytest.fixture
-def fleet(template_home: Path) -> Iterator[TalkingFleet]:
-    with talking_fleet(template_home) as running:
+def fleet(template_home: Path, scale: Scale) -> Iterator[WebhookFleet]:
+    with webhook_fleet(template_home, BUTLERS_TEST_PACE=str(scale.pace)) as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
-def _tell_the_seed(record_property: Callable[[str, object], None]) -> None:
-    record_property(SEED_PROPERTY, f"BUTLERS_STORM_SEED={SEED} BUTLERS_STORM_MESSAGES={MESSAGES}")
+def _tell_the_seed(scale: Scale, record_property: Callable[[str, object], None]) -> None:
+    seed = f"BUTLERS_STORM_SEED={SEED} BUTLERS_STORM_MESSAGES={scale.messages}"
+    record_property(SEED_PROPERTY, seed)
 
 
 @pytest.mark.timeout(900)  # what it needs where others work too; a part that hangs ends sooner
-def test_in_a_storm_every_message_is_answered_once_and_in_order(fleet: TalkingFleet) -> None:
-    storm = Storm(fleet, SEED, MESSAGES)
+def test_in_a_storm_every_message_is_answered_once_and_in_order(
+    fleet: WebhookFleet, scale: Scale
+) -> None:
+    storm = Storm(fleet, SEED, scale.messages)
     try:
         storm.rage()
     finally:
@@ -47,7 +75,7 @@ def test_in_a_storm_every_message_is_answered_once_and_in_order(fleet: TalkingFl
 
     answered = Counter(event for event, _ in fleet.answers())
     assert [one for one in fleet.answers() if answered[one[0]] > 1] == []
-    assert sum(answered.values()) == MESSAGES
+    assert sum(answered.values()) == scale.messages
     assert len(set(fleet.notices())) == len(fleet.notices())
     for thread, numbers in storm.conversations.items():
         assert fleet.answers(thread) == [storm.answer(number) for number in numbers]
@@ -56,13 +84,13 @@ def test_in_a_storm_every_message_is_answered_once_and_in_order(fleet: TalkingFl
 
 @pytest.mark.timeout(600)
 def test_a_messenger_that_is_away_for_minutes_sends_all_of_it_once_and_in_order(
-    fleet: TalkingFleet,
+    fleet: WebhookFleet, scale: Scale
 ) -> None:
     storm = Storm(fleet, SEED, 40)
     fleet.kill("messenger")
     gone = time.monotonic()
     storm.speak()
-    wait_for("minutes to pass", lambda: time.monotonic() - gone >= AWAY_S, AWAY_S * 2)
+    wait_for("minutes to pass", lambda: time.monotonic() - gone >= scale.away_s, AWAY_S * 2)
     assert fleet.answers() == []
     fleet.start("messenger")
     wait_for("all answers", lambda: len(fleet.answers()) >= storm.messages, AWAY_S * 2)
@@ -75,7 +103,7 @@ def test_a_messenger_that_is_away_for_minutes_sends_all_of_it_once_and_in_order(
 
 @pytest.mark.timeout(600)
 def test_a_switchboard_that_is_frozen_past_its_leases_answers_each_once_and_in_order(
-    fleet: TalkingFleet,
+    fleet: WebhookFleet,
 ) -> None:
     storm = Storm(fleet, SEED, 80)
     with ThreadPoolExecutor(1) as pool:
@@ -90,6 +118,6 @@ def test_a_switchboard_that_is_frozen_past_its_leases_answers_each_once_and_in_o
     assert left(fleet, "dead") == 0
 
 
-def left(fleet: TalkingFleet, *states: str) -> int:
+def left(fleet: WebhookFleet, *states: str) -> int:
     counted = "SELECT count(*) FROM {}.queue_items WHERE state = ANY($1::text[])"
     return sum(int(fleet.rows(counted.format(name), list(states))[0][0]) for name in ON_THE_ROAD)

@@ -11,20 +11,19 @@ from uuid import UUID
 import pytest
 
 from support.fleet import wait_for
-from support.hooked_fleet import HookedFleet
-from support.talking_fleet import TalkingFleet, talking_fleet
+from support.webhook_fleet import WebhookFleet, webhook_fleet
 from support.webhook_server import HANG
 
 TOLD = "SELECT count(*) FROM messenger.console_mailbox WHERE message LIKE '%' || $1 || '%'"
 
 
 @pytest.fixture
-def fleet(template_home: Path) -> Iterator[TalkingFleet]:
-    with talking_fleet(template_home) as running:
+def fleet(template_home: Path) -> Iterator[WebhookFleet]:
+    with webhook_fleet(template_home) as running:
         yield running
 
 
-def test_it_is_unknown_shown_told_once_and_never_sent_again(fleet: TalkingFleet) -> None:
+def test_it_is_unknown_shown_told_once_and_never_sent_again(fleet: WebhookFleet) -> None:
     fleet.server.script(HANG)
     request_id = fleet.say("plain", "event-1", "pulse 61")["request_id"]
     arrived = wait_for("the message to arrive", lambda: fleet.server.requests[:1])[0]
@@ -44,7 +43,7 @@ def test_it_is_unknown_shown_told_once_and_never_sent_again(fleet: TalkingFleet)
     assert_shown(fleet, arrived.key, request_id)
 
 
-def assert_shown(fleet: HookedFleet, delivery_id: str, request_id: str) -> None:
+def assert_shown(fleet: WebhookFleet, delivery_id: str, request_id: str) -> None:
     (listed,) = json.loads(printed(fleet, "deliveries", "list", "--state", "unknown", "--json"))
     assert listed["delivery_id"] == delivery_id
     traced = printed(fleet, "trace", request_id).splitlines()
@@ -52,13 +51,13 @@ def assert_shown(fleet: HookedFleet, delivery_id: str, request_id: str) -> None:
     assert "unknown" in sent
 
 
-def printed(fleet: HookedFleet, *arguments: str) -> Any:
+def printed(fleet: WebhookFleet, *arguments: str) -> Any:
     done = fleet.butlers(*arguments)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def settled(fleet: HookedFleet) -> bool:
+def settled(fleet: WebhookFleet) -> bool:
     open_items = "SELECT FROM {}.queue_items WHERE state IN ('ready', 'leased')"
     road = ("switchboard", "health", "messenger")
     return not any(fleet.rows(open_items.format(name)) for name in road)

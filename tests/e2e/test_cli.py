@@ -18,6 +18,7 @@ import pytest
 
 from butlers.db.embedded import EmbeddedPostgres
 from support.fleet import ROOT, Slot, butlers_environment, command, wait_for
+from support.forked import run_butlers
 
 
 @dataclass
@@ -30,17 +31,8 @@ class Terminal:
     def butlers(
         self, *arguments: str, stdin: bytes | None = None, **extra: str
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            command(*arguments),
-            env=butlers_environment(self.home, self.slot.offset, **extra),
-            input=stdin,
-            capture_output=True,
-            timeout=120,
-            cwd=self.home,
-        )
-        return subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-        )
+        env = butlers_environment(self.home, self.slot.offset, **extra)
+        return run_butlers(*arguments, env=env, cwd=self.home, stdin=stdin)
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         log = open(self.home / "up.log", "ab")  # noqa: SIM115  (the child's own)

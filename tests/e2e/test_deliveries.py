@@ -10,39 +10,37 @@ from uuid import UUID
 
 import pytest
 
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from support.fleet import wait_for
-from support.hooked_fleet import HookedFleet, hooked_fleet
+from support.webhook_fleet import APPROVED, WebhookFleet, webhook_fleet
 from support.webhook_server import CLOSE, FAIL, status
 
 
 @pytest.fixture(scope="module")
-def fleet(template_home: Path) -> Iterator[HookedFleet]:
-    with hooked_fleet(template_home) as running:
+def fleet(template_home: Path) -> Iterator[WebhookFleet]:
+    with webhook_fleet(template_home, approved=APPROVED) as running:
         yield running
 
 
-def run(fleet: HookedFleet, *arguments: str) -> str:
+def run(fleet: WebhookFleet, *arguments: str) -> str:
     done = fleet.butlers(*arguments)
-    assert done.returncode == 0, done.stderr.decode()
-    printed: str = done.stdout.decode()
-    return printed
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def listed(fleet: HookedFleet, *arguments: str) -> list[dict[str, Any]]:
+def listed(fleet: WebhookFleet, *arguments: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(run(fleet, *arguments, "--json"))
     return found
 
 
-def refused(fleet: HookedFleet, *arguments: str) -> str:
+def refused(fleet: WebhookFleet, *arguments: str) -> str:
     done = fleet.butlers(*arguments)
-    said: str = done.stderr.decode()
     assert done.returncode == 1
-    assert "hint:" in said
-    return said
+    assert "hint:" in done.stderr
+    return done.stderr
 
 
-def test_an_unknown_delivery_is_listed_shown_and_sent_again(fleet: HookedFleet) -> None:
+def test_an_unknown_delivery_is_listed_shown_and_sent_again(fleet: WebhookFleet) -> None:
     fleet.server.script(CLOSE)
     sent = fleet.notify("plain:anna", "is this there?")
     fleet.wait_state(sent, "unknown")
@@ -61,7 +59,7 @@ def test_an_unknown_delivery_is_listed_shown_and_sent_again(fleet: HookedFleet) 
     assert "delivered" in refused(fleet, "deliveries", "resend", str(sent))
 
 
-def test_the_trace_shows_state_reason_and_each_attempt(fleet: HookedFleet) -> None:
+def test_the_trace_shows_state_reason_and_each_attempt(fleet: WebhookFleet) -> None:
     request_id = uuid7()
     fleet.server.script(FAIL, status(422, "no such person"))
     sent = fleet.reply("sure:anna", "hello", request_id)
@@ -76,7 +74,7 @@ def test_the_trace_shows_state_reason_and_each_attempt(fleet: HookedFleet) -> No
     assert "no such person" in lines[2]
 
 
-def test_approvals_are_listed_approved_and_rejected(fleet: HookedFleet) -> None:
+def test_approvals_are_listed_approved_and_rejected(fleet: WebhookFleet) -> None:
     wanted, unwanted = (fleet.notify(f"plain:{who}", "may I?") for who in ("ben", "carol"))
     asked = {action["delivery_id"]: action["id"] for action in _open(fleet, wanted, unwanted)}
     assert "may I?" in run(fleet, "approvals", "list")
@@ -97,13 +95,13 @@ def test_approvals_are_listed_approved_and_rejected(fleet: HookedFleet) -> None:
     refused(fleet, "approvals", "approve", str(uuid7()))
 
 
-def _open(fleet: HookedFleet, *parked: UUID) -> list[dict[str, Any]]:
+def _open(fleet: WebhookFleet, *parked: UUID) -> list[dict[str, Any]]:
     for one in parked:
         fleet.wait_state(one, "parked")
     return listed(fleet, "approvals", "list")
 
 
-def test_an_answer_to_our_own_message_goes_to_the_butler_that_wrote_it(fleet: HookedFleet) -> None:
+def test_an_answer_to_our_own_message_goes_to_the_butler_that_wrote_it(fleet: WebhookFleet) -> None:
     sent = fleet.reply("plain:anna", "your pulse is fine", uuid7())
     proof = fleet.wait_state(sent, "delivered")
     fleet.call("switchboard", "contacts_allow", {"channel": "webhook", "identity": "plain:anna"})
@@ -130,7 +128,7 @@ def test_an_answer_to_our_own_message_goes_to_the_butler_that_wrote_it(fleet: Ho
     assert decision == (proof["origin"], "affinity")
 
 
-def _decision(fleet: HookedFleet, request_id: str) -> tuple[str, str] | None:
+def _decision(fleet: WebhookFleet, request_id: str) -> tuple[str, str] | None:
     rows = fleet.rows(
         "SELECT target, rule FROM switchboard.route_decisions WHERE request_id = $1",
         UUID(request_id),

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
 import pytest
 
 from butlers.domain.clock import uuid7
-from support.fleet import Fleet, butlers_environment, command, wait_for
-
-
-def butlers(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        env=butlers_environment(fleet.home, fleet.slot.offset),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=fleet.home,
-    )
+from support.fleet import Fleet, wait_for
 
 
 def document(fleet: Fleet, *arguments: str) -> Any:
-    done = butlers(fleet, *arguments, "--json")
+    done = fleet.butlers(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -45,14 +33,14 @@ def from_outside(fleet: Fleet, text: str, sender: str) -> dict[str, Any]:
 
 
 def test_rules_are_added_listed_and_removed(fleet: Fleet) -> None:
-    added = butlers(fleet, "rules", "add", "domain", "shop.example", "skip", "--note", "offers")
+    added = fleet.butlers("rules", "add", "domain", "shop.example", "skip", "--note", "offers")
     assert added.returncode == 0, added.stderr
     assert "domain shop.example → skip" in added.stdout
     assert from_outside(fleet, "buy!", "news@shop.example")["status"] == "skipped"
     (rule,) = document(fleet, "rules", "list")
     assert (rule["hits"], rule["note"]) == (1, "offers")
-    assert "shop.example" in butlers(fleet, "rules", "list").stdout
-    removed = butlers(fleet, "rules", "remove", rule["id"][:13])
+    assert "shop.example" in fleet.butlers("rules", "list").stdout
+    removed = fleet.butlers("rules", "remove", rule["id"][:13])
     assert "removed" in removed.stdout
     assert document(fleet, "rules", "list") == []
     assert document(fleet, "rules", "suggest") == []
@@ -73,7 +61,7 @@ def test_rules_are_added_listed_and_removed(fleet: Fleet) -> None:
 def test_what_can_not_be_done_says_why_and_what_to_do(
     fleet: Fleet, arguments: tuple[str, ...], told: str
 ) -> None:
-    done = butlers(fleet, *arguments)
+    done = fleet.butlers(*arguments)
     assert done.returncode == 1
     assert done.stdout == ""
     assert told in done.stderr
@@ -87,7 +75,7 @@ def test_a_stranger_waits_until_the_owner_decides(fleet: Fleet) -> None:
     assert "butlers contacts allow email" in asked
     (waiting,) = document(fleet, "contacts", "waiting")
     assert (waiting["sender"], waiting["messages"]) == ("anna@example.com", 1)
-    allowed = butlers(fleet, "contacts", "allow", "email", "anna@example.com", "--name", "Anna")
+    allowed = fleet.butlers("contacts", "allow", "email", "anna@example.com", "--name", "Anna")
     assert "1 held messages are processed now" in allowed.stdout
     assert document(fleet, "contacts", "waiting") == []
     known = {one["identity"]: one for one in document(fleet, "contacts", "list")}
@@ -100,7 +88,7 @@ def test_why_a_message_went_where_it_went(fleet: Fleet) -> None:
     assert fleet.replies(request_id)
     told = document(fleet, "triage", str(request_id))
     assert [one["target"] for one in told["then"]] == ["health"]
-    shown = butlers(fleet, "triage", str(request_id)).stdout
+    shown = fleet.butlers("triage", str(request_id)).stdout
     assert "then: for health by reflex" in shown
     assert "reflexes" in shown
 
@@ -116,7 +104,7 @@ def test_connectors_are_listed(fleet: Fleet) -> None:
     fleet.call("switchboard", "connector_heartbeat", {"heartbeat": beat})
     (one,) = document(fleet, "connectors")
     assert (one["endpoint"], one["health"]) == ("me@example.com", "healthy")
-    assert "healthy" in butlers(fleet, "connectors").stdout
+    assert "healthy" in fleet.butlers("connectors").stdout
 
 
 def test_the_house_obeys_by_message(fleet: Fleet) -> None:
@@ -137,7 +125,7 @@ def test_the_house_obeys_by_message(fleet: Fleet) -> None:
     said = fleet.send("/stop")
     (stopped,) = fleet.replies(said)
     assert stopped.message == "Nothing was running."
-    assert "commands, /stop, done" in butlers(fleet, "trace", str(said)).stdout
+    assert "commands, /stop, done" in fleet.butlers("trace", str(said)).stdout
 
 
 def _mail(fleet: Fleet, about: str) -> str | None:

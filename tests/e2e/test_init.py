@@ -17,6 +17,7 @@ import pytest
 from support import npm
 from support.fake_model import ModelThread, Say
 from support.fleet import Slot, butlers_environment, command, wait_for
+from support.forked import run_butlers
 
 
 class Shell:
@@ -33,13 +34,7 @@ class Shell:
         return butlers_environment(self.folder / "h", self.slot.offset, **self.extra)
 
     def butlers(self, *arguments: str) -> str:
-        done = subprocess.run(
-            command(*arguments),
-            env=self.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-        )
+        done = run_butlers(*arguments, env=self.environment, cwd=self.folder)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

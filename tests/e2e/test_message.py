@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 from uuid import UUID
 
-from support.fleet import BUTLERS, Fleet, butlers_environment, command, wait_for
+from support.fleet import BUTLERS, Fleet, wait_for
 
 
 def queue_row(fleet: Fleet, schema: str, queue: str, key: str) -> dict[str, object]:
@@ -129,16 +128,10 @@ def test_every_butler_can_say_something_to_the_owner(fleet: Fleet) -> None:
 def test_the_whole_way_as_a_person_sees_it(fleet: Fleet) -> None:
     request_id = fleet.send("pulse 66")
     assert fleet.replies(request_id)
-    environment = butlers_environment(fleet.home, fleet.slot.offset)
 
     def traced() -> list[dict[str, Any]] | None:
-        done = subprocess.run(
-            command("trace", str(request_id), "--json"),
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = fleet.butlers("trace", str(request_id), "--json")
+        assert done.returncode == 0, done.stderr
         hops: list[dict[str, Any]] = json.loads(done.stdout)
         over = ("done", "accepted", "delivered")
         return hops if all(hop.get("state", "done") in over for hop in hops) else None
@@ -162,16 +155,9 @@ def test_the_whole_way_as_a_person_sees_it(fleet: Fleet) -> None:
     ]
     assert hops[2]["target"] == "health"
     assert hops[-2]["provider_message_id"]
-    shown = subprocess.run(
-        command("trace", str(request_id)), env=environment, capture_output=True, text=True
-    )
+    shown = fleet.butlers("trace", str(request_id))
     assert "for health by reflex" in shown.stdout
     assert "delivered as" in shown.stdout
-    unknown = subprocess.run(
-        command("trace", "00000000-0000-7000-8000-000000000000"),
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    unknown = fleet.butlers("trace", "00000000-0000-7000-8000-000000000000")
     assert unknown.returncode == 1
     assert "hint:" in unknown.stderr

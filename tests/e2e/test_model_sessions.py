@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from support import npm
 from support.fake_model import Hang, ModelThread, Say, Use, in_prompt
-from support.fleet import BUTLERS, Fleet, butlers_environment, command, wait_for
+from support.fleet import BUTLERS, Fleet, wait_for
 from support.offline import offline
 
 __all__ = ["offline"]
@@ -167,42 +166,31 @@ def test_a_butler_that_is_killed_leaves_no_orphan_and_goes_on_without_repeating(
     assert "cut off" in told.user
 
 
-def butlers(fleet: Fleet, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        env=butlers_environment(fleet.home, fleet.slot.offset, **extra),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=fleet.home,
-    )
-
-
 def test_commands_show_stop_and_prove_sessions(fleet: Fleet, programs: Path) -> None:
     with ModelThread() as thinking:
         env = environment("claude-code", thinking, programs)
         start(fleet, env)
         sent = fleet.send(f"think for ever {in_prompt(Hang())}")
         wait_for("the model to hang", lambda: thinking.model.hanging or None)
-        running = json.loads(butlers(fleet, "sessions", "list", "--running", "--json").stdout)
+        running = json.loads(fleet.butlers("sessions", "list", "--running", "--json").stdout)
         assert [(one["butler"], one["outcome"]) for one in running] == [("general", None)]
 
-        stopped = butlers(fleet, "stop-all", "--json")
+        stopped = fleet.butlers("stop-all", "--json")
         assert json.loads(stopped.stdout)["stopped"]["general"] == [running[0]["id"]]
         assert stopped.returncode == 0
         wait_for("the CLI to be gone", lambda: not processes_of(fleet))
         assert [reply.message for reply in fleet.replies(sent)] == ["The session was stopped."]
-        shown = butlers(fleet, "sessions", "show", running[0]["id"][:18])
+        shown = fleet.butlers("sessions", "show", running[0]["id"][:18])
         assert "outcome:         cancelled" in shown.stdout
         assert "think for ever" in shown.stdout
-        table = butlers(fleet, "sessions", "list").stdout
+        table = fleet.butlers("sessions", "list").stdout
         assert "cancelled" in table
-        missing = butlers(fleet, "sessions", "stop", "00000000")
+        missing = fleet.butlers("sessions", "stop", "00000000")
         assert missing.returncode == 1
         assert "hint:" in missing.stderr
 
         thinking.model.script = [Use("status"), Say("OK")]
-        doctor = json.loads(butlers(fleet, "doctor", "--json", **env).stdout)
+        doctor = json.loads(fleet.butlers("doctor", "--json", **env).stdout)
         found = {check["name"]: check for check in doctor}
         assert found["claude-code"]["state"] == "ok"
         assert found["claude-code"]["credential"] == "ANTHROPIC_API_KEY"

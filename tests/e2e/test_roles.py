@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from butlers.cli.clients import owner_client
+from butlers.cli.fleet import owner_client
 from butlers.config.butler import load_butler_config
 from butlers.config.settings import Settings
 from butlers.queue.leased_queue import MAX_ATTEMPTS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.session import Access, SessionRequest, SessionResult
 from butlers.process.runner import TimeLimits
 from butlers.runtimes.base import Grants, McpServer, Terms, Workspace

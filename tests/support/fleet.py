@@ -22,11 +22,10 @@ import asyncpg
 import httpx
 
 from butlers.channels.console.connector import ConsoleConnector, Reply
-from butlers.cli.clients import owner_client
+from butlers.cli.fleet import owner_client
 from butlers.config.settings import Settings
 from butlers.db.embedded import EmbeddedPostgres
-from support.forked import Forked, Nursery
-from support.offline import OWN_NAMESPACE
+from support.forked import Forked, nursery, run_butlers
 
 ROOT = Path(__file__).resolve().parents[2]
 BUTLERS = ("switchboard", "messenger", "general", "health")
@@ -44,19 +43,6 @@ def wait_for(what: str, condition: Callable[[], T | None], timeout_s: float = PA
             return found
         time.sleep(0.02)
     raise AssertionError(f"waited {timeout_s:g} s in vain for: {what}")
-
-
-_nurseries: dict[str, Nursery] = {}
-
-
-def nursery() -> Nursery:
-    """That of this network: what is forked stays in its parent's. A test has one at a time."""
-    network = os.readlink(OWN_NAMESPACE)
-    if network not in _nurseries:
-        for _ in range(len(_nurseries)):
-            _nurseries.popitem()[1].close()
-        _nurseries[network] = Nursery()
-    return _nurseries[network]
 
 
 class Slot:
@@ -118,6 +104,8 @@ class Fleet:
     slot: Slot = field(default_factory=Slot)
     processes: dict[str, Forked] = field(default_factory=dict)
     folders: dict[str, Path] = field(default_factory=dict)  # of those configured otherwise
+    environment: dict[str, str] = field(default_factory=dict)  # of every butler, beside the usual
+    environments: dict[str, dict[str, str]] = field(default_factory=dict)  # of one butler
 
     @classmethod
     def copy_of(cls, template: Path) -> Fleet:
@@ -134,7 +122,11 @@ class Fleet:
     def start(self, name: str, **extra: str) -> None:
         self.processes[name] = nursery().start(
             ("run", "--config", str(self.folders.get(name, ROOT / "roster" / name))),
-            butlers_environment(self.home, self.slot.offset, **extra),
+            butlers_environment(
+                self.home,
+                self.slot.offset,
+                **{**self.environment, **self.environments.get(name, {}), **extra},
+            ),
             self.home / f"{name}.log",
             self.home,
         )
@@ -197,6 +189,15 @@ class Fleet:
         server.release()
         self.slot.release()
         shutil.rmtree(self.home, ignore_errors=True)
+
+    # -- commands --------------------------------------------------------------------------------
+
+    def butlers(
+        self, *arguments: str, stdin: str | bytes | None = None, **extra: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command, as a person types it."""
+        env = butlers_environment(self.home, self.slot.offset, **extra)
+        return run_butlers(*arguments, env=env, cwd=self.home, stdin=stdin)
 
     # -- talking to it ---------------------------------------------------------------------------
 

@@ -1,12 +1,15 @@
-"""Processes of a fleet by fork: what takes longest about a start, its imports, happens once for all of them.
+"""Processes and commands of ``butlers`` by fork: the imports, the longest part of a start, happen once.
 
-What is forked is a process of its own like any other: it has its own environment, arguments and log, which it
-reads after the fork, and is killed, frozen and waited for by its pid. Run as a program, this is the one that
-is forked: it takes orders by a socket, a line of JSON each, and ends when nobody is there to give any.
+A forked process is a process of its own like any other: it has its own environment, arguments and output,
+which it reads after the fork, and is killed, frozen and waited for by its pid. Run as a program, this module
+is the process that forks: it takes orders by a socket, a line of JSON each, and ends with its owner.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import gc
 import importlib
 import json
 import os
@@ -15,19 +18,47 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.offline import OWN_NAMESPACE
+
 ROOT = Path(__file__).resolve().parents[2]
 POLL_S = 0.01
+PATIENCE_S = 120.0
+# Imported at first use by a butler that serves or a command that asks one.
+LATE_IMPORTS = (
+    "anyio._backends._asyncio",
+    "anyio.streams.tls",
+    "asyncpg",
+    "certifi",
+    "fastmcp.server.context",
+    "fastmcp.server.elicitation",
+    "fastmcp.server.providers.prefab_payload",
+    "fastmcp.server.sessions",
+    "fastmcp.server.transforms.catalog",
+    "griffe",
+    "h11",
+    "httpcore",
+    "multiprocessing.connection",
+    "rich.console",
+    "rich.table",
+    "sqlalchemy.dialects.postgresql.asyncpg",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.http.h11_impl",
+)
 
 
 class Nursery:
-    """Where processes are forked; gone when it is closed, and with whoever made it."""
+    """The process that forks; gone when it is closed, and with the process that made it."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -53,9 +84,23 @@ class Nursery:
         self._process.wait()
 
     def start(
-        self, arguments: Sequence[str], env: Mapping[str, str], log: Path, cwd: Path
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        log: Path,
+        cwd: Path,
+        *,
+        stdin: Path | None = None,
+        errors: Path | None = None,
     ) -> Forked:
-        order = {"arguments": list(arguments), "env": dict(env), "log": str(log), "cwd": str(cwd)}
+        order = {
+            "arguments": list(arguments),
+            "env": dict(env),
+            "cwd": str(cwd),
+            "stdin": str(stdin or os.devnull),
+            "stdout": str(log),
+            "stderr": str(errors or log),
+        }
         return Forked(self.ask(order)["pid"], self)
 
     def ask(self, order: Mapping[str, Any]) -> Any:
@@ -64,9 +109,41 @@ class Nursery:
             return json.loads(self._answers.readline())
 
 
+_nurseries: dict[str, Nursery] = {}
+
+
+def nursery() -> Nursery:
+    """The nursery of this network: a forked process stays in its parent's. A test has one at a time."""
+    network = os.readlink(OWN_NAMESPACE)
+    if network not in _nurseries:
+        for _ in range(len(_nurseries)):
+            _nurseries.popitem()[1].close()
+        _nurseries[network] = Nursery()
+    return _nurseries[network]
+
+
+def run_butlers(
+    *arguments: str,
+    env: Mapping[str, str],
+    cwd: Path,
+    stdin: str | bytes | None = None,
+    timeout_s: float = PATIENCE_S,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, as a person types it, and return what it printed."""
+    with tempfile.TemporaryDirectory(prefix="bc-") as folder:
+        given, out, errors = (Path(folder) / name for name in ("stdin", "stdout", "stderr"))
+        given.write_bytes(stdin.encode() if isinstance(stdin, str) else stdin or b"")
+        process = nursery().start(arguments, env, out, cwd, stdin=given, errors=errors)
+        try:
+            code = process.wait(timeout_s)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(arguments, code, out.read_text(), errors.read_text())
+
+
 @dataclass
 class Forked:
-    """What a test does with a process that it has started."""
+    """A process that a test has started."""
 
     pid: int
     nursery: Nursery
@@ -125,11 +202,15 @@ def _become(order: Mapping[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["env"])
     os.chdir(order["cwd"])
-    log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
+    for number, flags in ((0, os.O_RDONLY), (1, _WRITE), (2, _WRITE)):
+        file = os.open(order[("stdin", "stdout", "stderr")[number]], flags, 0o600)
+        os.dup2(file, number)
+        os.close(file)
     sys.argv = ["butlers", *order["arguments"]]
+    sys.modules["__main__"].__package__ = None  # a program named butlers, not a module
+
+
+_WRITE = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 def _import_all() -> None:
@@ -138,13 +219,33 @@ def _import_all() -> None:
     for module in pkgutil.walk_packages(butlers.__path__, "butlers."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    for name in LATE_IMPORTS:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def _run() -> int:
+    from butlers.cli.main import main
+
+    try:
+        return main()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:  # noqa: BLE001  (a process says what ended it, as the interpreter would)
+        traceback.print_exc()
+        return 1
 
 
 if __name__ == "__main__":
     _import_all()
+    gc.freeze()  # imported modules are no garbage, and their pages stay shared
     order = _obey(socket.socket(fileno=int(sys.argv[1])))
     if order is not None:
         _become(order)
-        from butlers.cli.main import main
-
-        sys.exit(main())
+        code = _run()
+        # All of an exit except the destruction of every module, which takes most of a second.
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -20,9 +20,9 @@ from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.db.provision import Provisioner
 from butlers.domain.caller import CallerKind
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
+from butlers.domain.message import RequestContext
 from butlers.domain.redaction import SecretText
-from butlers.domain.request import RequestContext
 from butlers.domain.session import SessionRequest, SessionResult
 from butlers.secrets.master_key import MasterKey
 from butlers.secrets.sealed import NewSecret
@@ -197,7 +197,7 @@ class InProcessButler:
             files = {**(files or {}), ".env.example": "# see the manual\n"}
         folder = self.sources / version / name
         write_pack(folder, files or {}, id=name, version=version, **given)
-        known = name in self.registry.catalogue().skills
+        known = name in self.registry.catalog().skills
         (self.registry.update if known else self.registry.register)(NewSkill(folder))
         return self.registry.path(name, version)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from butlers.domain.ids import uuid7
-from butlers.domain.request import RequestContext
+from butlers.domain.clock import uuid7
+from butlers.domain.message import RequestContext
 
 
 def request_context(text: str = "test") -> RequestContext:

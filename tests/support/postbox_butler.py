@@ -13,7 +13,7 @@ from typing import Any
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.domain.caller import CallerKind
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from butlers.domain.session import SessionRequest
 from support import mcp_clients as clients
 from support.in_process import InProcessButler

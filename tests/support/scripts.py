@@ -14,7 +14,8 @@ from butlers.process.runner import ScriptLimits
 from butlers.skills.reader import read_skill
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from butlers.skills.scripts.answer import ScriptAnswer
-from butlers.skills.scripts.runner import Arguments, Pack, ScriptRequest, ScriptRunner
+from butlers.skills.scripts.runner import Arguments, ScriptRun, ScriptRunner
+from butlers.skills.skill import Pack
 from support.skills import write_pack
 
 
@@ -66,7 +67,7 @@ class Scripts:
         limits: ScriptLimits | None = None,
         work: Path | None = None,
     ) -> ScriptAnswer:
-        call = ScriptRequest(
+        call = ScriptRun(
             script,
             {} if arguments is None else arguments,
             work or self.work,

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from butlers.db.embedded import EmbeddedPostgres
 from support.fleet import ROOT, wait_for
-from support.talking_fleet import TalkingFleet
+from support.webhook_fleet import WebhookFleet
 
 ON_THE_ROAD = ("switchboard", "health", "messenger")
 STAND_IN_PORT = 40108  # of the ten that a slot has
@@ -29,7 +29,7 @@ BREATH_S = 180.0  # without a single answer more, before a test is given up
 class Storm:
     """N messages in, and faults whenever so and so many answers are out."""
 
-    def __init__(self, fleet: TalkingFleet, seed: int, messages: int) -> None:
+    def __init__(self, fleet: WebhookFleet, seed: int, messages: int) -> None:
         self.fleet = fleet
         self.messages = messages
         self.happened: list[str] = []

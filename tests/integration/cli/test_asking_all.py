@@ -17,7 +17,8 @@ from butlers.cli.messages import trace_row
 from butlers.domain.clock import uuid7
 from butlers.wire.directory import announce
 from butlers.wire.tokens import FleetKey
-from support.fleet import butlers_environment, command
+from support.fleet import butlers_environment
+from support.forked import run_butlers
 from support.in_process import InProcessButler
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=9)
@@ -45,15 +46,9 @@ def butlers(tester: InProcessButler) -> Type:
     """A command, typed where this house is the home."""
 
     async def typed(*arguments: str) -> Typed:
-        process = await asyncio.create_subprocess_exec(
-            *command(*arguments),
-            env=butlers_environment(tester.home, 0),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate()
-        assert process.returncode is not None
-        return Typed(process.returncode, out.decode(), err.decode())
+        env = butlers_environment(tester.home, 0)
+        done = await asyncio.to_thread(run_butlers, *arguments, env=env, cwd=tester.home)
+        return Typed(done.returncode, done.stdout, done.stderr)
 
     return typed
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from butlers.domain.errors import NotFound
 from butlers.domain.clock import uuid7
+from butlers.domain.errors import NotFound
 from butlers.domain.message import RouteDecision, RouteRequest
 from butlers.queue import leased_queue as queue
 from butlers.queue import worker

@@ -14,6 +14,7 @@ from butlers.db.database import Database, Login, connect
 from butlers.domain.errors import LeaseLost
 from butlers.queue import leased_queue as queue
 from support import queue_history as witness
+from support.waiting import until
 
 ME = 1
 LATER = timedelta(hours=1)
@@ -341,7 +342,7 @@ async def test_a_dead_holders_items_come_back_without_waiting_for_the_lease(
     async def recovered() -> bool:
         return await queue.recover(desk) == 1
 
-    await witness.until("the server to notice the death", recovered)
+    await until("the server to notice the death", recovered)
     found = await row(desk, "k")
     assert (found["state"], found["attempts"], found["holder"]) == ("ready", 1, None)
     assert found["error"] == "the worker died or lost its lease"

@@ -34,6 +34,8 @@ from butlers.domain.errors import LeaseLost
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
 from support import queue_history as witness
+from support.properties import examples
+from support.waiting import until
 
 T = TypeVar("T")
 AsyncConnection = asyncpg.Connection
@@ -117,7 +119,7 @@ class World:
         async def gone() -> bool:
             return not await witness.is_locked(self.desk, worker.holder)
 
-        await witness.until("the server to drop the lock", gone)
+        await until("the server to drop the lock", gone)
 
     async def crash(self, worker: Worker) -> None:
         if worker.open:
@@ -414,7 +416,7 @@ def test_any_interleaving_ends_each_item_once(login: Login) -> None:
         run_state_machine_as_test(
             lambda: QueueMachine(world),
             settings=settings(
-                max_examples=60,
+                max_examples=examples(60),
                 stateful_step_count=40,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

@@ -17,10 +17,11 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from butlers.secrets.import_file import read_secrets_file
 from butlers.db.embedded import EmbeddedPostgres
+from butlers.secrets.import_file import read_secrets_file
 from butlers.secrets.sealed import InvalidSecret
 from support.fleet import butlers_environment, command
+from support.forked import run_butlers
 
 
 @dataclass
@@ -30,18 +31,8 @@ class SecretsCommands:
     def secrets(
         self, *arguments: str, value: str | bytes | None = None, **extra: str
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            command("secrets", *arguments),
-            env=butlers_environment(self.home, 0, **extra),
-            input=value.encode() if isinstance(value, str) else value or b"",
-            capture_output=True,
-            timeout=120,
-            cwd=self.home,
-            check=False,
-        )
-        said = subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-        )
+        env = butlers_environment(self.home, 0, **extra)
+        said = run_butlers("secrets", *arguments, env=env, cwd=self.home, stdin=value)
         assert "planted" not in said.stdout + said.stderr
         assert "Traceback" not in said.stderr
         if said.returncode == 1:
@@ -90,7 +81,9 @@ def test_the_first_command_of_a_new_home_makes_what_it_needs(home: Path) -> None
 def test_set_list_and_delete(commands: SecretsCommands) -> None:
     assert commands.secrets("set", "A", "--value-stdin", value="planted-a\n").returncode == 0
     more = ("--category", "llm", "--description", "what for")
-    said = commands.secrets("set", "B", "--scope", "health", "--value-stdin", *more, value="planted-b")
+    said = commands.secrets(
+        "set", "B", "--scope", "health", "--value-stdin", *more, value="planted-b"
+    )
     assert said.stdout == "B: stored for health\n"
     listed = json.loads(commands.secrets("list", "--json").stdout)
     assert [(entry["scope"], entry["name"]) for entry in listed] == [
@@ -195,7 +188,9 @@ def test_another_master_key_and_an_open_one(commands: SecretsCommands) -> None:
 
 
 def test_env_json_of_the_seed(commands: SecretsCommands) -> None:
-    file = commands.write("env.json", '{"TWITTER_API_KEY": "planted-1", "OPENAI_API_KEY": "planted-2"}')
+    file = commands.write(
+        "env.json", '{"TWITTER_API_KEY": "planted-1", "OPENAI_API_KEY": "planted-2"}'
+    )
     said = commands.secrets("import", file)
     assert said.returncode == 0, said.stderr
     assert said.stdout.splitlines() == [

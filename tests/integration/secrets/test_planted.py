@@ -12,15 +12,15 @@ import pytest
 
 from butlers.config.settings import Settings
 from butlers.db.embedded import EmbeddedPostgres
-from butlers.domain.errors import ButlersError
 from butlers.domain.clock import uuid7
+from butlers.domain.errors import ButlersError
 from butlers.domain.redaction import MASK, redactor
 from butlers.domain.session import Outcome, SessionRequest
 from butlers.secrets.master_key import MasterKey
 from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
 from support.fake_runtime import FakeRuntime
-from support.fleet import Fleet, butlers_environment, command
+from support.fleet import Fleet, butlers_environment
 from support.in_process import MakeButler
 
 PLANTED = 'plänted "secret" one'
@@ -122,14 +122,11 @@ def desk(template_home: Path) -> Iterator[Fleet]:
         server = EmbeddedPostgres(fleet.home)
         server.acquire()
         for scope in ("shared", "switchboard"):
-            subprocess.run(
-                command("secrets", "set", "PLANTED", "--scope", scope, "--value-stdin"),
-                env=butlers_environment(fleet.home, fleet.slot.offset),
-                input=f"planted-{scope}-value".encode(),
-                check=True,
-                capture_output=True,
-                cwd=fleet.home,
+            kept = fleet.butlers(
+                *("secrets", "set", "PLANTED", "--scope", scope, "--value-stdin"),
+                stdin=f"planted-{scope}-value",
             )
+            assert kept.returncode == 0, kept.stderr
         fleet.start("switchboard", PLANTED_KEY="planted-environment-value", BUTLERS_LOG="json")
         fleet.wait_healthy("switchboard")
         server.release()
@@ -141,14 +138,7 @@ def desk(template_home: Path) -> Iterator[Fleet]:
 def test_health_status_logs_and_errors_of_a_butler_show_no_secret(desk: Fleet) -> None:
     health = json.dumps(desk.health("switchboard"))
     status = json.dumps(desk.call("switchboard", "status"))
-    listed = subprocess.run(
-        command("status", "--json"),
-        env=butlers_environment(desk.home, desk.slot.offset),
-        capture_output=True,
-        text=True,
-        cwd=desk.home,
-        check=False,
-    )
+    listed = desk.butlers("status", "--json")
     with pytest.raises(Exception, match="argument") as refused:
         desk.call("switchboard", "status", {"planted": 1})
     desk.stop("switchboard")

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from butlers.domain.errors import InvalidArguments, InvalidMessage, NotFound
-from butlers.tools.blobs import LARGEST, BlobDamaged, BlobStore, media_type_of
+from butlers.tools.attachments import LARGEST, BlobDamaged, BlobStore, media_type_of
 from support.in_process import InProcessButler
+from support.properties import examples
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_too_large_is_not_kept(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 @given(st.binary(max_size=2_000))
 def test_what_was_put_is_what_is_got(tmp_path: Path, content: bytes) -> None:
     blobs = BlobStore(tmp_path)

@@ -13,6 +13,7 @@ import pytest
 from butlers.config.butler import ButlerConfig, load_butler_config
 from butlers.config.settings import Settings
 from support.fleet import butlers_environment, command
+from support.forked import run_butlers
 
 Shell = Callable[..., "subprocess.CompletedProcess[str]"]
 PLACEHOLDER = "<!-- Define this butler's personality, instructions, and available skills here -->"
@@ -23,14 +24,8 @@ def butlers(tmp_path: Path) -> Shell:
     """Runs a command in an empty folder."""
 
     def run(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*arguments),
-            env=butlers_environment(tmp_path / "home", 0, **extra),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=tmp_path,
-        )
+        env = butlers_environment(tmp_path / "home", 0, **extra)
+        return run_butlers(*arguments, env=env, cwd=tmp_path)
 
     return run
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from butlers.domain.errors import InvalidArguments
 from butlers.scheduling.cron import ALIASES, instant_of, next_after, parse
+from support.properties import examples
 from unit.scheduling.oracle import changes, firings
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
@@ -111,7 +112,7 @@ CRONS = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cron=CRONS, zone=st.sampled_from(ZONES))
 def test_any_expression_agrees_with_the_oracle(cron: str, zone: str) -> None:
     """Compare a year, or the weeks around each change if there are many due times."""
@@ -126,7 +127,7 @@ def test_any_expression_agrees_with_the_oracle(cron: str, zone: str) -> None:
         assert walk(cron, zone, first, last) == window
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(cron=CRONS, zone=st.sampled_from(ZONES), offset=st.integers(0, 365 * 86400 * 1000))
 def test_next_time_is_later_and_independent_of_the_starting_point(
     cron: str, zone: str, offset: int
@@ -205,7 +206,7 @@ def test_invalid_expression_is_rejected_with_reason_and_hint(
     assert caught.value.hint
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(max_size=40) | st.text("0123456789*/,-#LWSUNMOJA @", max_size=30))
 def test_any_text_parses_or_is_rejected(text: str) -> None:
     with contextlib.suppress(InvalidArguments):
