@@ -146,7 +146,7 @@ async def _bare(butler: Butler, model: FakeModel) -> None:
             stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
         )
-        output, _ = await process.communicate(command.stdin.encode())
+        output, _ = await process.communicate(command.stdin)
         if b"Done." not in output:
             raise RuntimeError(f"unexpected output of the bare CLI: {output[-500:]!r}")
 

@@ -1,4 +1,4 @@
-"""Wires the General butler's tools."""
+"""Module with the General butler's tools."""
 
 from butlers.sdk import Module
 

@@ -1,4 +1,4 @@
-"""Collections of items: whatever a person wants kept."""
+"""Tools for named collections of items."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tag = Annotated[str, Field(min_length=1, max_length=40)]
 async def item_create(
     ctx: CallContext, collection: Name, data: dict[str, Any], tags: list[Tag] | None = None
 ) -> dict[str, Any]:
-    """Put an item in a collection; the collection is made when it is not there."""
+    """Add an item to a collection; create the collection if it is missing."""
     collection_id = await _ensure_collection(ctx, collection)
     item_id = uuid7()
     await ctx.connection.execute(
@@ -37,7 +37,7 @@ async def item_search(
     query: str | None = None,
     limit: Annotated[int, Field(ge=1, le=500)] = 50,
 ) -> dict[str, Any]:
-    """Items whose text contains the query, newest first, of one collection or all."""
+    """Find items whose text contains the query, newest first, in one collection or all."""
     rows = await ctx.connection.fetch(
         """
         SELECT item.id, collection.name AS collection, item.data, item.tags, item.created_at
@@ -55,7 +55,7 @@ async def item_search(
 
 @tool(callers=SESSIONS, effect=Effect.READ)
 async def collection_list(ctx: CallContext) -> dict[str, Any]:
-    """The collections there are, with how many items each has."""
+    """List the collections with their numbers of items."""
     rows = await ctx.connection.fetch(
         """
         SELECT collection.name, count(item.id) AS items

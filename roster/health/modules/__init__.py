@@ -1,4 +1,4 @@
-"""Wires the Health butler's tools."""
+"""Module with the Health butler's tools."""
 
 from butlers.sdk import Module
 

@@ -1,4 +1,4 @@
-"""Measurements of the body: one typed row each."""
+"""Tools for body measurements: one typed row each."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ COLUMNS = "id, type, value, unit, notes, measured_at"
 @tool(callers=SESSIONS)
 async def measurement_log(
     ctx: CallContext,
-    type: Type,  # noqa: A002  (the tool's argument is called what the column is called)
+    type: Type,  # noqa: A002  (named after the column)
     value: Decimal,
     unit: Annotated[str, Field(max_length=16)] | None = None,
     measured_at: datetime | None = None,
     notes: Annotated[str, Field(max_length=2000)] | None = None,
 ) -> dict[str, Any]:
-    """Keep one measurement, e.g. type "weight", value 80.4, unit "kg". Measured now unless said otherwise."""
+    """Store one measurement, e.g. type "weight", value 80.4, unit "kg". measured_at defaults to now."""
     if not value.is_finite():
         raise InvalidArguments("value is not a number")
     when = measured_at or ctx.now
@@ -48,7 +48,7 @@ async def measurement_log(
 
 @tool(callers=SESSIONS, effect=Effect.READ)
 async def measurement_latest(ctx: CallContext, type: Type) -> dict[str, Any] | None:  # noqa: A002
-    """The newest measurement of a type, or null when there is none."""
+    """Return the newest measurement of a type, or null."""
     row = await ctx.connection.fetchrow(
         f"SELECT {COLUMNS} FROM measurements WHERE type = $1 ORDER BY measured_at DESC, id DESC LIMIT 1",
         type,
@@ -64,7 +64,7 @@ async def measurement_history(
     end: datetime | None = None,
     limit: Annotated[int, Field(ge=1, le=1000)] = 100,
 ) -> dict[str, Any]:
-    """Measurements of a type, newest first, optionally between two times."""
+    """List measurements of a type, newest first, optionally between two times."""
     rows = await ctx.connection.fetch(
         f"""
         SELECT {COLUMNS} FROM measurements
@@ -81,7 +81,7 @@ async def measurement_history(
 
 
 def _shown(row: Any, zone: ZoneInfo) -> dict[str, Any]:
-    """A row as JSON. The value stays decimal text, so that 80.40 is not made 80.4 on the way."""
+    """Return a row as JSON. The value stays decimal text, so that 80.40 does not become 80.4."""
     return {
         "id": str(row["id"]),
         "type": row["type"],
