@@ -13,6 +13,7 @@ from uuid import UUID
 
 from starlette.requests import Request
 
+from butlers.config.values import Section
 from butlers.db.database import Database
 from butlers.domain.clock import Clock
 from butlers.domain.delivery import DeliveryReceipt, DeliveryRequest
@@ -108,6 +109,10 @@ class ChannelCheck:
     hint: str | None = None
 
 
+class ChannelConfig(Section):
+    """Base of a channel's configuration: frozen, and an unknown key is an error."""
+
+
 class Channel:
     """Base class of channels. Each default contributes nothing.
 
@@ -140,11 +145,12 @@ class Channel:
         """Fetch messages until cancelled. Returns at once if there is nothing to fetch."""
 
     def check(
-        self, outbound: Any, inbound: Any, secrets: Collection[str]
+        self, outbound: Any, inbound: Any, secrets: Collection[str] | None
     ) -> Sequence[ChannelCheck]:
         """Return the lines for ``butlers doctor``.
 
-        A configuration that is not there is None. ``secrets`` are the names of those that are set.
+        ``outbound`` and ``inbound`` are None if they are not configured. ``secrets`` are the names of
+        the stored secrets, or None while no butler runs, because then they cannot be read.
         """
         return ()
 

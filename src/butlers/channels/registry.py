@@ -158,7 +158,7 @@ async def run_connector(channel: Channel, config: Any, context: InboundContext) 
 
 def channel_checks(
     home: Path,
-    secrets: Collection[str],
+    secrets: Collection[str] | None,
     *,
     messenger: ButlerConfig | None = None,
     switchboard: ButlerConfig | None = None,
@@ -166,7 +166,7 @@ def channel_checks(
     """Return the lines of every channel for ``butlers doctor``."""
     found = load_channels(home)
     checks = [
-        ChannelCheck(f"channel {name}", "broken", why, f"correct {FILE}, or remove the channel")
+        ChannelCheck(name, "broken", why, f"correct {FILE}, or remove the channel")
         for name, why in found.broken.items()
     ]
     try:

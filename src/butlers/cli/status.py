@@ -12,6 +12,7 @@ import typer
 from butlers.cli.fleet import load_roster, owner_client
 from butlers.cli.output import AsJson, print_json, print_rows, print_table
 from butlers.cli.secrets import with_vault
+from butlers.config.roster import working_copy
 from butlers.config.settings import Settings
 from butlers.domain.errors import ButlersError
 from butlers.runtimes.installed import PINNED, find_cli, install_hint
@@ -137,6 +138,7 @@ async def _check_all(
     checks = [_check("python", "ok", sys.version.split()[0]), _check_home(settings)]
     checks += [await _check_runtime(name, settings, stored) for name in NEEDS]
     checks.append(_check_fleet(running))
+    checks += _check_channels(settings, stored if running else None)
     if running:
         checks += await asyncio.gather(*(_check_butler(settings, name) for name in running))
     if prove:
@@ -155,6 +157,22 @@ def _check_home(settings: Settings) -> Check:
     if free < LEAST_FREE_MB:
         return _check("home", "broken", f"{settings.home}: {free} MB free", "free some disk space")
     return _check("home", "ok", f"{settings.home}, {free:,} MB free")
+
+
+def _check_channels(settings: Settings, stored: set[str] | None) -> list[Check]:
+    """Return the checks of every channel, with the configuration of the Messenger and Switchboard."""
+    from butlers.channels.registry import channel_checks
+
+    configs = {}
+    if working_copy(settings.home).is_dir():  # before the first start there is no configuration
+        configs = {config.name: config for config in load_roster(settings, refresh=False)[1]}
+    found = channel_checks(
+        settings.home,
+        stored,
+        messenger=configs.get("messenger"),
+        switchboard=configs.get("switchboard"),
+    )
+    return [_check(check.name, check.state, check.detail, check.hint) for check in found]
 
 
 async def _check_runtime(name: str, settings: Settings, stored: set[str]) -> Check:

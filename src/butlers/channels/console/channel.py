@@ -69,11 +69,9 @@ class ConsoleChannel(Channel):
         return ConsoleSender(context.database, context.clock)
 
     def check(
-        self, outbound: Any, inbound: Any, secrets: Collection[str]
+        self, outbound: Any, inbound: Any, secrets: Collection[str] | None
     ) -> Sequence[ChannelCheck]:
-        return [
-            ChannelCheck("channel console", "ok", "always there: `butlers send`, `butlers mail`")
-        ]
+        return [ChannelCheck("console", "ok", "`butlers send` and `butlers mail`")]
 
 
 CHANNEL = ConsoleChannel()
