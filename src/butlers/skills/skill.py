@@ -1,10 +1,11 @@
-"""The one SkillSpec, whichever form it was read from."""
+"""A skill as it is read from any format, and a skill in its folder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from butlers.domain.json_safe import FrozenDict
@@ -19,7 +20,7 @@ class ServerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PackMcpServer:
-    """A server that a pack brings: a command to start, or an address to reach."""
+    """An MCP server of a pack: a command to start, or a URL to connect to."""
 
     name: str
     kind: ServerKind
@@ -31,11 +32,11 @@ class PackMcpServer:
 
 @dataclass(frozen=True, slots=True)
 class SkillSpec:
-    """What a skill says of itself. Lenient: a stranger's names are kept as written.
+    """The fields of a skill. Names from outside are kept as written, even if they break our rules.
 
-    ``name`` is the standard's name and a manifest's id; ``title`` is what people call it.
-    ``body`` is SKILL.md without its front matter, to the letter. ``metadata`` never holds a field
-    that has a place here, and ``extra`` keeps the keys that nobody defined.
+    ``name`` is SKILL.md's name and a manifest's id; ``title`` is the name for people. ``body`` is
+    SKILL.md without its front matter, unchanged. ``metadata`` has no key that is a field here, and
+    ``extra`` keeps unknown keys.
     """
 
     name: str
@@ -57,18 +58,18 @@ class SkillSpec:
     system_packages: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=FrozenDict)
     extra: Mapping[str, Any] = field(default_factory=FrozenDict)
-    # Facts of the folder, which no format renders.
+    # Facts about the folder, which no format writes.
     has_manifest: bool = False
     has_skill_md: bool = False
     has_reflex: bool = False
 
     def __post_init__(self) -> None:
-        if self.title == self.name:  # said once is enough, in every form
+        if self.title == self.name:  # so that both forms of a skill compare equal
             object.__setattr__(self, "title", "")
 
     @property
     def label(self) -> str:
-        """`id@version`, the way a configuration names it."""
+        """`id@version`, as a configuration names it."""
         return f"{self.name}@{self.version}" if self.version else self.name
 
     @property
@@ -77,3 +78,16 @@ class SkillSpec:
 
     def evolve(self, **changes: Any) -> SkillSpec:
         return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A skill in its folder. ``digest`` is its registered hash; None for a butler's own skill.
+
+    Links may point into ``shared``.
+    """
+
+    folder: Path
+    skill: SkillSpec
+    digest: str | None = None
+    shared: Path | None = None

@@ -1,5 +1,4 @@
-"""All skills that one butler has: those of its own folder, the packs of its configuration, and those that it
-made itself."""
+"""All skills of one butler: from its own folder, from its configuration, and made by its sessions."""
 
 from __future__ import annotations
 
@@ -25,17 +24,16 @@ from butlers.skills.registry.butler_packs import FailedPack, LoadedPack, LoadRes
 from butlers.skills.registry.catalog import RegisteredSkill, SkillState
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.registry.resolver import LOCK_FILE, read_lock
-from butlers.skills.scripts.runner import Pack
-from butlers.skills.skill import SkillSpec
+from butlers.skills.skill import Pack, SkillSpec
 
 log = structlog.get_logger()
 
 FOLDER = "skills"
-CUSTOM = "custom"  # below it: what the butler makes itself
+CUSTOM = "custom"  # subfolder for skills that sessions make
 
 
 class SkillOrigin(StrEnum):
-    OWN = "own"  # of the butler's folder; passive, a person put it there
+    OWN = "own"  # a person put it into the butler's folder
     PACK = "pack"  # named by the configuration
     MADE = "made"  # by a session of this butler
 
@@ -55,37 +53,37 @@ class ButlerSkill:
         return self.pack.skill.name
 
     def verify(self) -> None:
-        """SkillChanged unless every byte is as registered; a folder of the butler's own is what it is."""
+        """Raise SkillChanged if a registered skill has changed. A butler's own skill may change."""
         if self.pack.digest is not None:
             packs.verify(self.pack.folder, self.pack.digest)
 
 
 @dataclass(slots=True)
 class ButlerSkillSet:
-    """``directory`` is the butler's folder. What its configuration names was loaded once, at its start."""
+    """``directory`` is the butler's folder. The packs of its configuration are loaded once, at start."""
 
     registry: SkillRegistry
     butler: str
     directory: Path
-    loading: LoadResult = field(default_factory=LoadResult)
+    load_result: LoadResult = field(default_factory=LoadResult)
 
     @classmethod
     def open(
         cls, registry: SkillRegistry, butler: str, directory: Path, requirements: Sequence[str]
     ) -> ButlerSkillSet:
-        """Never raises for a pack: one that can not be had is told in ``loading.failed``."""
-        shelf = cls(registry, butler, directory)
+        """Load the packs. Packs that cannot be loaded are in ``load_result.failed``."""
+        skill_set = cls(registry, butler, directory)
         try:
             locked = read_lock(directory / LOCK_FILE)
-            loading = load_packs(registry, butler, requirements, locked)
-        except SkillError as error:  # the registry or the lock itself
-            loading = LoadResult(failed=tuple(FailedPack(wanted, error) for wanted in requirements))
-        shelf.loading = shelf._without_shadows(loading)
-        return shelf
+            result = load_packs(registry, butler, requirements, locked)
+        except SkillError as error:  # the registry or the lock file itself
+            result = LoadResult(failed=tuple(FailedPack(wanted, error) for wanted in requirements))
+        skill_set.load_result = skill_set._without_name_clashes(result)
+        return skill_set
 
     @property
     def shared(self) -> Path:
-        """The roster's own, which links of a butler's folder may lead to."""
+        """The roster's shared skills, into which links of a butler's folder may point."""
         return self.directory.parent / "shared" / FOLDER
 
     @property
@@ -93,84 +91,85 @@ class ButlerSkillSet:
         return self.directory / FOLDER / CUSTOM
 
     @property
-    def offers(self) -> bool:
-        """Whether there is anything to list, or a place for what sessions make."""
-        return bool(self.given() or self._has_room())
+    def needs_tools(self) -> bool:
+        """True if sessions need the skill tools: to use a skill, or to make one."""
+        return bool(self.provided() or self._allows_new_skills())
 
     def packs(self) -> tuple[ButlerSkill, ...]:
-        """What the configuration names, each after all it depends on."""
+        """Return the packs of the configuration, each after its dependencies."""
         return tuple(
             ButlerSkill(
                 Pack(loaded.folder, loaded.skill, loaded.resolved.digest),
                 SkillOrigin.PACK,
                 loaded.draft and self._is_still_a_draft(loaded),
             )
-            for loaded in self.loading.packs
+            for loaded in self.load_result.packs
         )
 
-    def given(self) -> tuple[ButlerSkill, ...]:
-        """What people gave it: its packs, and its own folder's."""
-        return _each_once((*self.packs(), *self._own()))
+    def provided(self) -> tuple[ButlerSkill, ...]:
+        """Return the skills that people provided: packs, and skills of the butler's own folder."""
+        return _unique_names((*self.packs(), *self._own()))
 
     def skills(self) -> tuple[ButlerSkill, ...]:
-        """All of them, each name once: a name never means another skill than it did."""
-        return _each_once((*self.given(), *self._made_if_known()))
+        """Return all skills, each name once. A skill that a session made never hides another."""
+        return _unique_names((*self.provided(), *self._made_or_none()))
 
-    def listed(self) -> tuple[ButlerSkill, ...]:
-        """All of them, and the drafts of newer versions, which are had by their exact version only."""
+    def skills_and_drafts(self) -> tuple[ButlerSkill, ...]:
+        """Return all skills, and drafts of newer versions, which are found by exact version only."""
         known = self.skills()
-        labels = {shelved.skill.label for shelved in known}
-        newer = (made for made in self._made_if_known() if made.draft)
-        return (*known, *(made for made in newer if made.skill.label not in labels))
+        labels = {entry.skill.label for entry in known}
+        drafts = (made for made in self._made_or_none() if made.draft)
+        return (*known, *(made for made in drafts if made.skill.label not in labels))
 
     def failed(self) -> tuple[FailedPack, ...]:
-        """What can not be had: packs, and all that it made while the registry can not be read."""
+        """Return the packs that failed, and one entry if the registry cannot be read."""
         try:
             self.registry.catalog()
         except SkillError as error:
-            return (*self.loading.failed, FailedPack("what this butler made", error))
-        return self.loading.failed
+            failed = FailedPack("skills that this butler made", error)
+            return (*self.load_result.failed, failed)
+        return self.load_result.failed
 
     def find(self, name: str) -> ButlerSkill:
-        """By its name, with or without its version, by its folder's name, or as a prompt names it."""
+        """Find a skill by name, `name@version`, folder name, or the key that a prompt shows."""
         wanted, _at, version = name.removeprefix(f"{FOLDER}.").partition("@")
-        for shelved in chain(self.given(), self._made()):
-            known = {shelved.name, shelved.pack.folder.name.partition("@")[0]}
-            if wanted in known and version in ("", shelved.skill.version):
-                return shelved
-        for failed in self.loading.failed:
+        for entry in chain(self.provided(), self._made()):
+            known = {entry.name, entry.pack.folder.name.partition("@")[0]}
+            if wanted in known and version in ("", entry.skill.version):
+                return entry
+        for failed in self.load_result.failed:
             if failed.wanted.partition("@")[0] == wanted:
                 raise failed.error
-        there = ", ".join(sorted(shelved.name for shelved in self.skills())) or "none"
-        raise SkillNotFound(f"there is no skill {name!r} here", hint=f"there are: {there}")
+        available = ", ".join(sorted(entry.name for entry in self.skills())) or "none"
+        raise SkillNotFound(f"there is no skill {name!r}", hint=f"available: {available}")
 
     def mount(self, home: Path) -> tuple[Path, ...]:
-        """Copy all that can be to where the CLIs look below HOME; the folders where they are."""
-        mounts = [_mount(shelved) for shelved in self.skills()]
+        """Copy the skills to the folders below HOME where the CLIs look. Return the folders."""
+        copies = [_copy_of(entry) for entry in self.skills()]
         folders = (home / CLAUDE_FOLDER, home / AGENTS_FOLDER)
-        return tuple(folder for folder in folders if self._mount_into(folder, mounts))
+        return tuple(folder for folder in folders if self._mount_into(folder, copies))
 
-    def _mount_into(self, folder: Path, mounts: Sequence[SkillCopy]) -> bool:
-        """Whether any is there now; one that can not be copied is left out and told by its name."""
+    def _mount_into(self, folder: Path, copies: Sequence[SkillCopy]) -> bool:
+        """Return True if any skill was copied. A skill that cannot be copied is logged and skipped."""
         mounted = False
-        for mount in mounts:
+        for copy in copies:
             try:
-                SkillInstaller(folder, self.shared).install([mount])
+                SkillInstaller(folder, self.shared).install([copy])
             except SkillInstallationError as error:
-                log.warning("skill not mounted", skill=mount.name, error=error.message)
+                log.warning("skill not mounted", skill=copy.name, error=error.message)
             else:
                 mounted = True
         return mounted
 
-    def _has_room(self) -> bool:
-        """Whether sessions may make skills here: not where the folder is there for reflexes only."""
+    def _allows_new_skills(self) -> bool:
+        """Return True if sessions may make skills: not where the folder holds only reflexes."""
         folder = self.directory / FOLDER
         if self.custom.is_dir():
             return True
         return folder.is_dir() and not any(folder.glob(f"*/{REFLEX_FILE}"))
 
     def _is_still_a_draft(self, loaded: LoadedPack) -> bool:
-        """A person may have approved it since the start."""
+        """Return False if a person has approved the version since the butler's start."""
         try:
             release = self.registry.get(loaded.id).release(loaded.resolved.version)
         except SkillError:
@@ -183,26 +182,25 @@ class ButlerSkillSet:
             return
         for found in scan_skills(root, self.shared, max_depth=1).skills:
             if found.reading.skill is not None:
-                yield ButlerSkill(
-                    Pack(found.folder, found.reading.skill, None, self.shared), SkillOrigin.OWN
-                )
+                pack = Pack(found.folder, found.reading.skill, None, self.shared)
+                yield ButlerSkill(pack, SkillOrigin.OWN)
 
-    def _made_if_known(self) -> tuple[ButlerSkill, ...]:
-        """None while the registry can not be read: its own folder's skills need none."""
+    def _made_or_none(self) -> tuple[ButlerSkill, ...]:
+        """Return the skills that sessions made; none if the registry cannot be read."""
         try:
             return tuple(self._made())
         except SkillError as error:
-            log.warning("skills that the butler made are not there", error=error.message)
+            log.warning("skills made by the butler are unavailable", error=error.message)
             return ()
 
     def _made(self) -> Iterator[ButlerSkill]:
         for registered in self.registry.catalog().skills.values():
             if registered.owner == self.butler:
-                yield from self._made_by_it(registered)
+                yield from self._versions_made(registered)
 
-    def _made_by_it(self, registered: RegisteredSkill) -> Iterator[ButlerSkill]:
-        """The newest that a person has approved, and then the draft that is newer."""
-        # What was installed may claim any owner; it is given by the configuration only.
+    def _versions_made(self, registered: RegisteredSkill) -> Iterator[ButlerSkill]:
+        """Yield the newest approved version, then the newest version if it is a draft."""
+        # An installed skill may claim any owner; a butler has it only through its configuration.
         own = [release for release in registered.releases.values() if release.origin is None]
         approved = [release for release in own if release.state is SkillState.APPROVED]
         drafts = [release for release in own[:1] if release.state is SkillState.DRAFT]
@@ -215,44 +213,44 @@ class ButlerSkillSet:
                 pack = Pack(folder, skill, release.digest)
                 yield ButlerSkill(pack, SkillOrigin.MADE, release.state is SkillState.DRAFT)
 
-    def _without_shadows(self, loading: LoadResult) -> LoadResult:
-        """A pack of a name that the butler's folder has already is refused, not hidden."""
-        own = {shelved.name for shelved in self._own()}
-        taken = [loaded for loaded in loading.packs if loaded.id in own]
+    def _without_name_clashes(self, result: LoadResult) -> LoadResult:
+        """Fail packs whose name a skill of the butler's own folder has."""
+        own = {entry.name for entry in self._own()}
+        taken = [loaded for loaded in result.packs if loaded.id in own]
         if not taken:
-            return loading
+            return result
         failed = tuple(
             FailedPack(loaded.label, SkillTaken(f"the butler's own folder has a skill {loaded.id}"))
             for loaded in taken
         )
-        kept = tuple(loaded for loaded in loading.packs if loaded not in taken)
-        return replace(loading, packs=kept, failed=(*loading.failed, *failed))
+        kept = tuple(loaded for loaded in result.packs if loaded not in taken)
+        return replace(result, packs=kept, failed=(*result.failed, *failed))
 
 
-def _each_once(skills: Iterable[ButlerSkill]) -> tuple[ButlerSkill, ...]:
+def _unique_names(skills: Iterable[ButlerSkill]) -> tuple[ButlerSkill, ...]:
     found: dict[str, ButlerSkill] = {}
-    for shelved in skills:
-        found.setdefault(shelved.name, shelved)
+    for entry in skills:
+        found.setdefault(entry.name, entry)
     return tuple(found.values())
 
 
-def _mount(shelved: ButlerSkill) -> SkillCopy:
-    pack = shelved.pack
-    name = pack.folder.name if shelved.origin is SkillOrigin.OWN else shelved.name
+def _copy_of(entry: ButlerSkill) -> SkillCopy:
+    pack = entry.pack
+    name = pack.folder.name if entry.origin is SkillOrigin.OWN else entry.name
     return SkillCopy(pack.folder, name, pack.digest)
 
 
-def unchanged(
+def split_changed(
     skills: Sequence[ButlerSkill],
 ) -> tuple[list[ButlerSkill], list[tuple[ButlerSkill, SkillChanged]]]:
-    """Those that are as registered, and those that are not, with what is wrong."""
-    good: list[ButlerSkill] = []
+    """Return the skills that have their registered hash, and the changed ones with their error."""
+    unchanged: list[ButlerSkill] = []
     changed: list[tuple[ButlerSkill, SkillChanged]] = []
-    for shelved in skills:
+    for entry in skills:
         try:
-            shelved.verify()
+            entry.verify()
         except SkillChanged as error:
-            changed.append((shelved, error))
+            changed.append((entry, error))
         else:
-            good.append(shelved)
-    return good, changed
+            unchanged.append(entry)
+    return unchanged, changed

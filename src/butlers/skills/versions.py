@@ -1,4 +1,4 @@
-"""Semantic versions, ranges of them, and how a skill is asked for: `id`, `id@1.2.3`, `id@^1.2`."""
+"""Version ranges, and requirements such as `id`, `id@1.2.3` and `id@^1.2`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_RANGE = 200
 
 @dataclass(frozen=True, slots=True)
 class VersionBound:
-    """From ``low`` up to but not including ``high``; None: no end on that side."""
+    """Versions from ``low`` up to but not including ``high``; None means no limit."""
 
     low: Version | None = None
     high: Version | None = None
@@ -33,7 +33,7 @@ class VersionBound:
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """All bounds of one alternative must hold; ``excluded`` ones must not."""
+    """A version matches if all bounds of one alternative hold and none of its exclusions does."""
 
     written: str
     alternatives: tuple[tuple[VersionBound, ...], ...]
@@ -50,7 +50,7 @@ class VersionRange:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What somebody asks for. ``range`` is None for "whichever is the latest"."""
+    """A required skill. Without ``range`` and ``exact`` the latest version is meant."""
 
     name: str
     range: VersionRange | None = None
@@ -79,7 +79,7 @@ def parse_requirement(written: str) -> Requirement | None:
 
 
 def parse_range(written: str) -> VersionRange | None:
-    """npm's ranges without pre-releases: ^1.2, ~1.2.3, >=1 <3, 1.x, `1 || 2`, *."""
+    """Parse an npm range without pre-releases: ^1.2, ~1.2.3, >=1 <3, 1.x, `1 || 2`, *."""
     if not written.strip() or len(written) > _MAX_RANGE:
         return None
     alternatives, excluded = [], []
@@ -137,7 +137,7 @@ def _bound(part: re.Match[str]) -> VersionBound:
 
 
 def _next(numbers: list[int]) -> Version:
-    """The first version after all those that begin with these numbers."""
+    """Return the first version after all versions that begin with these numbers."""
     raised = [*numbers[:-1], numbers[-1] + 1]
     return Version(*[*raised, 0, 0][:3])
 

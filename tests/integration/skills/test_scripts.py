@@ -26,7 +26,8 @@ from butlers.domain.session import Access
 from butlers.process import sandbox
 from butlers.process.runner import ScriptLimits
 from butlers.skills.reader import read_skill
-from butlers.skills.scripts.runner import Pack, ScriptRequest, ScriptRunner
+from butlers.skills.scripts.runner import ScriptRun, ScriptRunner
+from butlers.skills.skill import Pack
 from support import npm
 from support.scripts import Scripts, living
 from support.skills import write_files, write_skill_md
@@ -455,7 +456,7 @@ async def test_a_home_that_holds_our_own_python_stays_in_sight(scripts: Scripts)
     folder = write_skill_md(scripts.work / "skills" / "a-skill", "description: x\n")
     write_files(folder, {"run.py": "print('ran')\n"})
     runner = ScriptRunner(Path(sys.prefix), scripts.search_path)
-    assert (await runner.run(own(folder), ScriptRequest("run", {}, scripts.work))).result == "ran"
+    assert (await runner.run(own(folder), ScriptRun("run", {}, scripts.work))).result == "ran"
 
 
 async def test_the_access_level_is_told(scripts: Scripts) -> None:
@@ -469,12 +470,13 @@ import asyncio, sys
 from pathlib import Path
 from butlers.process import sandbox
 from butlers.skills.reader import read_skill
-from butlers.skills.scripts.runner import ScriptRequest, Pack, ScriptRunner
+from butlers.skills.scripts.runner import ScriptRun, ScriptRunner
+from butlers.skills.skill import Pack
 folder, work = Path(sys.argv[1]), Path(sys.argv[2])
 if sys.argv[3] == "without":
     sandbox.sandbox_program = lambda: None
 pack = Pack(folder, read_skill(folder).skill)
-asyncio.run(ScriptRunner(work / "home").run(pack, ScriptRequest("stays", {}, work)))
+asyncio.run(ScriptRunner(work / "home").run(pack, ScriptRun("stays", {}, work)))
 """
 
 

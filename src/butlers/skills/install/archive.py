@@ -1,6 +1,6 @@
-"""Archives of strangers, unpacked within bounds: nothing leaves the folder, nothing but files is made.
+"""Unpack untrusted archives: bounded, inside one folder, and regular files only.
 
-Sizes are counted while unpacking; what an archive says of itself is not believed.
+Sizes are counted while unpacking; the sizes that an archive declares are not trusted.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from butlers.skills.tree import IGNORED_NAMES, MAX_BYTES, MAX_DEPTH, MAX_FILES
 
 MAX_ARCHIVE = 10 * 1024 * 1024
 MAX_RATIO = 100
-# Below this nobody is harmed, and plain text may well shrink a hundredfold.
+# The ratio is checked above this size: small plain text can compress a hundredfold.
 _RATIO_COUNTS_FROM = 1024 * 1024
 _MAX_DIRECTORY = 1024 * 1024
 _CHUNK = 64 * 1024
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError)
-_HINT = "get it from somebody you trust, or unpack it yourself and look"
+_HINT = "unpack it yourself and inspect the files before you install the folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Member:
 
 
 def unpack(archive: Path, target: Path) -> Path:
-    """Unpack a .zip or .tar.gz below ``target``; the folder in it that holds the skill."""
+    """Unpack a .zip or .tar.gz below ``target``. Return the folder that holds the skill."""
     size = _size(archive)
     with archive.open("rb") as stream:
         kind = stream.read(4)
@@ -48,17 +48,17 @@ def unpack(archive: Path, target: Path) -> Path:
         unpacking = _Unpacking(target, size)
         try:
             if kind.startswith(b"\x1f\x8b"):
-                unpacking.take(_tar_members(stream))
+                unpacking.write_all(_tar_members(stream))
             elif kind.startswith(b"PK"):
-                unpacking.take(_zip_members(stream))
+                unpacking.write_all(_zip_members(stream))
             else:
                 raise SkillArchiveRefused(
-                    f"{archive} is neither .zip nor .tar.gz", hint="a folder can be installed too"
+                    f"{archive} is neither .zip nor .tar.gz", hint="or install a folder"
                 )
         except (*_BROKEN, EOFError, OSError) as error:
-            raise SkillArchiveRefused(f"{archive} is broken: {error}") from error
-        except (NotImplementedError, RuntimeError, ValueError) as error:  # zipfile's other refusals
-            raise SkillArchiveRefused(f"{archive} can not be unpacked: {error}") from error
+            raise SkillArchiveRefused(f"{archive} is damaged: {error}") from error
+        except (NotImplementedError, RuntimeError, ValueError) as error:  # other errors of zipfile
+            raise SkillArchiveRefused(f"{archive} cannot be unpacked: {error}") from error
     return _skill_folder(target)
 
 
@@ -68,10 +68,10 @@ def _size(archive: Path) -> int:
     except OSError as error:
         raise SkillArchiveRefused(f"{archive}: {error.strerror or error}") from error
     if not archive.is_file():
-        raise SkillArchiveRefused(f"{archive} is no file")
+        raise SkillArchiveRefused(f"{archive} is not a file")
     if size > MAX_ARCHIVE:
         raise SkillTooLarge(
-            f"{archive} has more than {MAX_ARCHIVE // (1024 * 1024)} MB", hint=_HINT
+            f"{archive} is larger than {MAX_ARCHIVE // (1024 * 1024)} MB", hint=_HINT
         )
     return size
 
@@ -83,20 +83,21 @@ class _Unpacking:
     total: int = 0
     seen: set[str] = field(default_factory=set)
 
-    def take(self, members: Iterator[_Member]) -> None:
+    def write_all(self, members: Iterator[_Member]) -> None:
         for member in members:
-            path = self._admitted(member.path)
+            path = self._checked_path(member.path)
             if path is not None:
                 self._write(path, member)
 
-    def _admitted(self, written: str) -> str | None:
+    def _checked_path(self, written: str) -> str | None:
         path = inner_path(written)
         if path is None:
             raise SkillPathRefused(
-                f"the archive has a file {written[:80]!r}, which is no path inside it", hint=_HINT
+                f"the archive has a file with the path {written[:80]!r}, which is not allowed",
+                hint=_HINT,
             )
         parts = PurePosixPath(path).parts
-        # Two names that one file system takes for one could replace each other.
+        # On a file system that ignores case, one file would replace the other.
         if path.casefold() in self.seen:
             raise SkillPathRefused(f"the archive has {path!r} twice", hint=_HINT)
         self.seen.add(path.casefold())
@@ -136,7 +137,7 @@ def _zip_members(stream: IO[bytes]) -> Iterator[_Member]:
                 _refuse_unless_inside(info.filename)
                 continue
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-                raise _no_file(info.filename)
+                raise _not_a_file(info.filename)
             if info.flag_bits & 0x1:
                 raise SkillArchiveRefused("the archive is encrypted")
             with opened.open(info) as content:
@@ -144,16 +145,16 @@ def _zip_members(stream: IO[bytes]) -> Iterator[_Member]:
 
 
 def _check_directory(stream: IO[bytes]) -> None:
-    """A zip's list of files is read whole before anything else, so its size is looked at first."""
+    """Check the size of the zip directory before zipfile reads all of it."""
     stream.seek(0, io.SEEK_END)
     stream.seek(max(0, stream.tell() - 66_000))
     tail = stream.read()
     end = tail.rfind(b"PK\x05\x06")
     if end < 0 or len(tail) < end + 22:
-        raise SkillArchiveRefused("the archive is broken: it has no list of its files")
+        raise SkillArchiveRefused("the archive is damaged: its directory is missing")
     listing = int.from_bytes(tail[end + 12 : end + 16], "little")
     if b"PK\x06\x07" in tail or listing > _MAX_DIRECTORY:
-        raise SkillTooLarge("the archive lists more files than a skill may have", hint=_HINT)
+        raise SkillTooLarge("the archive lists too many files for a skill", hint=_HINT)
     stream.seek(0)
 
 
@@ -168,12 +169,12 @@ def _tar_members(stream: IO[bytes]) -> Iterator[_Member]:
                 continue
             content = opened.extractfile(info) if info.isreg() else None
             if content is None:
-                raise _no_file(info.name)
+                raise _not_a_file(info.name)
             yield _Member(info.name, bool(info.mode & 0o111), content)
 
 
 class _Bounded(gzip.GzipFile):
-    """Stops a stream that never ends, also inside of headers, which tarfile reads whole."""
+    """Limit the uncompressed size, also of headers, which tarfile reads whole."""
 
     _left = MAX_BYTES + MAX_FILES * 4096
 
@@ -182,24 +183,29 @@ class _Bounded(gzip.GzipFile):
         chunk = super().read(wanted)
         self._left -= len(chunk)
         if self._left < 0:
-            raise SkillTooLarge("the archive unpacks to more than a skill may have", hint=_HINT)
+            raise SkillTooLarge(
+                "the archive unpacks to more data than a skill may have", hint=_HINT
+            )
         return chunk
 
 
 def _refuse_unless_inside(folder: str) -> None:
     if folder.strip("./") and inner_path(folder) is None:
-        raise SkillPathRefused(f"the archive has a folder {folder[:80]!r}", hint=_HINT)
+        raise SkillPathRefused(
+            f"the archive has a folder with the path {folder[:80]!r}, which is not allowed",
+            hint=_HINT,
+        )
 
 
-def _no_file(path: str) -> SkillPathRefused:
+def _not_a_file(path: str) -> SkillPathRefused:
     return SkillPathRefused(
         f"{path[:80]!r} in the archive is a link or a special file",
-        hint="pack the file itself instead of a link to it",
+        hint="replace the link by a copy of the file",
     )
 
 
 def _skill_folder(target: Path) -> Path:
-    """The one folder that everything is in, or the target itself."""
+    """Return the only folder at the top, or the target itself."""
     inside = list(target.iterdir())
     if not inside:
         raise SkillArchiveRefused("the archive is empty")

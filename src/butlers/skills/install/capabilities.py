@@ -1,4 +1,4 @@
-"""What a skill could do, shown before somebody agrees to it, and what an update would add."""
+"""Capabilities of a skill, shown before an install, and the difference that an update makes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ("scripts", "envVars", "mcpServers", "systemPackages", "allowed-tools", 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Each kind with what it lists; what is not declared but lies there counts too."""
+    """Items by kind. Scripts that the skill does not declare count too."""
 
     by_kind: Mapping[str, tuple[str, ...]]
 
@@ -64,7 +64,7 @@ def _minus(one: Capabilities, other: Capabilities) -> Capabilities:
 
 
 def _described(server: PackMcpServer) -> str:
-    """Whole, so that another command or address is another capability."""
+    """Return the whole command or address, so that a change of it is a new capability."""
     if server.kind is ServerKind.REMOTE:
         return f"{server.name}: {server.url}"
     return " ".join((f"{server.name}:", server.command or "", *server.args))

@@ -1,4 +1,4 @@
-"""A skill in the making: what a model says of it becomes a folder, or an error with all that is wrong."""
+"""Skills that a session makes: write a draft to a folder and check it."""
 
 from __future__ import annotations
 
@@ -19,60 +19,61 @@ from butlers.skills.tree import translate_os_errors
 MAX_FILES = 50
 MAX_CHARACTERS = 256 * 1024
 INSTRUCTIONS = "context/instructions.md"
-_MAKING = ".making-"
+_TEMPORARY = ".making-"
 
 
 @dataclass(frozen=True, slots=True)
 class SkillDraft:
-    """``files`` by path: those below context/ are read with the instructions, in their order."""
+    """``files`` maps paths to text. Files below context/ belong to the instructions, in this order."""
 
     id: str
     description: str
     instructions: str
     version: str = "1.0.0"
-    title: str | None = None
     scripts: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     env_vars: tuple[str, ...] = ()
-    dependencies: tuple[str, ...] = ()
 
     def contents(self, owner: str) -> dict[str, str]:
+        """Return the text of every file of the skill, by path."""
         scripts = {
             f"scripts/{name.removeprefix('scripts/')}": text for name, text in self.scripts.items()
         }
         context = [
             path for path in self.files if path.startswith("context/") and path != INSTRUCTIONS
         ]
-        manifest = {
+        manifest: dict[str, Any] = {
             "id": self.id,
-            "name": self.title or self.id,
+            "name": self.id,
             "version": self.version,
             "description": self.description,
             "owner": owner,
             "context": [INSTRUCTIONS, *context],
-            "scripts": list(scripts),
-            "envVars": list(self.env_vars),
-            "dependencies": list(self.dependencies),
         }
-        kept = {key: value for key, value in manifest.items() if value or isinstance(value, str)}
-        examples = (
-            {ENV_EXAMPLE: "".join(f"{name}=\n" for name in self.env_vars)} if self.env_vars else {}
-        )
+        if scripts:
+            manifest["scripts"] = list(scripts)
+        examples = {}
+        if self.env_vars:
+            manifest["envVars"] = list(self.env_vars)
+            examples[ENV_EXAMPLE] = "".join(f"{name}=\n" for name in self.env_vars)
         return {
             **examples,
             **self.files,
             **scripts,
             INSTRUCTIONS: self.instructions,
-            "manifest.json": json.dumps(kept, indent=2, ensure_ascii=False) + "\n",
+            "manifest.json": json.dumps(manifest, indent=2, ensure_ascii=False) + "\n",
         }
 
 
 @contextmanager
 def draft_folder(draft: SkillDraft, owner: str, custom: Path) -> Iterator[Path]:
-    """The skill's folder, valid, beside those of ``custom``; gone after the block unless it was moved."""
+    """Write the draft below ``custom`` and yield its folder, removed at the end unless moved.
+
+    Raise InvalidSkill with every problem of the draft.
+    """
     contents = draft.contents(owner)
-    _check_bounds(contents)
-    around = custom / f"{_MAKING}{secrets.token_hex(6)}"
+    _check_limits(contents)
+    around = custom / f"{_TEMPORARY}{secrets.token_hex(6)}"
     folder = around / (draft.id if is_id(draft.id) else "new-skill")
     try:
         with translate_os_errors(folder):
@@ -82,24 +83,25 @@ def draft_folder(draft: SkillDraft, owner: str, custom: Path) -> Iterator[Path]:
             raise InvalidSkill(
                 f"the skill {draft.id[:64]!r} is not valid:",
                 diagnostics=checked.errors_in(Path(folder.name)),
-                hint="mend all of it, and create it again",
+                hint="fix all of these and create it again",
             )
         yield folder
     finally:
         packs.remove(around)
 
 
-def is_in_the_making(name: str) -> bool:
+def is_temporary(name: str) -> bool:
+    """Return True for the name of a folder that is still being written."""
     return name.startswith(".")
 
 
-def manifest_of(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> dict[str, Any]:
     with translate_os_errors(folder):
         found: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
     return found
 
 
-def _check_bounds(contents: Mapping[str, str]) -> None:
+def _check_limits(contents: Mapping[str, str]) -> None:
     wrong = [
         path
         for path in contents
@@ -108,12 +110,12 @@ def _check_bounds(contents: Mapping[str, str]) -> None:
     if wrong:
         named = ", ".join(repr(path[:80]) for path in wrong)
         raise InvalidSkill(
-            f"these are no paths inside a skill: {named}", hint="such as references/a.md"
+            f"invalid paths: {named}", hint="use relative paths, such as references/a.md"
         )
     size = sum(map(len, contents.values()))
     if len(contents) > MAX_FILES or size > MAX_CHARACTERS:
         raise SkillTooLarge(
-            f"a skill draft_folder here has at most {MAX_FILES} files and {MAX_CHARACTERS:,} characters"
+            f"a new skill has at most {MAX_FILES} files and {MAX_CHARACTERS:,} characters"
         )
 
 

@@ -1,7 +1,7 @@
-"""Skills from git, at one commit that is named in full.
+"""Fetch skills from git at one commit, given by its full hash.
 
-Nothing is checked out: what the commit holds is listed, looked at and written by us, so that neither hooks
-nor filters nor submodules of a stranger's repository have a say.
+Nothing is checked out: the files are listed, checked and written by this module, so that hooks, filters
+and submodules of an untrusted repository have no effect.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _SETTINGS = (
     "core.hooksPath=/dev/null",
     "credential.helper=",
     "transfer.fsckObjects=true",
-    "fetch.unpackLimit=1",  # one file, which has a limit
+    "fetch.unpackLimit=1",  # keep one pack file, whose size is limited
     "protocol.allow=never",
     *(f"protocol.{scheme}.allow=always" for scheme in _SCHEMES),
 )
-# How a person reaches the network, and proves who they are to ssh; everything else stays outside.
+# The person's network and ssh settings. Nothing else of the environment is passed on.
 _PASSED_ON = (
     "PATH", "SSH_AUTH_SOCK", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY",
     "all_proxy", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO",
@@ -50,7 +50,7 @@ _PASSED_ON = (
 
 @dataclass(frozen=True, slots=True)
 class GitSource:
-    """``folder`` is where in the repository the skill lies; empty is its root."""
+    """``folder`` is the skill's path in the repository; empty for its root."""
 
     url: str
     commit: str
@@ -63,14 +63,14 @@ class GitSource:
 
     @property
     def origin(self) -> str:
-        """Which repository and folder, whatever the commit, without who proved to be whom."""
+        """Repository and folder, without the commit and without credentials."""
         scheme, host, path = urlsplit(self.url)[:3]
         address = urlunsplit((scheme, host.rpartition("@")[2], path, "", ""))
         return f"{PREFIX}{address}{f'#{_SUBDIRECTORY}{self.folder}' if self.folder else ''}"
 
 
 def git_source(written: str, commit: str | None = None) -> GitSource | None:
-    """``git+https://host/repository@COMMIT#subdirectory=folder``; None for what is no git address."""
+    """Parse ``git+https://host/repository@COMMIT#subdirectory=folder``. Return None for other text."""
     if not written.startswith(PREFIX) and commit is None:
         return None
     address, _hash, fragment = written.removeprefix(PREFIX).partition("#")
@@ -80,14 +80,14 @@ def git_source(written: str, commit: str | None = None) -> GitSource | None:
         commit = commit or named
     if commit is None or _COMMIT.fullmatch(commit) is None:
         raise InvalidArguments(
-            f"{commit or 'nothing'} is not the name of a commit: a branch or tag can move",
-            hint="name all 40 digits: `git ls-remote ADDRESS` shows them",
+            f"{commit!r} is not a full commit hash; a branch or tag can move",
+            hint="give all 40 digits: `git ls-remote ADDRESS` shows them",
         )
     scheme, host, path = urlsplit(address)[:3]
     if scheme not in _SCHEMES or not path.strip("/") or (scheme != "file" and not host):
         raise InvalidArguments(
-            f"{redactor.scrub(address)!r} is no address of a repository",
-            hint=f"such as {PREFIX}https://host/repository@COMMIT; also ssh:// and file://",
+            f"{redactor.scrub(address)!r} is not a repository address",
+            hint=f"use {PREFIX}https://host/repository@COMMIT; ssh:// and file:// work too",
         )
     return GitSource(address, commit, _folder(fragment))
 
@@ -98,8 +98,8 @@ def _folder(fragment: str) -> str:
     folder = inner_path(fragment.removeprefix(_SUBDIRECTORY))
     if not fragment.startswith(_SUBDIRECTORY) or folder is None:
         raise InvalidArguments(
-            f"{fragment!r} names no folder in the repository",
-            hint=f"such as #{_SUBDIRECTORY}skills/pdf",
+            f"{fragment!r} does not name a folder in the repository",
+            hint=f"use #{_SUBDIRECTORY}FOLDER, such as #{_SUBDIRECTORY}skills/pdf",
         )
     return folder
 
@@ -112,7 +112,7 @@ class _Blob:
 
 
 def fetch(source: GitSource, scratch: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """The folder of the skill at that commit, written below ``scratch``."""
+    """Fetch the skill below ``scratch`` and return its folder."""
     repository, target = scratch / "repository", scratch / "skill" / source.name
     with translate_os_errors(scratch):
         repository.mkdir()
@@ -131,11 +131,11 @@ def _fetch_commit(git: _Git, source: GitSource) -> None:
     )
     found = git.run("rev-parse", "--verify", f"{source.commit}^{{commit}}").decode().strip()
     if found != source.commit:
-        raise SkillFetchFailed(f"{source.commit} is no commit, it only leads to {found}")
+        raise SkillFetchFailed(f"{source.commit} is not a commit but points to {found}")
 
 
 def _list(git: _Git, source: GitSource) -> list[_Blob]:
-    """Every file of the folder. A tree can be made to unfold without end, so the listing has one."""
+    """List every file of the folder. The output is limited: a malicious tree can expand endlessly."""
     below = f"{source.folder}/" if source.folder else ""
     listed = git.read(
         "ls-tree", "-r", "-l", "-z", "--full-tree", source.commit, *filter(None, [below])
@@ -147,11 +147,11 @@ def _list(git: _Git, source: GitSource) -> list[_Blob]:
         inner = inner_path(os.fsdecode(path).removeprefix(below))
         if inner is None or len(PurePosixPath(inner).parts) > MAX_DEPTH:
             raise SkillPathRefused(
-                f"the repository has a file {path[:80]!r}, which is no path inside it"
+                f"the repository has a file with the path {path[:80]!r}, which is not allowed"
             )
         if kind != "blob":
             raise SkillPathRefused(
-                f"{inner} is a submodule, which is not fetched",
+                f"{inner} is a submodule; submodules are not fetched",
                 hint=f"name the skill's own folder: #{_SUBDIRECTORY}FOLDER",
             )
         total += int(size)
@@ -181,7 +181,7 @@ def _write(git: _Git, blobs: list[_Blob], target: Path) -> None:
             with file.open("xb") as writing:
                 writing.write(content)
             file.chmod(0o755 if blob.mode == "100755" else 0o644)
-    for file, content in links:  # last, so that nothing is written through one
+    for file, content in links:  # last, so that no file is written through a link
         os.symlink(os.fsdecode(content), file)
 
 
@@ -210,7 +210,7 @@ class _Git:
         return ended.stdout
 
     def read(self, *words: str) -> bytes:
-        """Its output, if there is no more of it than a skill can need."""
+        """Run git and return its output. Raise SkillTooLarge if it is longer than a skill needs."""
         with subprocess.Popen(
             self._command(words),
             stdin=subprocess.DEVNULL,
@@ -220,11 +220,11 @@ class _Git:
             env=self._environment(),
         ) as process:
             assert process.stdout is not None
-            told = process.stdout.read(_LISTING + 1)
+            output = process.stdout.read(_LISTING + 1)
             process.kill()
-        if len(told) > _LISTING:
+        if len(output) > _LISTING:
             raise _too_large()
-        return told
+        return output
 
     def _command(self, words: tuple[str, ...]) -> list[str]:
         return ["git", *(word for setting in _SETTINGS for word in ("-c", setting)), *words]
@@ -244,8 +244,10 @@ class _Git:
         }
 
     def _failed(self, what: str, stderr: bytes) -> SkillFetchFailed:
-        said = redactor.scrub(stderr.decode("utf-8", "replace")).strip().splitlines()
-        return SkillFetchFailed(f"git {what}: {said[-1] if said else 'it failed without a word'}")
+        lines = redactor.scrub(stderr.decode("utf-8", "replace")).strip().splitlines()
+        return SkillFetchFailed(
+            f"git {what}: {lines[-1] if lines else 'failed without an error message'}"
+        )
 
 
 def _limit() -> None:

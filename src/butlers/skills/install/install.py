@@ -1,4 +1,4 @@
-"""Skills from elsewhere: copied to a private place, looked at, agreed to, and only then registered."""
+"""Install skills from folders, archives and git: copy, check, ask for consent, then register."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ _ARCHIVES = (".zip", ".skill", ".tar.gz", ".tgz")
 
 @dataclass(frozen=True, slots=True)
 class InstallOffer:
-    """What would be installed. ``change`` compares with ``before``, the newest version that a person has
-    approved: what a draft could do, nobody has agreed to. ``origin`` is where this comes from, and
-    ``moved`` why that is not where ``before`` came from."""
+    """A skill before its installation.
+
+    ``change`` compares its capabilities with ``before``, the newest approved version; nobody agreed to
+    those of a draft. ``moved`` explains why ``origin`` differs from the origin of ``before``.
+    """
 
     skill: SkillSpec
     owner: str
@@ -58,7 +60,7 @@ class InstallOffer:
 
 @dataclass(frozen=True, slots=True)
 class RegistryInstaller:
-    """``owner`` and ``version`` serve where the skill names none."""
+    """``owner`` and ``version`` apply if the skill names none."""
 
     registry: SkillRegistry
     owner: str
@@ -70,14 +72,16 @@ class RegistryInstaller:
         agrees: Callable[[InstallOffer], bool],
         show: Callable[[InstallOffer], None] = lambda offer: None,
     ) -> RegisteredSkill:
-        """Register what the source holds, if whoever is asked agrees to what it could do. It is shown in any
-        case; an update that can do no more than before, and comes from where that did, is not asked about."""
+        """Show the offer, ask for consent if it needs any, and register the skill.
+
+        An update with no new capability and from the same origin needs no consent.
+        """
         origin = _origin(source)
         with _private_copy(source) as folder:
             offer = self.offer(folder, origin)
             show(offer)
             if offer.needs_consent and not agrees(offer):
-                why = offer.moved or "nobody agreed to what it could do"
+                why = offer.moved or "its capabilities were not agreed to"
                 raise SkillConsentMissing(
                     f"{offer.skill.label} was not installed: {why}",
                     hint="add --yes to agree without being asked",
@@ -89,9 +93,9 @@ class RegistryInstaller:
         checked = check(folder)
         if checked.skill is None or not checked.valid:
             raise InvalidSkill(
-                f"{folder.name} can not be installed:",
+                f"{folder.name} cannot be installed:",
                 diagnostics=checked.errors_in(Path(folder.name)),
-                hint="only its author can mend it; `butlers skills check` shows everything",
+                hint="its author must fix it; `butlers skills check` shows everything",
             )
         skill, owner = checked.skill, checked.skill.owner or self.owner
         self._refuse_owner(skill.name, owner)
@@ -103,7 +107,7 @@ class RegistryInstaller:
             return InstallOffer(skill, owner, origin, offered, checked.diagnostics, is_update=known)
         path = self.registry.path(registered.id, before)
         installed = read_skill(path).skill
-        assert installed is not None, "what was registered was valid, and is unchanged"
+        assert installed is not None, "a registered version is valid and unchanged"
         change = difference(capabilities_of(path, installed), offered)
         moved = _moved(origin, registered.release(before))
         return InstallOffer(
@@ -111,16 +115,16 @@ class RegistryInstaller:
         )
 
     def _refuse_owner(self, name: str, owner: str) -> None:
-        """What belongs to us or to a butler is trusted more than a stranger's."""
+        """Raise if the skill claims an owner that is trusted more than its source."""
         if owner == BUILT_IN:
-            claim = "is built in"
+            claim = "to be built in"
         elif owner in self.registry.packs_of():
-            claim = f"belongs to the butler {owner}"
+            claim = f"to belong to the butler {owner}"
         else:
             return
         raise SkillOwnerMismatch(
-            f"{name} says that it {claim}, and comes from elsewhere",
-            hint="let its manifest name who made it; `butlers skills assign` gives it to a butler",
+            f"{name} claims {claim}, but it comes from an outside source",
+            hint="name its author in the manifest; `butlers skills assign` gives it to a butler",
         )
 
     def _registered(self, name: str) -> RegisteredSkill | None:
@@ -135,16 +139,16 @@ def _origin(source: Path | GitSource) -> str:
 
 
 def _moved(origin: str, before: Release) -> str | None:
-    """The same name may be another author's skill."""
+    """Explain a change of origin: the same name may be another author's skill."""
     if before.origin == origin:
         return None
-    there = f"came from {before.origin}" if before.origin else "was registered here"
-    return f"it comes from {origin}, and {before.version} {there}"
+    there = f"came from {before.origin}" if before.origin else "was registered from a local folder"
+    return f"it comes from {origin}, but {before.version} {there}"
 
 
 @contextmanager
 def _private_copy(source: Path | GitSource) -> Iterator[Path]:
-    """What is agreed to is what is registered: nobody else can change it in between."""
+    """Yield a copy that nobody can change between consent and registration."""
     with tempfile.TemporaryDirectory(prefix="butlers-skill-") as scratch:
         if isinstance(source, GitSource):
             folder = fetch(source, Path(scratch))

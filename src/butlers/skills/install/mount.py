@@ -1,7 +1,4 @@
-"""The one installer: skills copied or written whole into the folder where a session's CLI looks for them.
-
-Either all of them are there afterwards, or none.
-"""
+"""Install skills into the folder where a session's CLI looks for them: all of them, or none."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from butlers.skills.names import inner_path
 from butlers.skills.registry import packs
 from butlers.skills.tree import resolve_inside
 
-# Where the CLIs look below HOME.
+# Folders below HOME where the CLIs look for skills.
 CLAUDE_FOLDER = Path(".claude/skills")
 AGENTS_FOLDER = Path(".agents/skills")
 
 
 @dataclass(frozen=True, slots=True)
 class SkillCopy:
-    """A skill's folder and the name that it gets. ``digest`` is what was registered, if it was."""
+    """A skill to copy from a folder. ``digest`` is its registered hash, or None."""
 
     kind: ClassVar[Literal["inline", "ref"]] = "ref"
     source: Path
@@ -36,14 +33,14 @@ class SkillCopy:
         roots = (self.source.parent, *((shared,) if shared else ()))
         source = resolve_inside(self.source, *roots)
         if source is None or not source.is_dir():
-            raise SkillPathRefused(f"{self.source} is no folder of a skill here")
+            raise SkillPathRefused(f"{self.source} is not a skill's folder")
         target.mkdir()
         packs.copy_verified(source, target, self.digest, shared=shared, keep_modes=True)
 
 
 @dataclass(frozen=True, slots=True)
 class InlineSkill:
-    """A skill that lies nowhere yet: its files by name."""
+    """A skill given as text: its files by name."""
 
     kind: ClassVar[Literal["inline", "ref"]] = "inline"
     name: str
@@ -60,40 +57,40 @@ Installable = SkillCopy | InlineSkill
 
 @dataclass(frozen=True, slots=True)
 class SkillInstaller:
-    """``folder`` is the session's folder for skills. Links may lead into ``shared``, the roster's own."""
+    """``folder`` is the session's skills folder. Links may point into ``shared``, the roster's folder."""
 
     folder: Path
     shared: Path | None = None
 
-    def install(self, mounts: Sequence[Installable]) -> tuple[Path, ...]:
-        """Where each of them is now, in the same order. SkillInstallationError names the one that failed."""
-        if not mounts:
+    def install(self, skills: Sequence[Installable]) -> tuple[Path, ...]:
+        """Return the new folders in order. Raise SkillInstallationError with the skill that failed."""
+        if not skills:
             return ()
-        self._refuse_collisions(mounts)
-        with self._staging(mounts[0]) as staged, ExitStack() as undo:
-            for mount in mounts:
-                with self._failing(mount):
-                    mount.stage(staged / mount.name, self.shared)
-            for mount in mounts:
-                with self._failing(mount):
-                    os.rename(staged / mount.name, self.folder / mount.name)
-                undo.callback(packs.remove, self.folder / mount.name)
+        self._refuse_collisions(skills)
+        with self._staging(skills[0]) as staged, ExitStack() as undo:
+            for skill in skills:
+                with self._failing(skill):
+                    skill.stage(staged / skill.name, self.shared)
+            for skill in skills:
+                with self._failing(skill):
+                    os.rename(staged / skill.name, self.folder / skill.name)
+                undo.callback(packs.remove, self.folder / skill.name)
             undo.pop_all()
-        return tuple(self.folder / mount.name for mount in mounts)
+        return tuple(self.folder / skill.name for skill in skills)
 
-    def _refuse_collisions(self, mounts: Sequence[Installable]) -> None:
-        with self._failing(mounts[0]):
+    def _refuse_collisions(self, skills: Sequence[Installable]) -> None:
+        with self._failing(skills[0]):
             there = list(self.folder.iterdir()) if self.folder.is_dir() else []
-        # Two names that one file system takes for one would be one folder.
+        # On a file system that ignores case, two such names are one folder.
         taken = {path.name.casefold(): path for path in there}
-        for mount in mounts:
-            if inner_path(mount.name) != mount.name or "/" in mount.name or mount.name[0] == ".":
-                raise self._error(mount, "this can not be the name of a skill's folder")
-            if other := taken.get(mount.name.casefold()):
+        for skill in skills:
+            if inner_path(skill.name) != skill.name or "/" in skill.name or skill.name[0] == ".":
+                raise self._error(skill, "not a valid name for a skill's folder")
+            if other := taken.get(skill.name.casefold()):
                 raise self._error(
-                    mount, f"there is one of this name: {other}", hint="rename one of the two"
+                    skill, f"the name is taken by {other}", hint="rename one of the two"
                 )
-            taken[mount.name.casefold()] = self.folder / mount.name
+            taken[skill.name.casefold()] = self.folder / skill.name
 
     @contextmanager
     def _staging(self, first: Installable) -> Iterator[Path]:
@@ -106,26 +103,26 @@ class SkillInstaller:
             packs.remove(staged)
 
     @contextmanager
-    def _failing(self, mount: Installable) -> Iterator[None]:
+    def _failing(self, skill: Installable) -> Iterator[None]:
         try:
             yield
         except SkillError as error:
-            raise self._error(mount, error.message, error, hint=error.hint) from error
+            raise self._error(skill, error.message, error, hint=error.hint) from error
         except OSError as error:
-            raise self._error(mount, error.strerror or str(error), error) from error
+            raise self._error(skill, error.strerror or str(error), error) from error
 
     def _error(
         self,
-        mount: Installable,
+        skill: Installable,
         why: str,
         cause: BaseException | None = None,
         hint: str | None = None,
     ) -> SkillInstallationError:
         return SkillInstallationError(
-            f"the skill {mount.name!r} could not be installed into {self.folder}: {why}",
+            f"skill {skill.name!r} could not be installed into {self.folder}: {why}",
             hint=hint,
-            skill_name=mount.name,
+            skill_name=skill.name,
             skills_dir=self.folder,
-            source=mount.kind,
+            source=skill.kind,
             cause=cause,
         )

@@ -1,4 +1,4 @@
-"""What a script said, as its caller gets it: success with a result, or an error, and no secret."""
+"""The answer of a script: a result or an error, without secrets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from butlers.domain.redaction import Redactor, redactor
 
 @dataclass(frozen=True, slots=True)
 class ScriptAnswer:
-    """``missing`` are declared variables that had no value. Exit code and both streams are as they were,
-    but for secrets."""
+    """``missing`` lists declared variables without a value. Both streams are unchanged but for secrets."""
 
     success: bool
     result: Any = None
@@ -36,7 +35,7 @@ class ScriptAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SecretMask:
-    """Hides the values that one script was given, and every secret that this process knows."""
+    """Hide the values that one script was given, and every secret that this process knows."""
 
     own: Redactor
 
@@ -56,54 +55,51 @@ class SecretMask:
 def parse_answer(
     code: int, stdout: bytes, stderr: bytes, mask: SecretMask, missing: tuple[str, ...]
 ) -> ScriptAnswer:
-    """A failure is what says so, or leaves with another code than 0; both are believed."""
-    said, complaint = _text(stdout), mask.text(_text(stderr))
-    found = _parsed(said)
-    told = found if _is_answer(found) else _last_line(said)
-    success = code == 0 and (told is None or told["success"])
-    result = told.get("result") if told else (said.strip() if found is None else found)
+    """Read the answer from stdout. A script fails by its exit code or by ``"success": false``."""
+    output = stdout.decode("utf-8", "replace")
+    errors = mask.text(stderr.decode("utf-8", "replace"))
+    parsed = _parsed(output)
+    answer = parsed if _is_answer(parsed) else _last_line(output)
+    success = code == 0 and (answer is None or answer["success"])
+    result = answer.get("result") if answer else (output.strip() if parsed is None else parsed)
     return ScriptAnswer(
         success,
         mask.data(result) if success else None,
-        None if success else mask.text(_error(told, complaint, said, code)),
+        None if success else mask.text(_error(answer, errors, output, code)),
         code,
-        mask.text(said),
-        complaint,
+        mask.text(output),
+        errors,
         missing,
     )
 
 
-def _error(told: dict[str, Any] | None, complaint: str, said: str, code: int) -> str:
-    error = told.get("error") if told else None
+def _error(answer: dict[str, Any] | None, errors: str, output: str, code: int) -> str:
+    error = answer.get("error") if answer else None
     if error is not None and error != "":
         return error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
-    words = complaint.strip() or ("" if told else said.strip())
-    return words.splitlines()[-1] if words else f"it left with the code {code} and said nothing"
+    words = errors.strip() or ("" if answer else output.strip())
+    return words.splitlines()[-1] if words else f"exit code {code} without any output"
 
 
 def _is_answer(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("success"), bool)
 
 
-def _last_line(said: str) -> dict[str, Any] | None:
-    """Many scripts print this and that before they parse_answer."""
-    lines = said.strip().splitlines()
+def _last_line(output: str) -> dict[str, Any] | None:
+    """Return the answer in the last line: many scripts print other text before it."""
+    lines = output.strip().splitlines()
     found = _parsed(lines[-1]) if len(lines) > 1 else None
     return found if _is_answer(found) else None
 
 
-def _parsed(said: str) -> Any:
+def _parsed(text: str) -> Any:
     try:
-        value = json.loads(said, parse_constant=_no_constant)
-        json.dumps(value, ensure_ascii=False).encode()  # half a character can not go on
+        value = json.loads(text, parse_constant=_reject_constant)
+        json.dumps(value, ensure_ascii=False).encode()  # rejects unpaired surrogates
     except (ValueError, RecursionError):
         return None
     return value
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _text(content: bytes) -> str:
-    return content.decode("utf-8", "replace")
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,4 +1,4 @@
-"""What a script is run with, found on the machine or missed by name."""
+"""Find the interpreter for a script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from butlers.skills.names import script_language
 from butlers.skills.skill import SkillSpec
 from butlers.skills.versions import parse_range
 
-# Since this release Node runs TypeScript by leaving its types out.
+# From this release on, Node runs TypeScript by stripping its types.
 NODE_WITH_TYPES = ">=22.6.0"
 _TYPESCRIPT = frozenset({".ts", ".mts"})
 _KINDS = ".py, .sh, .js and .ts"
@@ -21,7 +21,7 @@ _PROBE_S = 10
 
 
 def interpreter(script: str, skill: SkillSpec, search_path: str) -> tuple[str, ...]:
-    """The command that takes the script as its next word. Our own Python runs Python: it is always there."""
+    """Return the command that runs the script. Python scripts run with the Python of this process."""
     match script_language(script):
         case "py":
             return (sys.executable, "-B")
@@ -31,14 +31,14 @@ def interpreter(script: str, skill: SkillSpec, search_path: str) -> tuple[str, .
             return _typescript(script, skill, search_path)
         case "js":
             return _javascript(script, skill, search_path)
-    raise SkillScriptError(f"{script} can not be run: scripts are {_KINDS}")
+    raise SkillScriptError(f"{script} cannot be run: supported are {_KINDS}")
 
 
 def _shell(search_path: str) -> str:
     for name in ("bash", "sh"):
         if found := shutil.which(name, path=search_path):
             return found
-    raise SkillInterpreterMissing("a shell script needs bash or sh, and PATH has neither")
+    raise SkillInterpreterMissing("a shell script needs bash or sh, but neither is on PATH")
 
 
 def _javascript(script: str, skill: SkillSpec, search_path: str) -> tuple[str, ...]:
@@ -65,15 +65,15 @@ def _typescript(script: str, skill: SkillSpec, search_path: str) -> tuple[str, .
 def _missing(script: str, wanted: str, version: str | None, others: str) -> SkillInterpreterMissing:
     wanted = wanted.strip()
     needed = wanted if wanted == "Node" else f"Node {wanted}"
-    there = f"this machine has Node {version}" if version else "PATH has no node"
+    found = f"this machine has Node {version}" if version else "node is not on PATH"
     return SkillInterpreterMissing(
-        f"{script} needs {needed}, or {others}: {there}",
+        f"{script} needs {needed}, or {others}; {found}",
         hint=f"install {needed}, or {others}",
     )
 
 
 def _fits(written: str | None, version: str) -> bool:
-    """A pre-release counts as the release that it comes before."""
+    """Return True if the version is in the range. A pre-release counts as its release."""
     wanted = parse_range(written) if written else None
     return wanted is None or wanted.holds(version.partition("-")[0])
 
@@ -86,7 +86,7 @@ def _node(search_path: str) -> tuple[str | None, str | None]:
 @lru_cache(maxsize=8)
 def _version_of(node: str) -> str | None:
     try:
-        told = subprocess.run(
+        ended = subprocess.run(
             [node, "--version"],
             capture_output=True,
             text=True,
@@ -96,4 +96,4 @@ def _version_of(node: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
-    return told.stdout.strip().removeprefix("v") or None
+    return ended.stdout.strip().removeprefix("v") or None

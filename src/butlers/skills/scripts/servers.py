@@ -1,5 +1,4 @@
-"""How a pack's own MCP server is started: from a verified copy, behind the same walls as a script, and with
-what the pack declares."""
+"""Prepare a pack's MCP server: from a verified copy, in the same sandbox as a script."""
 
 from __future__ import annotations
 
@@ -15,17 +14,16 @@ from butlers.domain.session import Access
 from butlers.process.handle import held_by_stdin
 from butlers.process.sandbox import sandboxed
 from butlers.skills.scripts.runner import (
-    Pack,
     ScriptRunner,
+    base_environment,
     declared_variables,
-    environment,
     scratch_folder,
     verified_copy,
 )
-from butlers.skills.skill import PackMcpServer
+from butlers.skills.skill import Pack, PackMcpServer
 
-# What the protocol library hands to every child of ours, and no pack has asked for.
-_UNASKED = ("LOGNAME", "SHELL", "TERM", "USER")
+# Variables that the MCP library passes to every child process.
+_UNWANTED = ("LOGNAME", "SHELL", "TERM", "USER")
 _OUR_PYTHON = frozenset({"python", "python3"})
 
 
@@ -40,31 +38,34 @@ class ServerLaunch:
 def prepared_server(
     runner: ScriptRunner, pack: Pack, server: PackMcpServer, variables: Mapping[str, str]
 ) -> Iterator[ServerLaunch]:
-    """What starts it; its files are gone after the block. SkillChanged if they are not as registered."""
+    """Yield the command that starts the server; its files are removed after the block.
+
+    Raise SkillChanged if the pack differs from its registered hash.
+    """
     given, _missing = declared_variables(pack.skill, variables)
     with scratch_folder() as scratch:
         copy = verified_copy(pack, scratch)
         argv = (_program(server, runner.search_path), *server.args)
-        walled = sandboxed(argv, copy, scratch, runner.home.resolve())
-        env = environment(runner.search_path, scratch, Access.SEALED) | given
-        yield ServerLaunch((*_bare(), *held_by_stdin(walled)), env, copy)
+        command = sandboxed(argv, copy, scratch, runner.home.resolve())
+        env = base_environment(runner.search_path, scratch, Access.SEALED) | given
+        yield ServerLaunch((*_unset_unwanted(), *held_by_stdin(command)), env, copy)
 
 
 def _program(server: PackMcpServer, search_path: str) -> str:
     command = server.command or ""
     if command in _OUR_PYTHON:
         return sys.executable
-    if "/" in command:  # a program that the pack brings
+    if "/" in command:  # a program in the pack
         return command
     found = shutil.which(command, path=search_path)
     if found is None:
         raise SkillInterpreterMissing(
-            f"the server {server.name} needs {command}, and PATH has none",
+            f"server {server.name} needs {command}, which is not on PATH",
             hint=f"install {command}",
         )
     return found
 
 
-def _bare() -> tuple[str, ...]:
+def _unset_unwanted() -> tuple[str, ...]:
     env = shutil.which("env")
-    return (env, *(word for name in _UNASKED for word in ("-u", name))) if env else ()
+    return (env, *(word for name in _UNWANTED for word in ("-u", name))) if env else ()

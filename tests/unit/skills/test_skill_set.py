@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from butlers.domain.errors import SkillRegistryBroken
-from butlers.skills import instructions as opening
 from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER
+from butlers.skills.instructions import describe_scripts, list_files
 from butlers.skills.registry.catalog import SkillState
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from butlers.skills.registry.resolver import LOCK_FILE
@@ -69,9 +69,11 @@ def test_a_new_draft_does_not_hide_the_makers_approved_version(
     assert [(one.skill.label, one.draft) for one in shelf.skills()] == [("w@1.0.0", False)]
     assert shelf.find("w").skill.version == "1.0.0"
     assert shelf.find("w@1.1.0").draft
-    assert [one.skill.label for one in shelf.listed()] == ["w@1.0.0", "w@1.1.0"]
+    assert [one.skill.label for one in shelf.skills_and_drafts()] == ["w@1.0.0", "w@1.1.0"]
     registry.approve("w", "1.1.0")
-    assert [(one.skill.label, one.draft) for one in shelf.listed()] == [("w@1.1.0", False)]
+    assert [(one.skill.label, one.draft) for one in shelf.skills_and_drafts()] == [
+        ("w@1.1.0", False)
+    ]
 
 
 def test_a_broken_registry_leaves_the_butlers_own_skills_and_is_told(
@@ -83,7 +85,7 @@ def test_a_broken_registry_leaves_the_butlers_own_skills_and_is_told(
     assert shelf.failed() == ()
     registry.file.write_text("not JSON")
     with capture_logs() as log:
-        assert [one.name for one in shelf.listed()] == ["own"]
+        assert [one.name for one in shelf.skills_and_drafts()] == ["own"]
         folders = shelf.mount(tmp_path / "session")
     assert [[path.name for path in folder.iterdir()] for folder in folders] == [["own"], ["own"]]
     assert {line["event"] for line in log} == {"skills that the butler made are not there"}
@@ -103,7 +105,7 @@ def test_a_pack_that_needs_too_many_fails_alone(
     registry.register(NewSkill(fine))
     shelf = ButlerSkillSet.open(registry, "mine", directory, ["w@1.0.0", "fine@1.0.0"])
     assert [one.name for one in shelf.packs()] == ["fine"]
-    (failed,) = shelf.loading.failed
+    (failed,) = shelf.load_result.failed
     assert (failed.wanted, failed.error.code) == ("w@1.0.0", "skill_unresolved")
 
 
@@ -113,7 +115,7 @@ def test_a_lock_that_is_no_file_fails_the_packs_and_not_the_start(
     with_draft(registry, tmp_path)
     (directory / LOCK_FILE).mkdir()
     shelf = ButlerSkillSet.open(registry, "mine", directory, ["w@1.0.0"])
-    assert [failed.wanted for failed in shelf.loading.failed] == ["w@1.0.0"]
+    assert [failed.wanted for failed in shelf.load_result.failed] == ["w@1.0.0"]
 
 
 def test_one_bad_skill_is_left_out_and_the_others_are_mounted(
@@ -135,18 +137,18 @@ def test_a_file_whose_name_is_no_text_is_not_told(registry: SkillRegistry, direc
     folder = write_skill_md(directory / "skills" / "own", "name: own\ndescription: x\n")
     write_files(folder, {"scripts/a.sh": "", os.fsdecode(b"scripts/\xff.sh"): ""})
     (own,) = ButlerSkillSet(registry, "mine", directory).skills()
-    assert opening.files(own.pack) == ["SKILL.md", "scripts/a.sh"]
-    assert list(opening.scripts(own.pack)) == ["scripts/a.sh"]
+    assert list_files(own.pack) == ["SKILL.md", "scripts/a.sh"]
+    assert list(describe_scripts(own.pack)) == ["scripts/a.sh"]
 
 
 def test_a_fresh_butler_may_make_skills_and_one_without_the_folder_is_offered_nothing(
     registry: SkillRegistry, directory: Path
 ) -> None:
     shelf = ButlerSkillSet(registry, "mine", directory)
-    assert not shelf.offers
+    assert not shelf.needs_tools
     (directory / "skills").mkdir()
-    assert shelf.offers
+    assert shelf.needs_tools
     write_files(directory / "skills" / "bench", {"reflex.toml": ""})
-    assert not shelf.offers  # it is there for reflexes only
+    assert not shelf.needs_tools  # it is there for reflexes only
     shelf.custom.mkdir()
-    assert shelf.offers
+    assert shelf.needs_tools
