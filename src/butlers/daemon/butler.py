@@ -31,6 +31,7 @@ from butlers.modules.lifecycle import ModuleSet
 from butlers.queue.listener import Listener
 from butlers.queue.outbox import queue_delivery
 from butlers.queue.pause import PauseState
+from butlers.scheduling.scheduler import Scheduler
 from butlers.secrets.credentials import CredentialStore
 from butlers.sessions.budget import FleetBudget
 from butlers.sessions.guard import SessionGuard
@@ -43,7 +44,7 @@ from butlers.tools.callers import ButlerTokens, InFlight
 from butlers.tools.context import S, Services
 from butlers.tools.role import Role
 from butlers.tools.state import StateStore
-from butlers.wire.peers import Peers
+from butlers.wire.client import Peers
 from butlers.wire.tokens import FleetKey
 
 log = structlog.get_logger()
@@ -189,6 +190,10 @@ class Butler:
     def service(self, kind: type[S]) -> S:
         """Return the service of this type, which a role of this butler provides."""
         return self.services.require(kind)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return self.service(Scheduler)
 
     async def status(self) -> dict[str, Any]:
         return await describe_health(self)

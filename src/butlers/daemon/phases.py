@@ -26,7 +26,7 @@ from butlers.daemon.transport import DualTransport
 from butlers.db import migrations
 from butlers.db.database import Database
 from butlers.db.migrations import Chain
-from butlers.db.provision import Place
+from butlers.db.provision import ButlerSchema
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import ConfigInvalid
 from butlers.domain.session import SessionRequest
@@ -38,14 +38,13 @@ from butlers.scheduling.jobs import Jobs
 from butlers.secrets.credentials import CredentialStore
 from butlers.secrets.master_key import MasterKey
 from butlers.sessions.budget import Budget
-from butlers.sessions.workspace import SessionEnvironment
+from butlers.sessions.concurrency import FleetSlots
 from butlers.sessions.guard import SessionGuard
 from butlers.sessions.notes import Notes
 from butlers.sessions.pool import ButlerPool, warm_slots
 from butlers.sessions.session_log import SessionLog
-from butlers.sessions.concurrency import FleetSlots
-from butlers.sessions.spawner import SpawnerDeps, Spawner
-from butlers.sessions.workspace import Workspaces
+from butlers.sessions.spawner import Spawner, SpawnerDeps
+from butlers.sessions.workspace import SessionEnvironment, Workspaces
 from butlers.skills.reflexes import OwnerReflexes, load_reflexes
 from butlers.skills.registry.built_in import MAIL_TOOLS
 from butlers.tools.callers import ButlerTokens
@@ -54,8 +53,8 @@ from butlers.tools.catalogue import core_tools
 from butlers.tools.role import RoleParts
 from butlers.tools.state import StateStore
 from butlers.wire import telemetry
+from butlers.wire.client import Peers
 from butlers.wire.directory import announce
-from butlers.wire.peers import Peers
 
 if TYPE_CHECKING:
     from butlers.daemon.butler import Butler
@@ -358,9 +357,9 @@ PHASES: tuple[Phase, ...] = (
 )
 
 
-def _place(butler: Butler) -> Place:
+def _place(butler: Butler) -> ButlerSchema:
     config = butler.config
-    return Place(config.name, config.db.name, config.db.schema)
+    return ButlerSchema(config.name, config.db.name, config.db.schema)
 
 
 async def _migrate(butler: Butler, chain: Chain | None) -> None:

@@ -1,32 +1,21 @@
-"""Chooses what a butler thinks with: the CLI that its configuration names, or the first that could."""
+"""Choose a butler's runtime: the CLI that its configuration names, or the first usable one."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from butlers.config.butler import ButlerConfig
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid
 from butlers.runtimes.base import Runtime
-from butlers.runtimes.claude_code import ClaudeCodeAdapter
 from butlers.runtimes.cli import CliRuntime
-from butlers.runtimes.codex import CodexAdapter
-from butlers.runtimes.gemini import GeminiAdapter
-from butlers.runtimes.installed import find_cli, install_hint
-from butlers.runtimes.needs import NEEDS
+from butlers.runtimes.registry import cli_runtimes
 from butlers.secrets.credentials import CredentialMissing, CredentialStore
-
-ADAPTERS: dict[str, type[CliRuntime]] = {
-    "claude-code": ClaudeCodeAdapter,
-    "codex": CodexAdapter,
-    "gemini": GeminiAdapter,
-}
 
 
 async def require_credential(runtime: str, credentials: CredentialStore) -> None:
-    """Raise when the runtime that is asked for by name has none of the credentials it could use."""
-    if runtime in NEEDS and not await has_credential(runtime, credentials):
-        first, *others = NEEDS[runtime].credentials
+    """Raise ``CredentialMissing`` if a CLI that is configured by name has no credential."""
+    cli = cli_runtimes().get(runtime)
+    if cli is not None and not await _has_credential(cli, credentials):
+        first, *others = cli.credentials
         also = f" (or {', '.join(others)})" if others else ""
         raise CredentialMissing(
             f"the runtime {runtime} needs the credential {first}{also}, which is not set",
@@ -34,8 +23,8 @@ async def require_credential(runtime: str, credentials: CredentialStore) -> None
         )
 
 
-async def has_credential(runtime: str, credentials: CredentialStore) -> bool:
-    for name in NEEDS[runtime].credentials:
+async def _has_credential(cli: type[CliRuntime], credentials: CredentialStore) -> bool:
+    for name in cli.credentials:
         if await credentials.resolve(name, env=name):
             return True
     return False
@@ -44,26 +33,26 @@ async def has_credential(runtime: str, credentials: CredentialStore) -> bool:
 async def choose_runtime(
     config: ButlerConfig, settings: Settings, credentials: CredentialStore
 ) -> Runtime | None:
-    """None: nothing but reflexes. ``auto`` takes the first CLI that is here and has a credential."""
+    """Return the runtime; None if there are only reflexes.
+
+    ``auto`` takes the first CLI that is installed and has a credential.
+    """
     wanted, search_path = config.runtime.type, settings.environ.get("PATH", "")
     if wanted == "reflex":
         return None
     if wanted == "auto":
-        for name in ADAPTERS:
-            cli = find_cli(name, search_path)
-            if cli is not None and await has_credential(name, credentials):
-                return adapter(name, cli.executable)
+        for cli in cli_runtimes().values():
+            executable = cli.find(search_path)
+            if executable is not None and await _has_credential(cli, credentials):
+                return cli(executable)
         return None
-    cli = find_cli(wanted, search_path)
-    if cli is None:
+    cli = cli_runtimes()[wanted]
+    executable = cli.find(search_path)
+    if executable is None:
         raise ConfigInvalid(
             f"the runtime {wanted!r} is not installed",
             path=config.file,
             key="runtime.type",
-            hint=f'`{install_hint(wanted)}`, or type = "auto"',
+            hint=f'`{cli.install_hint()}`, or type = "auto"',
         )
-    return adapter(wanted, cli.executable)
-
-
-def adapter(name: str, executable: Path) -> Runtime:
-    return ADAPTERS[name](executable)
+    return cli(executable)

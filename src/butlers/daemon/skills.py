@@ -15,7 +15,7 @@ from butlers.sessions.skill_maker import PendingDraft, SkillMaker
 from butlers.sessions.skills import ButlerSkills
 from butlers.skills.registry.built_in import butler_tools_of
 from butlers.skills.registry.registry import SkillRegistry
-from butlers.skills.scripts.runner import PATH, ScriptRunner
+from butlers.skills.scripts.runner import DEFAULT_PATH, ScriptRunner
 from butlers.skills.skill_set import ButlerSkillSet
 from butlers.tools import mail
 from butlers.tools.declaration import ToolSpec, spec_of
@@ -43,7 +43,7 @@ async def open_skills(butler: Butler) -> ButlerSkills:
         skill_set,
         SkillMaker(skill_set, partial(_tell_of_draft, butler)),
         butler.credentials,
-        ScriptRunner(butler.home, butler.settings.environ.get("PATH") or PATH),
+        ScriptRunner(butler.home, butler.settings.environ.get("PATH") or DEFAULT_PATH),
         lambda *lent: butler.guard.lend(*lent),  # there is a guard once there are sessions
         lambda: butler.url,
     )

@@ -10,12 +10,9 @@ from butlers.channels.base import InboundContext
 from butlers.domain.faults import kill_point
 from butlers.domain.message import InboundEnvelope
 from butlers.domain.registration import Heartbeat
-from butlers.switchboard import connector_store as connectors
-from butlers.switchboard import contacts
-from butlers.switchboard.connector_tools import advance_checkpoint, record_heartbeat
-from butlers.switchboard.inbound import InboundService
-from butlers.switchboard.ingest_stats import Seen
-from butlers.switchboard.tools import as_answer
+from butlers.switchboard import connectors, senders
+from butlers.switchboard.connectors import IngestOutcome
+from butlers.switchboard.ingest import InboundService, as_answer
 from butlers.tools.role import RoleParts
 
 
@@ -35,7 +32,7 @@ class ChannelInbox:
             secret=secret,
             inbox=self,
             count_rejected=lambda endpoint, reason: self.inbound.stats.count(
-                endpoint, Seen.REFUSED, reason
+                endpoint, IngestOutcome.REFUSED, reason
             ),
             set_owner_address=self._set_owner_address,
         )
@@ -51,7 +48,7 @@ class ChannelInbox:
 
     async def save_heartbeat(self, heartbeat: Heartbeat) -> None:
         async with self.parts.database.transaction() as connection:
-            await record_heartbeat(connection, self.inbound.stats, heartbeat)
+            await connectors.record_heartbeat(connection, self.inbound.stats, heartbeat)
 
     async def read_checkpoint(self, kind: str, endpoint: str) -> dict[str, Any] | None:
         async with self.parts.database.transaction() as connection:
@@ -62,12 +59,12 @@ class ChannelInbox:
         self, kind: str, endpoint: str, instance_id: UUID, cursor: dict[str, Any]
     ) -> None:
         async with self.parts.database.transaction() as connection:
-            await advance_checkpoint(connection, kind, endpoint, instance_id, cursor)
+            await connectors.advance_checkpoint(connection, kind, endpoint, instance_id, cursor)
 
     async def _set_owner_address(self, channel: str, address: str, is_owners: bool) -> None:
         async with self.parts.database.transaction() as connection:
             if is_owners:
-                owner = await contacts.owner_id(connection)
-                await contacts.add_address(connection, owner, channel, address)
+                owner = await senders.owner_id(connection)
+                await senders.add_address(connection, owner, channel, address)
             else:
-                await contacts.remove_address(connection, channel, address)
+                await senders.remove_address(connection, channel, address)

@@ -13,9 +13,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from butlers.db.database import Connection
-from butlers.domain.command import Command, Word, parse_command
 from butlers.domain.errors import ButlersError, InvalidArguments
-from butlers.domain.message import InboxItem
+from butlers.domain.message import Command, InboxItem, Word, parse_command
 from butlers.domain.queues import INBOX, SWITCHBOARD
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
@@ -29,15 +28,15 @@ from butlers.wire.codec import decode
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """What the butlers said, by name, and which of them did not."""
+class ButlerAnswers:
+    """Answers by butler, and the errors of those that did not answer."""
 
     given: dict[str, Any]
     missing: dict[str, str]
 
-    def and_missing(self, words: str) -> str:
+    def with_missing(self, text: str) -> str:
         silent = ", ".join(sorted(self.missing))
-        return f"{words} No answer from: {silent}." if silent else words
+        return f"{text} No answer from: {silent}." if silent else text
 
 
 class OwnerCommands:
@@ -52,15 +51,15 @@ class OwnerCommands:
     async def carry_out(self, lease: Lease) -> Any:
         item = decode(InboxItem, lease.payload)
         command = parse_command(item.text)
-        assert command is not None  # the desk queued it as one
-        words = await self._do(command)
+        assert command is not None  # only commands are in this queue
+        text = await self._run(command)
 
         async def write(connection: Connection) -> None:
-            await queue_reply(connection, SWITCHBOARD, item.request, words)
+            await queue_reply(connection, SWITCHBOARD, item.request, text)
 
         return Finish({"command": str(command.word)}, write)
 
-    async def _do(self, command: Command) -> str:
+    async def _run(self, command: Command) -> str:
         match command.word:
             case Word.STOP:
                 return await self._stop()
@@ -76,7 +75,7 @@ class OwnerCommands:
         answers = await self._ask_all("control_stop", {})
         stopped = own + sum(answer["stopped"] for answer in answers.given.values())
         what = "Nothing was running." if not stopped else f"Stopped {stopped}."
-        return answers.and_missing(what)
+        return answers.with_missing(what)
 
     async def _pause(self, rest: str) -> str:
         try:
@@ -86,16 +85,16 @@ class OwnerCommands:
         async with self._database.transaction() as connection:
             pause = await begin_pause(connection, until)
         answers = await self._ask_all("control_pause", {"until": _iso(pause.until)})
-        await self._wake()  # what an earlier pause keeps is kept until the new end
-        when = f"until {self._said(until)}" if until else "until you say /resume"
-        return answers.and_missing(f"Paused {when}. What comes in is kept.")
+        await self._wake()  # items that wait for the end of an earlier pause
+        when = f"until {self._local(until)}" if until else "until you say /resume"
+        return answers.with_missing(f"Paused {when}. What comes in is kept.")
 
     async def _resume(self) -> str:
         async with self._database.transaction() as connection:
             was_paused = await end_pause(connection)
         answers = await self._ask_all("control_resume", {})
         await self._wake()
-        return answers.and_missing("Going on." if was_paused else "It was not paused.")
+        return answers.with_missing("Going on." if was_paused else "It was not paused.")
 
     async def _status(self) -> str:
         answers = await self._ask_all("status", {})
@@ -111,7 +110,7 @@ class OwnerCommands:
         async with self._database.transaction() as connection:
             await queue.make_due(connection, INBOX)
 
-    async def _ask_all(self, tool: str, arguments: dict[str, Any]) -> Answers:
+    async def _ask_all(self, tool: str, arguments: dict[str, Any]) -> ButlerAnswers:
         async with self._database.transaction() as connection:
             known = await registry.list_registrations(connection)
         found = await asyncio.gather(
@@ -127,7 +126,7 @@ class OwnerCommands:
                 raise answer
             else:
                 given[one.name] = answer
-        return Answers(given, missing)
+        return ButlerAnswers(given, missing)
 
     def _end_of_pause(self, rest: str) -> datetime | None:
         if not rest:
@@ -140,11 +139,11 @@ class OwnerCommands:
             )
         return self._clock.now() + timedelta(seconds=seconds)
 
-    def _said(self, when: datetime) -> str:
+    def _local(self, when: datetime) -> str:
         return f"{when.astimezone(self._zone):%d %B, %H:%M}"
 
     def _paused_line(self, pause: Pause) -> str:
-        return f"Paused until {self._said(pause.until)}." if pause.until else "Paused."
+        return f"Paused until {self._local(pause.until)}." if pause.until else "Paused."
 
 
 def _iso(when: datetime | None) -> str | None:

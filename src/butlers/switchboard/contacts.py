@@ -1,94 +1,79 @@
-"""Who is who, in the shared tables: contacts, their roles, and the addresses they write from."""
+"""Tools for contacts: list them, and allow or block a sender whose messages are held."""
 
 from __future__ import annotations
 
-from typing import Any
-from uuid import UUID
+from typing import Any, Literal
 
-from butlers.db.database import Connection
-from butlers.domain.contact import Contact
-from butlers.domain.request import joined
+from butlers.domain.caller import OWNER_ONLY
+from butlers.domain.errors import InvalidArguments
+from butlers.domain.message import BLOCKED, OWNER, check_storable
+from butlers.switchboard import inbox, senders
+from butlers.switchboard.inbox import MessageState
+from butlers.switchboard.ingest import InboundService
+from butlers.tools.context import CallContext
+from butlers.tools.declaration import Effect, tool
 
 
-async def find_contact(connection: Connection, channel: str, identity: str) -> Contact | None:
-    row = await connection.fetchrow(
-        """
-        SELECT id, name, roles FROM shared.contact_channels JOIN shared.contacts ON contact_id = id
-        WHERE channel = $1 AND identity = $2
-        """,
-        channel,
-        identity,
+@tool(callers=OWNER_ONLY, effect=Effect.READ)
+async def contacts_list(ctx: CallContext) -> dict[str, Any]:
+    """All contacts with their roles and the addresses they write from."""
+    return {"contacts": await senders.list_contacts(ctx.connection)}
+
+
+@tool(callers=OWNER_ONLY, effect=Effect.READ)
+async def contacts_waiting(ctx: CallContext) -> dict[str, Any]:
+    """Unknown senders whose messages are held until the owner decides."""
+    return {"waiting": await inbox.list_held(ctx.connection)}
+
+
+@tool(callers=OWNER_ONLY)
+async def contacts_allow(
+    ctx: CallContext,
+    channel: str,
+    identity: str,
+    name: str | None = None,
+    role: Literal["contact", "owner"] = "contact",
+) -> dict[str, Any]:
+    """Allow a sender and handle the held messages. The role owner makes it an address of yours."""
+    check_storable("the contact", [channel, identity, name or ""])
+    intake = ctx.service(InboundService).intake
+    identity = intake.channels.normalize_address(channel, identity)
+    await senders.lock_sender(ctx.connection, channel, identity)
+    await _reject_owner_address(ctx, channel, identity)
+    if role == OWNER:
+        owner = await senders.owner_id(ctx.connection)
+        await senders.add_address(ctx.connection, owner, channel, identity)
+    else:
+        roles = (senders.KNOWN,)
+        await senders.add_contact(ctx.connection, channel, identity, name or identity, roles)
+    held = await inbox.release_held(
+        ctx.connection, channel, identity, MessageState.ACCEPTED, (role,)
     )
-    return Contact(row["id"], row["name"], tuple(row["roles"])) if row else None
+    for message in held:
+        await intake.admit(ctx.connection, message)
+    return {"channel": channel, "identity": identity, "role": role, "released": len(held)}
 
 
-async def add_contact(
-    connection: Connection, channel: str, identity: str, name: str, roles: tuple[str, ...]
-) -> Contact:
-    """Make an address known, or give the one that it belongs to these roles."""
-    known = await find_contact(connection, channel, identity)
-    if known is not None:
-        await connection.execute(
-            "UPDATE shared.contacts SET roles = $2, name = $3 WHERE id = $1",
-            known.contact_id,
-            list(roles),
-            name,
+@tool(callers=OWNER_ONLY)
+async def contacts_block(ctx: CallContext, channel: str, identity: str) -> dict[str, Any]:
+    """Block a sender: messages from there are stored, and nothing is done with them."""
+    check_storable("the contact", [channel, identity])
+    identity = ctx.service(InboundService).intake.channels.normalize_address(channel, identity)
+    await senders.lock_sender(ctx.connection, channel, identity)
+    await _reject_owner_address(ctx, channel, identity)
+    await senders.add_contact(ctx.connection, channel, identity, identity, (BLOCKED,))
+    held = await inbox.release_held(
+        ctx.connection, channel, identity, MessageState.SKIPPED, (BLOCKED,)
+    )
+    return {"channel": channel, "identity": identity, "role": BLOCKED, "skipped": len(held)}
+
+
+async def _reject_owner_address(ctx: CallContext, channel: str, identity: str) -> None:
+    known = await senders.find_contact(ctx.connection, channel, identity)
+    if known is not None and OWNER in known.roles:
+        raise InvalidArguments(
+            f"{identity!r} on {channel} is your own address", hint="name another sender"
         )
-        return Contact(known.contact_id, name, roles)
-    contact_id: UUID = await connection.fetchval(
-        "INSERT INTO shared.contacts (name, roles) VALUES ($1, $2) RETURNING id", name, list(roles)
-    )
-    await connection.execute(
-        "INSERT INTO shared.contact_channels (channel, identity, contact_id) VALUES ($1, $2, $3)",
-        channel,
-        identity,
-        contact_id,
-    )
-    return Contact(contact_id, name, roles)
 
 
-async def add_address(
-    connection: Connection, contact_id: UUID, channel: str, identity: str
-) -> None:
-    await connection.execute(
-        """
-        INSERT INTO shared.contact_channels (channel, identity, contact_id) VALUES ($1, $2, $3)
-        ON CONFLICT (channel, identity) DO UPDATE SET contact_id = excluded.contact_id
-        """,
-        channel,
-        identity,
-        contact_id,
-    )
-
-
-async def remove_address(connection: Connection, channel: str, identity: str) -> None:
-    await connection.execute(
-        "DELETE FROM shared.contact_channels WHERE channel = $1 AND identity = $2",
-        channel,
-        identity,
-    )
-
-
-async def lock_sender(connection: Connection, channel: str, identity: str) -> None:
-    """Until the transaction ends: nobody is let in while a message of theirs is being held."""
-    await connection.execute(
-        "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", joined("sender", channel, identity)
-    )
-
-
-async def owner_id(connection: Connection) -> UUID:
-    found: UUID = await connection.fetchval(
-        "SELECT id FROM shared.contacts WHERE 'owner' = ANY(roles) ORDER BY created_at LIMIT 1"
-    )
-    return found
-
-
-async def list_contacts(connection: Connection) -> list[dict[str, Any]]:
-    rows = await connection.fetch(
-        """
-        SELECT name, roles, channel, identity, created_at
-        FROM shared.contact_channels JOIN shared.contacts ON contact_id = id
-        ORDER BY name, channel, identity
-        """
-    )
-    return [dict(row) for row in rows]
+TOOLS = (contacts_list, contacts_waiting, contacts_allow, contacts_block)

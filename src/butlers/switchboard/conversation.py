@@ -1,4 +1,4 @@
-"""What was said lately in a conversation, by the person and by us."""
+"""The recent conversation: messages of the person, and deliveries of ours (table ``said``)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from uuid import UUID
 
 from butlers.db.database import Connection
 from butlers.domain.delivery import DeliveryRequest
-from butlers.domain.request import joined
-from butlers.domain.route import Turn
+from butlers.domain.message import Turn, joined
 
-LONGEST_TURN = 2_000  # characters; the rest of a long text is not what a reference is about
+MAX_TURN = 2_000  # characters
 
 
-async def keep_said(connection: Connection, delivery: DeliveryRequest) -> None:
-    """Note what goes out, so that what comes back next has something to refer to."""
+async def record_delivery(connection: Connection, delivery: DeliveryRequest) -> None:
+    """Store an outgoing message, so that the answer to it has a context."""
     if not delivery.message:
         return
-    whom = delivery.thread or "from owner"  # where there is no thread, there is only the owner
+    thread = delivery.thread or "from owner"  # without a thread there is only the owner
     await connection.execute(
         """
         INSERT INTO said (delivery_id, request_id, conversation, origin, message)
@@ -27,7 +26,7 @@ async def keep_said(connection: Connection, delivery: DeliveryRequest) -> None:
         """,
         delivery.delivery_id,
         delivery.request_id,
-        joined(delivery.channel, delivery.target, whom),
+        joined(delivery.channel, delivery.target, thread),
         delivery.origin,
         delivery.message,
     )
@@ -41,7 +40,7 @@ async def recent_turns(
     until: datetime,
     limit: int,
 ) -> tuple[Turn, ...]:
-    """The last things said, oldest first, without the message that asks."""
+    """Return the latest turns before a message, oldest first."""
     rows = await connection.fetch(
         """
         (SELECT 'person' AS speaker, left(text, $6) AS text, received_at AS at FROM message_inbox
@@ -59,13 +58,13 @@ async def recent_turns(
         since,
         until,
         limit,
-        LONGEST_TURN,
+        MAX_TURN,
     )
     return tuple(Turn(row["speaker"], row["text"], row["at"]) for row in reversed(rows))
 
 
-async def words_of_others(connection: Connection, request_id: UUID, reach: timedelta) -> str:
-    """What travelled along with a message and was written by somebody else than its sender or the owner."""
+async def texts_of_others(connection: Connection, request_id: UUID, reach: timedelta) -> str:
+    """Return the context of a message that neither its sender nor the owner wrote."""
     rows = await connection.fetch(
         """
         SELECT other.text FROM message_inbox AS asked JOIN message_inbox AS other USING (conversation)

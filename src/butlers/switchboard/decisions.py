@@ -1,4 +1,4 @@
-"""Where each message went and why: one decision for each butler that has a part of it."""
+"""Route decisions: which butlers a message goes to and why, one decision for each butler's part."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from uuid import UUID
 import asyncpg
 
 from butlers.db.database import Connection
-from butlers.domain.route import RouteDecision
+from butlers.domain.message import RouteDecision
 
 
 @dataclass(frozen=True, slots=True)
-class Leg:
-    """One decision, and how far it has come."""
+class StoredDecision:
+    """A decision and its progress."""
 
     decision: RouteDecision
     routed_at: datetime | None = None
-    ended_well: bool | None = None  # None: not ended, or nobody waits to hear it
+    ended_well: bool | None = (
+        None  # None: not ended, or not reported because no other part waits for it
+    )
 
 
-def _from_row(row: asyncpg.Record) -> Leg:
+def _from_row(row: asyncpg.Record) -> StoredDecision:
     decision = RouteDecision(
         row["target"], row["rule"], row["reason"], row["part"], row["after_previous"]
     )
-    return Leg(decision, row["routed_at"], row["ended_well"])
+    return StoredDecision(decision, row["routed_at"], row["ended_well"])
 
 
-async def read_legs(connection: Connection, request_id: UUID) -> list[Leg]:
-    """In their order, once the message is decided; before that, none."""
+async def read_decisions(connection: Connection, request_id: UUID) -> list[StoredDecision]:
+    """Return the decisions of a message in order; none before it is decided."""
     rows = await connection.fetch(
         """
         SELECT decision.* FROM route_decisions AS decision JOIN message_inbox USING (request_id)
@@ -42,7 +44,7 @@ async def read_legs(connection: Connection, request_id: UUID) -> list[Leg]:
 
 
 async def propose(connection: Connection, request_id: UUID, decision: RouteDecision) -> bool:
-    """Add a decision to a message that is still being decided; one butler has one part of it."""
+    """Add a decision to a message that is not decided yet. A butler gets one part at most."""
     added = await connection.fetchval(
         """
         INSERT INTO route_decisions (request_id, target, position, rule, reason, part, after_previous)
@@ -62,7 +64,7 @@ async def propose(connection: Connection, request_id: UUID, decision: RouteDecis
 
 
 async def withdraw(connection: Connection, request_id: UUID) -> None:
-    """Forget what was proposed for a message that is not decided yet."""
+    """Delete the proposals for a message that is not decided yet."""
     await connection.execute(
         "DELETE FROM route_decisions USING message_inbox AS message"
         " WHERE route_decisions.request_id = $1 AND message.request_id = $1"
@@ -72,7 +74,7 @@ async def withdraw(connection: Connection, request_id: UUID) -> None:
 
 
 async def reopen(connection: Connection, target: str) -> int:
-    """Have those decided again that wait for one butler alone, and were not handed over yet."""
+    """Reopen the messages that wait only for this butler and were not routed yet."""
     rows = await connection.fetch(
         """
         WITH alone AS (
@@ -91,20 +93,20 @@ async def reopen(connection: Connection, target: str) -> int:
     return len(rows)
 
 
-async def reopen_message(connection: Connection, request_id: UUID, why: str) -> None:
-    """Have one message decided again, and keep why."""
+async def reopen_message(connection: Connection, request_id: UUID, reason: str) -> None:
+    """Reopen the decision on one message, and store the reason."""
     await connection.execute("DELETE FROM route_decisions WHERE request_id = $1", request_id)
     await connection.execute(
         "UPDATE message_inbox SET decided_at = NULL, state_reason = $2 WHERE request_id = $1",
         request_id,
-        why,
+        reason,
     )
 
 
 async def settle(
     connection: Connection, request_id: UUID, decisions: Sequence[RouteDecision] = ()
-) -> list[Leg]:
-    """End the deciding: with what was proposed, or where nothing was, with these. The first end counts."""
+) -> list[StoredDecision]:
+    """Decide a message: by its proposals, or without any by ``decisions``. A decided message stays."""
     await connection.execute(
         "SELECT FROM message_inbox WHERE request_id = $1 FOR UPDATE", request_id
     )
@@ -121,7 +123,7 @@ async def settle(
             " WHERE request_id = $1",
             request_id,
         )
-    return await read_legs(connection, request_id)
+    return await read_decisions(connection, request_id)
 
 
 async def mark_routed(
@@ -137,7 +139,7 @@ async def mark_routed(
 
 
 async def mark_ended(connection: Connection, request_id: UUID, target: str, *, well: bool) -> bool:
-    """Keep how a part ended, the last word counts; False when there is no such part."""
+    """Store whether a part ended well; a later report replaces it. Return False without such a part."""
     found = await connection.fetchval(
         "UPDATE route_decisions SET ended_at = now(), ended_well = $3"
         " WHERE request_id = $1 AND target = $2 RETURNING true",
@@ -151,7 +153,7 @@ async def mark_ended(connection: Connection, request_id: UUID, target: str, *, w
 async def earlier_targets(
     connection: Connection, conversation: str, request_id: UUID, since: datetime
 ) -> set[str]:
-    """Whom the other messages of a conversation went to."""
+    """Return the targets of the other messages of a conversation."""
     rows = await connection.fetch(
         """
         SELECT DISTINCT target FROM message_inbox JOIN route_decisions USING (request_id)
@@ -167,7 +169,7 @@ async def earlier_targets(
 async def targets_of_event(
     connection: Connection, channel: str, endpoint: str, event_id: str
 ) -> set[str]:
-    """Whom the message with this platform id went to."""
+    """Return the targets of the message with this platform id."""
     rows = await connection.fetch(
         """
         SELECT target FROM message_inbox JOIN route_decisions USING (request_id)

@@ -1,7 +1,7 @@
-"""The Switchboard's two roads: messages in to the butlers that answer, deliveries out to the Messenger.
+"""Dispatch: route messages to the butlers that answer, and forward deliveries to the Messenger.
 
-Each handler works on a leased item. The other side stores under the request's or delivery's own key before
-it acknowledges, so asking it twice is the same as asking once.
+The receiver stores each item under the request's or delivery's own key before it acknowledges, so that
+sending it twice has the same effect as sending it once.
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ from typing import Any
 from uuid import UUID
 
 from butlers.db.database import Connection, Database
+from butlers.domain.caller import PEERS
 from butlers.domain.clock import Clock, uuid7
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import (
     EarlierMessageWaits,
+    NotAllowed,
+    NotFound,
     PeerUnavailable,
     PreviousPartFailed,
     PreviousPartOpen,
 )
 from butlers.domain.faults import kill_point, shortened
+from butlers.domain.links import links_from
 from butlers.domain.message import (
     BY_RULE,
     FALLBACK_RULE,
@@ -31,7 +35,7 @@ from butlers.domain.message import (
     Turn,
     joined,
 )
-from butlers.domain.queues import MESSENGER, SWITCHBOARD
+from butlers.domain.queues import DELIVERIES, INBOX, MESSENGER, SWITCHBOARD
 from butlers.domain.registration import Registration
 from butlers.queue import leased_queue as queue
 from butlers.queue import notice_log
@@ -41,27 +45,29 @@ from butlers.queue.pause import raise_if_paused
 from butlers.queue.worker import Finish
 from butlers.switchboard import conversation, decisions, registry
 from butlers.switchboard.classification import Classifier
-from butlers.switchboard.decide import Triage
-from butlers.switchboard.decisions import Leg
+from butlers.switchboard.decisions import StoredDecision
+from butlers.switchboard.triage import Triage
+from butlers.tools.context import CallContext
+from butlers.tools.declaration import tool
+from butlers.wire.client import Peers
 from butlers.wire.codec import decode, encode
-from butlers.wire.peers import Peers
 from butlers.wire.telemetry import route_span
 
 PATIENCE = timedelta(minutes=1)
-TOLD_AT_ONCE = 100  # of those behind a message that waits; the next ones with its next wait
+NOTICES_AT_ONCE = 100  # to senders of messages behind one that waits; the rest at its next attempt
 WAITING = "Who has to answer this is away. Your message is kept, and answered when they are back."
 NO_WORDS = "(There is no text, only what is attached.)"
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """How much of the recent conversation travels with a message."""
+class HistoryLimits:
+    """Age and number of the earlier messages that are sent along with a message."""
 
     reach: timedelta
     messages: int
 
 
-class Dispatch:
+class Dispatcher:
     def __init__(
         self,
         database: Database,
@@ -69,7 +75,7 @@ class Dispatch:
         clock: Clock,
         triage: Triage,
         classifier: Classifier,
-        history: History,
+        history: HistoryLimits,
     ) -> None:
         self._database = database
         self._peers = peers
@@ -79,34 +85,34 @@ class Dispatch:
         self._history = history
 
     async def route_message(self, lease: Lease) -> Any:
-        """Decide where a message goes, once, and hand it over; one for several goes on in its parts."""
+        """Decide once where a message goes and send it. One for several butlers is split into parts."""
         item = decode(InboxItem, lease.payload)
         turns = await self._recent(item)
-        legs = await self._decide(item, turns)
+        decided = await self._decide(item, turns)
         kill_point("inbox.decided")
-        if len(legs) > 1 and item.part is None:
-            return _split(lease, item, legs)
-        index = next(n for n, leg in enumerate(legs) if item.part in (None, leg.decision.target))
-        target = legs[index].decision.target
+        if len(decided) > 1 and item.part is None:
+            return _split(lease, item, decided)
+        index = next(n for n, one in enumerate(decided) if item.part in (None, one.decision.target))
+        target = decided[index].decision.target
         if item.part is None:
             await self._stay_in_order(lease, item, target)
         try:
-            await self._send(item, legs, index, turns)
+            await self._send(item, decided, index, turns)
         except PeerUnavailable:
-            await self._tell_of_waiting(lease, item)
+            await self._report_waiting(lease, item)
             raise
         return {"targets": [target]}
 
     async def _stay_in_order(self, lease: Lease, item: InboxItem, target: str) -> None:
-        """From here on a message stands behind those of its conversation that go the same way only: it
-        does not wait for a butler that is away and has nothing to do with it."""
+        """Order a decided message behind earlier ones of its conversation for the same butler only, so
+        that it does not wait for another butler that is away."""
         async with self._database.transaction() as connection:
             behind = await queue.change_lane(connection, lease, _lane(item, target))
         if behind:
-            raise EarlierMessageWaits(f"an earlier one for {target} waits")
+            raise EarlierMessageWaits(f"an earlier message for {target} waits")
 
     async def forward_delivery(self, lease: Lease) -> Any:
-        """Hand a delivery to the Messenger, the only way out."""
+        """Send a delivery to the Messenger."""
         messenger = await self._find(MESSENGER)
         delivery = decode(DeliveryRequest, lease.payload)
         return await self._peers.call(
@@ -114,13 +120,17 @@ class Dispatch:
         )
 
     async def _send(
-        self, item: InboxItem, legs: Sequence[Leg], index: int, turns: tuple[Turn, ...]
+        self,
+        item: InboxItem,
+        decided: Sequence[StoredDecision],
+        index: int,
+        turns: tuple[Turn, ...],
     ) -> None:
-        decision, request = legs[index].decision, item.request
-        if legs[index].routed_at is not None:
+        decision, request = decided[index].decision, item.request
+        if decided[index].routed_at is not None:
             return
         if decision.after_previous and index:
-            _check_previous(legs[index - 1])
+            _check_previous(decided[index - 1])
         route = RouteRequest(
             request,
             decision.target,
@@ -128,7 +138,7 @@ class Dispatch:
             decision,
             turns,
             item.attachments,
-            report=len(legs) > 1,
+            report=len(decided) > 1,
         )
         with route_span(request.request_id, decision.target, decision.rule):
             target = await self._find(decision.target)
@@ -140,26 +150,28 @@ class Dispatch:
                 connection, request.request_id, decision.target, self._clock.now()
             )
 
-    async def _tell_of_waiting(self, lease: Lease, item: InboxItem) -> None:
-        """Once for each message, when it takes longer than a person would think: also for those behind it,
-        whose own turn may come only when this one is over."""
+    async def _report_waiting(self, lease: Lease, item: InboxItem) -> None:
+        """Tell the sender, once per message, that it waits for a butler that is away.
+
+        Also tell the senders of messages behind it, whose turn comes only after this one.
+        """
         if self._clock.now() - item.request.received_at <= shortened(PATIENCE):
             return
         today = self._clock.now().date()
         async with self._database.transaction() as connection:
             behind = await notice_log.unnotified_behind(
-                connection, lease, notice_log.AWAY, today, shortened(PATIENCE), TOLD_AT_ONCE
+                connection, lease, notice_log.AWAY, today, shortened(PATIENCE), NOTICES_AT_ONCE
             )
             waiting = [item.request, *(decode(InboxItem, one).request for one in behind)]
-            untold = await notice_log.record_notices(
+            unnotified = await notice_log.record_notices(
                 connection,
                 notice_log.AWAY,
                 [str(request.request_id) for request in waiting],
                 today,
             )
             for request in waiting:
-                if str(request.request_id) in untold:
-                    # The same words to the same message are one delivery, on another day too.
+                if str(request.request_id) in unnotified:
+                    # The same text to the same message is one delivery, also on another day.
                     await queue_reply(connection, SWITCHBOARD, request, WAITING)
 
     async def _recent(self, item: InboxItem) -> tuple[Turn, ...]:
@@ -174,15 +186,15 @@ class Dispatch:
                 self._history.messages,
             )
 
-    async def _decide(self, item: InboxItem, turns: tuple[Turn, ...]) -> list[Leg]:
+    async def _decide(self, item: InboxItem, turns: tuple[Turn, ...]) -> list[StoredDecision]:
         request_id = item.request.request_id
         async with self._database.transaction() as connection:
-            known = await decisions.read_legs(connection, request_id)
+            known = await decisions.read_decisions(connection, request_id)
             registrations = await registry.list_registrations(connection)
-            if known and not _leads_nowhere(known, registrations):
+            if known and not _names_removed_butler(known, registrations):
                 return known
-            for leg in known:
-                await self._set_aside(connection, request_id, leg.decision)
+            for one in known:
+                await self._drop_rule_decision(connection, request_id, one.decision)
         decision = await self._triage.decide(item, registrations)
         if decision.rule == FALLBACK_RULE:
             async with self._database.transaction() as connection:
@@ -193,11 +205,11 @@ class Dispatch:
         async with self._database.transaction() as connection:
             return await decisions.settle(connection, request_id, [decision])
 
-    async def _set_aside(
+    async def _drop_rule_decision(
         self, connection: Connection, request_id: UUID, decision: RouteDecision
     ) -> None:
-        """A rule that leads nowhere: the message is decided without it, and the owner told, once a day."""
-        why = f"the rule ({decision.reason}) names {decision.target}, whom nobody knows any more"
+        """Decide a message without a rule whose butler is gone, and tell the owner once a day."""
+        why = f"the rule ({decision.reason}) names {decision.target}, which is not registered any more"
         await decisions.reopen_message(connection, request_id, why)
         today = self._clock.now().date()
         if not await notice_log.record_notice(
@@ -220,12 +232,14 @@ class Dispatch:
         return found
 
 
-def _leads_nowhere(legs: Sequence[Leg], registrations: Sequence[Registration]) -> bool:
-    """Whether a rule of the owner's names a butler that was forgotten. One that is only away is known."""
-    return len(legs) == 1 and (
-        legs[0].decision.rule == BY_RULE
-        and legs[0].routed_at is None
-        and legs[0].decision.target not in {one.name for one in registrations}
+def _names_removed_butler(
+    decided: Sequence[StoredDecision], registrations: Sequence[Registration]
+) -> bool:
+    """Return whether a rule decided for a butler that was removed from the registry."""
+    return len(decided) == 1 and (
+        decided[0].decision.rule == BY_RULE
+        and decided[0].routed_at is None
+        and decided[0].decision.target not in {one.name for one in registrations}
     )
 
 
@@ -233,12 +247,12 @@ def _lane(item: InboxItem, target: str) -> str:
     return joined(item.request.conversation, target)
 
 
-def _split(lease: Lease, item: InboxItem, legs: Sequence[Leg]) -> Finish:
-    """Each part goes its own way, in the place that the whole had: before whatever was said later."""
+def _split(lease: Lease, item: InboxItem, decided: Sequence[StoredDecision]) -> Finish:
+    """Queue each part in the place of the whole message: before anything that came later."""
 
     async def write(connection: Connection) -> None:
-        for number, leg in enumerate(legs, start=1):
-            target = leg.decision.target
+        for number, one in enumerate(decided, start=1):
+            target = one.decision.target
             await queue.enqueue(
                 connection,
                 lease.queue,
@@ -250,12 +264,50 @@ def _split(lease: Lease, item: InboxItem, legs: Sequence[Leg]) -> Finish:
             )
         kill_point("inbox.split")
 
-    return Finish({"targets": [leg.decision.target for leg in legs]}, write)
+    return Finish({"targets": [one.decision.target for one in decided]}, write)
 
 
-def _check_previous(before: Leg) -> None:
-    """A part that depends on the one before it waits for that one's end, and goes nowhere if it failed."""
+def _check_previous(before: StoredDecision) -> None:
+    """Raise unless the previous part, which this one depends on, has ended well."""
     if before.ended_well is None:
-        raise PreviousPartOpen(f"{before.decision.target} is still busy with the part before it")
+        raise PreviousPartOpen(f"{before.decision.target} has not finished the previous part")
     if not before.ended_well:
-        raise PreviousPartFailed(f"{before.decision.target} failed with the part before it")
+        raise PreviousPartFailed(f"{before.decision.target} failed in the previous part")
+
+
+@tool(callers=PEERS)
+async def route_ended(ctx: CallContext, request_id: UUID, well: bool) -> dict[str, Any]:
+    """Report how a butler's part of a message ended. Parts that waited for it continue."""
+    if not await decisions.mark_ended(ctx.connection, request_id, ctx.caller.name, well=well):
+        raise NotFound(f"{ctx.caller.name} has no part of the message {request_id}")
+    await queue.make_due(ctx.connection, INBOX)
+    return {"status": "noted"}
+
+
+@tool(callers=PEERS)
+async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]:
+    """Accept a delivery for the Messenger. It is stored before this answers."""
+    if delivery.origin != ctx.caller.name:
+        raise NotAllowed(f"{ctx.caller.name} cannot deliver in the name of {delivery.origin}")
+    delivery = await _with_outside_links(ctx, delivery)
+    key = delivery.idempotency_key
+    created = await queue.enqueue(
+        ctx.connection, DELIVERIES, key, encode(delivery), lane=delivery.lane
+    )
+    if created:
+        await conversation.record_delivery(ctx.connection, delivery)
+    return {"status": "accepted", "duplicate": not created}
+
+
+async def _with_outside_links(ctx: CallContext, delivery: DeliveryRequest) -> DeliveryRequest:
+    """Add the links that other people brought into the conversation: chat programs open links by themselves.
+    Links of the sender are not added."""
+    if delivery.request_id is None:
+        return delivery
+    reach = timedelta(minutes=ctx.services.config.triage.history_minutes)
+    others = await conversation.texts_of_others(ctx.connection, delivery.request_id, reach)
+    found = (*delivery.outside_links, *links_from(delivery.message, others))
+    return replace(delivery, outside_links=tuple(dict.fromkeys(found)))
+
+
+TOOLS = (route_ended, deliver)

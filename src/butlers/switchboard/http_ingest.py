@@ -29,7 +29,7 @@ from butlers.domain.errors import (
 from butlers.domain.message import InboundEnvelope
 from butlers.domain.trace import HEADER, TraceContext, in_trace
 from butlers.switchboard.channel_inbox import ChannelInbox
-from butlers.switchboard.inbound import InboundService
+from butlers.switchboard.ingest import InboundService
 from butlers.tools.role import HttpRoute, RoleParts
 from butlers.wire.codec import decode
 
@@ -52,24 +52,24 @@ class HttpIngest:
 
     def routes(self) -> tuple[HttpRoute, ...]:
         return (
-            HttpRoute("/ingest", self._answering(self._ingest)),
+            HttpRoute("/ingest", self._endpoint(self._ingest)),
             *(
-                HttpRoute(path, self._answering(handler))
+                HttpRoute(path, self._endpoint(handler))
                 for path, handler in build_routes(self.channels, self.inbox.context()).items()
             ),
         )
 
-    def _answering(self, work: RequestHandler) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, handle: RequestHandler) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             trace = TraceContext.parse(request.headers.get(HEADER, ""))
             try:
-                with in_trace(trace), self.parts.in_flight.counted(_SOMEBODY):
-                    return JSONResponse(await work(request), 202)
+                with in_trace(trace), self.parts.in_flight.counted(_HTTP_CALLER):
+                    return JSONResponse(await handle(request), 202)
             except ButlersError as error:
-                return _refusal(error)
-            except Exception:  # the edge of the door
-                log.exception("a message could not be taken")
-                return _refusal(InternalError())
+                return _error_response(error)
+            except Exception:  # the edge: the client gets a 500, the log the cause
+                log.exception("request failed", path=request.url.path)
+                return _error_response(InternalError())
 
         return endpoint
 
@@ -80,7 +80,7 @@ class HttpIngest:
             data = _parsed(await read_body(request))
             envelope = decode(InboundEnvelope, data)
         except ButlersError as error:
-            self.inbound.refuse(data, error.message)
+            self.inbound.count_invalid(data, error.message)
             raise
         return await self.inbox.accept(envelope)
 
@@ -90,10 +90,10 @@ class HttpIngest:
             raise NotAuthenticated
         caller, _session = self.parts.tokens.identify(token)
         if caller.kind is not CallerKind.OWNER:
-            raise NotAllowed(f"{caller.name} may not take messages in")
+            raise NotAllowed(f"{caller.name} may not send messages to /ingest")
 
 
-_SOMEBODY = Caller(CallerKind.OWNER, "http")
+_HTTP_CALLER = Caller(CallerKind.OWNER, "http")
 
 
 def _parsed(body: bytes) -> Any:
@@ -105,16 +105,16 @@ def _parsed(body: bytes) -> Any:
         ) from None
 
 
-def _refusal(error: ButlersError) -> JSONResponse:
+def _error_response(error: ButlersError) -> JSONResponse:
     status = next(
         (code for kind, code in STATUS.items() if isinstance(error, kind)),
         503 if error.retryable else 500 if isinstance(error, InternalError) else 400,
     )
-    told = {
+    fields = {
         "code": error.code,
         "message": error.message,
         "hint": error.hint,
         "retryable": error.retryable,
     }
     headers = {"Retry-After": "1"} if error.retryable else None
-    return JSONResponse({"error": told}, status, headers)
+    return JSONResponse({"error": fields}, status, headers)

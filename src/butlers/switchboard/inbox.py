@@ -1,4 +1,4 @@
-"""The Switchboard's inbox: every message that came in, and what became of it at the door."""
+"""The table ``message_inbox``: every message that came in, and the state in which it was stored."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import Any
 from uuid import UUID
 
 from butlers.db.database import Connection
-from butlers.domain.message import InboundEnvelope
-from butlers.domain.request import RequestContext, joined
+from butlers.domain.message import InboundEnvelope, RequestContext, joined
 from butlers.wire.codec import encode
 
 
 class MessageState(StrEnum):
     ACCEPTED = "accepted"
     HELD = "held"  # until the owner says who the sender is
-    SKIPPED = "skipped"  # by a rule of the owner's; it is kept
-    NOTED = "noted"  # that it came; its text is not kept
+    SKIPPED = "skipped"  # by one of the owner's rules; it is stored
+    NOTED = "noted"  # without its content
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """How many messages are held, and how many bytes they have with their files."""
+class HeldTotals:
+    """Number of held messages, and their size in bytes with files."""
 
     messages: int
     size: int
@@ -38,7 +37,7 @@ async def store_message(
     rule_id: UUID | None,
     window: timedelta,
 ) -> UUID | None:
-    """Keep a new message. For one that is known already: its request id, and nothing is written."""
+    """Store a new message and return None. For a duplicate, return the stored request id."""
     key = envelope.dedupe_key
     if key is None:
         known = await _same_content(connection, request, envelope, window)
@@ -86,7 +85,7 @@ async def store_message(
 
 
 async def find_known(connection: Connection, envelope: InboundEnvelope) -> UUID | None:
-    """The request id of a message that is here, by the name that its source gave it."""
+    """Return the request id of the message that has the same id at its source, or None."""
     found: UUID | None = await connection.fetchval(
         "SELECT request_id FROM message_inbox WHERE dedupe_key = $1", envelope.dedupe_key
     )
@@ -96,7 +95,7 @@ async def find_known(connection: Connection, envelope: InboundEnvelope) -> UUID 
 async def _same_content(
     connection: Connection, request: RequestContext, envelope: InboundEnvelope, window: timedelta
 ) -> UUID | None:
-    """The same words of the same sender a moment ago, where nothing better tells a repeat."""
+    """Find a recent message with the same text and sender, for sources without message ids."""
     lock = joined(request.conversation, request.source_sender_identity, envelope.content_hash)
     await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", lock)
     found: UUID | None = await connection.fetchval(
@@ -119,9 +118,11 @@ async def get_message(connection: Connection, request_id: UUID) -> dict[str, Any
     return dict(row) if row else None
 
 
-async def weigh_held(connection: Connection, request_id: UUID) -> tuple[Held, Held]:
-    """What is held without this message, and with it. Whoever weighs too waits for the transaction's end:
-    of two messages only one takes the last place."""
+async def measure_held(connection: Connection, request_id: UUID) -> tuple[HeldTotals, HeldTotals]:
+    """Return the totals without this message and with it.
+
+    Other measurements wait until the transaction ends, so that two messages cannot take the last place.
+    """
     await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('held', 0))")
     row = await connection.fetchrow(
         """
@@ -138,11 +139,12 @@ async def weigh_held(connection: Connection, request_id: UUID) -> tuple[Held, He
         request_id,
     )
     assert row is not None
-    return Held(row["others"], row["size_of_others"]), Held(row["all"], row["size_of_all"])
+    others = HeldTotals(row["others"], row["size_of_others"])
+    return others, HeldTotals(row["all"], row["size_of_all"])
 
 
 async def list_held(connection: Connection) -> list[dict[str, Any]]:
-    """Who waits to be let in, and with how many messages."""
+    """Return the unknown senders with the number of their held messages."""
     rows = await connection.fetch(
         """
         SELECT channel, sender, count(*) AS messages, min(received_at) AS since,
@@ -160,7 +162,7 @@ async def end_message(
     reason: str | None,
     rule_id: UUID | None,
 ) -> None:
-    """Say that a message goes no further; of one that is only noted, nothing else is kept."""
+    """Set the final state of a message. A message that is only noted loses its content."""
     await connection.execute(
         """
         UPDATE message_inbox
@@ -180,7 +182,7 @@ async def end_message(
 async def release_held(
     connection: Connection, channel: str, sender: str, state: MessageState, roles: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    """Give a sender's held messages another state; they come back oldest first."""
+    """Set another state for a sender's held messages, and return them oldest first."""
     rows = await connection.fetch(
         """
         UPDATE message_inbox SET state = $3, state_reason = NULL, sender_roles = $4

@@ -1,27 +1,32 @@
-"""The desk at the one door in: a message is checked, deduplicated, stored and queued in one transaction.
+"""Ingest: check, deduplicate, store and queue each incoming message in one transaction.
 
-Who wrote and what the owner's rules say is settled here, before anybody works on it: a stranger's message
-is held until the owner says who that is, one that a rule skips is kept and goes no further.
+The sender and the owner's rules are evaluated here, before any work is done: a message of an unknown
+sender is held until the owner decides, and one that a rule skips is stored and goes no further.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from butlers.channels.registry import ChannelSet
 from butlers.db.database import Connection
+from butlers.domain.caller import CallerKind
 from butlers.domain.clock import Clock, uuid7
-from butlers.domain.delivery import DeliveryRequest
-from butlers.domain.errors import QueueFull
+from butlers.domain.errors import ButlersError, InvalidMessage, MessageTooLarge, QueueFull
 from butlers.domain.message import (
+    BLOCKED,
     BY_RULE,
     Attachment,
     Command,
     Control,
+    Event,
     InboundEnvelope,
     InboxItem,
     IngestionTier,
@@ -29,6 +34,8 @@ from butlers.domain.message import (
     PolicyTier,
     RequestContext,
     RouteDecision,
+    Sender,
+    Source,
     headers_of,
     parse_command,
 )
@@ -36,20 +43,64 @@ from butlers.domain.queues import COMMANDS, INBOX
 from butlers.domain.trace import TraceContext, current_trace
 from butlers.domain.triage import RuleAction, TriageRule
 from butlers.queue import leased_queue as queue
-from butlers.switchboard import contacts, decisions, inbox
-from butlers.switchboard import rule_store as rules
-from butlers.switchboard import senders as strangers
-from butlers.switchboard.attachments import keep_all
+from butlers.switchboard import decisions, inbox, senders
+from butlers.switchboard.connectors import IngestOutcome, IngestStats
 from butlers.switchboard.inbox import MessageState
-from butlers.switchboard.rules import Letter, first_match
-from butlers.tools.attachments import BlobStore
+from butlers.switchboard.rules import RuleInput, first_match, read_rules
+from butlers.switchboard.senders import QueueDelivery
+from butlers.tools.attachments import LARGEST, BlobStore, media_type_of
+from butlers.tools.context import CallContext
+from butlers.tools.declaration import tool
 from butlers.wire.codec import decode, encode
 
-Post = Callable[[Connection, DeliveryRequest], Awaitable[UUID]]
+NO_ENDPOINT = "(not said)"
+MAX_ATTACHMENTS = 10
+# Types that people send. Programs are rejected by their first bytes, whatever type they claim.
+ACCEPTED_TYPES = (
+    "image/", "audio/", "video/", "text/", "application/pdf", "application/json", "application/zip",
+    "application/msword", "application/vnd.", "application/rtf", "message/rfc822",
+)  # fmt: skip
+_PROGRAMS = (b"MZ", b"\x7fELF", b"\xca\xfe\xba\xbe", b"\xcf\xfa\xed\xfe", b"#!")
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class InboundService:
+    """Accepts messages and counts their outcomes."""
+
+    intake: MessageIntake
+    stats: IngestStats
+
+    async def accept(
+        self, connection: Connection, envelope: InboundEnvelope, *, counted_as: str | None = None
+    ) -> IngestResult:
+        """Accept a message and count its outcome, under its endpoint or under ``counted_as``."""
+        endpoint = counted_as or envelope.source.endpoint_identity
+        try:
+            accepted = await self.intake.accept(connection, envelope)
+        except ButlersError as error:
+            if not error.retryable:
+                self.stats.count(endpoint, IngestOutcome.REFUSED, error.message)
+            raise
+        self.stats.count(endpoint, _outcome(accepted, envelope))
+        return accepted
+
+    def count_invalid(self, data: Any, reason: str) -> None:
+        """Count data that is no envelope, under its endpoint if it names one."""
+        source = data.get("source") if isinstance(data, dict) else None
+        endpoint = source.get("endpoint_identity") if isinstance(source, dict) else None
+        named = endpoint.strip() if isinstance(endpoint, str) else ""
+        self.stats.count(named or NO_ENDPOINT, IngestOutcome.REFUSED, reason)
+
+
+def _outcome(accepted: IngestResult, envelope: InboundEnvelope) -> IngestOutcome:
+    if accepted.duplicate:
+        return IngestOutcome.DUPLICATE
+    noted = envelope.control.ingestion_tier is IngestionTier.METADATA
+    return IngestOutcome.NOTED if noted else IngestOutcome.NEW
+
+
+@dataclass(frozen=True, slots=True)
+class IngestResult:
     request_id: UUID
     duplicate: bool
     state: MessageState = MessageState.ACCEPTED
@@ -58,37 +109,37 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class MessageIntake:
-    """What it takes to accept a message."""
+    """Stores and queues messages."""
 
     clock: Clock
     channels: ChannelSet
     blobs: BlobStore
-    post: Post  # how the owner is asked
+    deliver: QueueDelivery  # for questions to the owner
     capacity: int
-    dedupe_window: timedelta  # for sources that give their messages no names
+    dedupe_window: timedelta  # for sources whose messages have no id
 
-    async def accept(self, connection: Connection, envelope: InboundEnvelope) -> Accepted:
-        """Keep a new message, or say that it is known. Beyond the capacity a new one is sent away."""
+    async def accept(self, connection: Connection, envelope: InboundEnvelope) -> IngestResult:
+        """Store and queue a new message, or report a duplicate. Raises QueueFull beyond the capacity."""
         envelope.check(self.channels.names)
         request = await self._request(connection, envelope)
-        verdict = await self._judge(
-            connection, request, _letter(request, envelope), envelope.control
+        admission = await self._evaluate(
+            connection, request, _rule_input(request, envelope), envelope.control
         )
         if envelope.payload.attachments:
-            # Before a file is written: what is sent away would leave it behind, each time that it comes.
+            # Before files are written: a rejected message would leave them behind at every attempt.
             known = await inbox.find_known(connection, envelope)
             if known is not None:
-                return Accepted(known, duplicate=True)
-            await self._check_room(connection, request, envelope.payload.normalized_text, verdict)
-        envelope = await self._kept(envelope, verdict)
+                return IngestResult(known, duplicate=True)
+            await self._check_room(connection, request, envelope.payload.normalized_text, admission)
+        envelope = await self._store_files(envelope, admission)
         known = await inbox.store_message(
-            connection, request, envelope, verdict.state, verdict.reason, verdict.rule_id,
+            connection, request, envelope, admission.state, admission.reason, admission.rule_id,
             self.dedupe_window,
         )  # fmt: skip
         if known is not None:
-            return Accepted(known, duplicate=True)
-        if verdict.state is MessageState.ACCEPTED:
-            tier = verdict.tier(envelope.control.policy_tier)
+            return IngestResult(known, duplicate=True)
+        if admission.state is MessageState.ACCEPTED:
+            tier = admission.tier(envelope.control.policy_tier)
             item = InboxItem(
                 request,
                 envelope.payload.normalized_text,
@@ -96,14 +147,14 @@ class MessageIntake:
                 envelope.event.external_reply_to,
                 envelope.payload.attachments,
             )
-            await self._enqueue(connection, item, verdict)
-        elif verdict.state is MessageState.HELD:
-            await strangers.hold(connection, request, self.post)
-        target = verdict.route.target if verdict.route else None
-        return Accepted(request.request_id, False, verdict.state, target)
+            await self._enqueue(connection, item, admission)
+        elif admission.state is MessageState.HELD:
+            await senders.hold(connection, request, self.deliver)
+        target = admission.route.target if admission.route else None
+        return IngestResult(request.request_id, False, admission.state, target)
 
     async def admit(self, connection: Connection, row: Mapping[str, Any]) -> None:
-        """Let a message in that was held, as if it came now from somebody known."""
+        """Accept a held message, as if it came now from a known sender."""
         request = RequestContext(
             request_id=row["request_id"],
             received_at=row["received_at"],
@@ -115,46 +166,48 @@ class MessageIntake:
             sender_roles=tuple(row["sender_roles"]),
             trace_id=row["trace_id"],
         )
-        letter = Letter(row["channel"], row["sender"], row["text"], headers_of(row["raw"]))
+        message = RuleInput(row["channel"], row["sender"], row["text"], headers_of(row["raw"]))
         control = Control(policy_tier=PolicyTier(row["policy_tier"]))
-        verdict = await self._judge(connection, request, letter, control)
-        if verdict.state is not MessageState.ACCEPTED:
+        admission = await self._evaluate(connection, request, message, control)
+        if admission.state is not MessageState.ACCEPTED:
             await inbox.end_message(
-                connection, request.request_id, verdict.state, verdict.reason, verdict.rule_id
+                connection, request.request_id, admission.state, admission.reason, admission.rule_id
             )
             return
         files = tuple(decode(Attachment, file) for file in row["attachments"])
-        tier = verdict.tier(control.policy_tier)
+        tier = admission.tier(control.policy_tier)
         item = InboxItem(request, row["text"], tier, row["reply_to"], files)
-        await self._enqueue(connection, item, verdict, bounded=False)
+        await self._enqueue(connection, item, admission, bounded=False)
 
     async def _check_room(
-        self, connection: Connection, request: RequestContext, text: str, verdict: Verdict
+        self, connection: Connection, request: RequestContext, text: str, admission: Admission
     ) -> None:
-        if verdict.state is MessageState.HELD:
-            await strangers.check_room(connection, request)
-        elif verdict.state is MessageState.ACCEPTED and not _command(request, text):
+        if admission.state is MessageState.HELD:
+            await senders.check_room(connection, request)
+        elif admission.state is MessageState.ACCEPTED and not _command(request, text):
             await self._check_capacity(connection)
 
     async def _check_capacity(self, connection: Connection) -> None:
         if await queue.is_full(connection, INBOX, self.capacity):
             raise QueueFull(f"{self.capacity} messages wait to be routed already")
 
-    async def _kept(self, envelope: InboundEnvelope, verdict: Verdict) -> InboundEnvelope:
-        """What is kept of it. Of one that is only noted, nothing but that it came."""
-        if verdict.state is MessageState.NOTED:
+    async def _store_files(
+        self, envelope: InboundEnvelope, admission: Admission
+    ) -> InboundEnvelope:
+        """Return the envelope as it is stored. A message that is only noted loses its content."""
+        if admission.state is MessageState.NOTED:
             return replace(envelope, payload=Payload(normalized_text=""))
-        files = await keep_all(envelope.payload.attachments, self.blobs)
+        files = await _store_attachments(envelope.payload.attachments, self.blobs)
         return replace(envelope, payload=replace(envelope.payload, attachments=files))
 
     async def _request(self, connection: Connection, envelope: InboundEnvelope) -> RequestContext:
         source, event = envelope.source, envelope.event
         trace = current_trace() or TraceContext.new()
         sender = self.channels.normalize_address(source.channel, envelope.sender.identity)
-        who = await contacts.find_contact(connection, source.channel, sender)
-        if who is None:
-            await contacts.lock_sender(connection, source.channel, sender)
-            who = await contacts.find_contact(connection, source.channel, sender)
+        contact = await senders.find_contact(connection, source.channel, sender)
+        if contact is None:
+            await senders.lock_sender(connection, source.channel, sender)
+            contact = await senders.find_contact(connection, source.channel, sender)
         return RequestContext(
             request_id=uuid7(),
             received_at=self.clock.now(),
@@ -163,65 +216,61 @@ class MessageIntake:
             source_sender_identity=sender,
             source_thread_identity=event.external_thread_id,
             source_event_identity=event.external_event_id.strip() or None,
-            sender_roles=who.roles or (strangers.KNOWN,) if who else (),
+            sender_roles=contact.roles or (senders.KNOWN,) if contact else (),
             trace_id=envelope.control.trace_id or trace.trace_id,
         )
 
-    async def _judge(
-        self, connection: Connection, request: RequestContext, letter: Letter, control: Control
-    ) -> Verdict:
-        if strangers.is_blocked(request):
-            return Verdict(MessageState.SKIPPED, "the owner has blocked the sender")
-        if _command(request, letter.text):
-            # No rule keeps the owner from stopping it all.
-            return Verdict(MessageState.ACCEPTED, None)
-        rule = first_match(await rules.read_rules(connection), letter)
+    async def _evaluate(
+        self, connection: Connection, request: RequestContext, message: RuleInput, control: Control
+    ) -> Admission:
+        if BLOCKED in request.sender_roles:
+            return Admission(MessageState.SKIPPED, "the owner has blocked the sender")
+        if _command(request, message.text):
+            # No rule may keep the owner's commands away.
+            return Admission(MessageState.ACCEPTED, None)
+        rule = first_match(await read_rules(connection), message)
         if rule is not None and rule.action in _ENDS:
-            return Verdict(_ENDS[rule.action], str(rule), rule)
+            return Admission(_ENDS[rule.action], str(rule), rule)
         if control.ingestion_tier is IngestionTier.METADATA:
-            return Verdict(MessageState.NOTED, "its connector sent no more than that it came")
+            return Admission(MessageState.NOTED, "its connector sent no content")
         if not request.sender_roles:
-            return Verdict(MessageState.HELD, "nobody knows the sender yet", rule)
-        return Verdict(MessageState.ACCEPTED, None, rule)
+            return Admission(MessageState.HELD, "the sender is unknown", rule)
+        return Admission(MessageState.ACCEPTED, None, rule)
 
     async def _enqueue(
-        self, connection: Connection, item: InboxItem, verdict: Verdict, *, bounded: bool = True
+        self, connection: Connection, item: InboxItem, admission: Admission, *, bounded: bool = True
     ) -> None:
         request = item.request
-        told = _command(request, item.text)
-        if told is not None:
-            # Beside the queue and its lanes: it must get through when nothing else does.
+        command = _command(request, item.text)
+        if command is not None:
+            # In a queue of its own: a command must get through when the inbox is blocked.
             key = str(request.request_id)
-            await queue.enqueue(connection, COMMANDS, key, encode(item), lane=told.lane)
+            await queue.enqueue(connection, COMMANDS, key, encode(item), lane=command.lane)
             return
         if bounded:
             await self._check_capacity(connection)
-        if verdict.route is not None:
-            await decisions.settle(connection, request.request_id, [verdict.route])
-        await enqueue_item(connection, item)
+        if admission.route is not None:
+            await decisions.settle(connection, request.request_id, [admission.route])
+        await queue.enqueue(
+            connection,
+            INBOX,
+            str(request.request_id),
+            encode(item),
+            priority=item.tier.rank,
+            lane=request.conversation,
+        )
 
 
 def _command(request: RequestContext, text: str) -> Command | None:
     return parse_command(text) if request.is_owners else None
 
 
-def _letter(request: RequestContext, envelope: InboundEnvelope) -> Letter:
-    return Letter(
+def _rule_input(request: RequestContext, envelope: InboundEnvelope) -> RuleInput:
+    return RuleInput(
         request.source_channel,
         request.source_sender_identity,
         envelope.payload.normalized_text,
         envelope.headers,
-    )
-
-
-async def enqueue_item(connection: Connection, item: InboxItem) -> None:
-    await queue.enqueue(
-        connection,
-        INBOX,
-        str(item.request.request_id),
-        encode(item),
-        priority=item.tier.rank,
-        lane=item.request.conversation,
     )
 
 
@@ -232,8 +281,8 @@ _ENDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What becomes of a message at the door."""
+class Admission:
+    """The state in which a message is stored, the reason, and the rule that applied."""
 
     state: MessageState
     reason: str | None
@@ -249,6 +298,85 @@ class Verdict:
             return None
         return RouteDecision(self.rule.target, BY_RULE, str(self.rule))
 
-    def tier(self, asked: PolicyTier) -> PolicyTier:
+    def tier(self, requested: PolicyTier) -> PolicyTier:
         lowered = self.rule is not None and self.rule.action is RuleAction.LOW_PRIORITY
-        return PolicyTier.DEFAULT if lowered else asked
+        return PolicyTier.DEFAULT if lowered else requested
+
+
+async def _store_attachments(
+    files: Sequence[Attachment], blobs: BlobStore
+) -> tuple[Attachment, ...]:
+    """Store the files and return references. A file that is not accepted rejects the whole message."""
+    if len(files) > MAX_ATTACHMENTS:
+        raise InvalidMessage(
+            f"the message has {len(files)} attachments; at most {MAX_ATTACHMENTS} are accepted",
+            hint="send the rest in another message",
+        )
+    return tuple([await asyncio.to_thread(_store_attachment, file, blobs) for file in files])
+
+
+def _store_attachment(file: Attachment, blobs: BlobStore) -> Attachment:
+    if not file.media_type.lower().startswith(ACCEPTED_TYPES):
+        raise InvalidMessage(
+            f"attachments of the type {file.media_type[:80]!r} are not accepted",
+            hint="send images, sound, video, text, PDF, office documents or archives",
+        )
+    content = _content(file, blobs)
+    if content.startswith(_PROGRAMS):
+        raise InvalidMessage(
+            f"the attachment {file.filename or ''!r} is a program", hint="programs are not accepted"
+        )
+    found = media_type_of(content)
+    known = file.media_type if found in ("text/plain", "application/octet-stream") else found
+    return Attachment(known, file.filename, len(content), blobs.put(content))
+
+
+def _content(file: Attachment, blobs: BlobStore) -> bytes:
+    if (file.content is None) == (file.storage_ref is None):
+        raise InvalidMessage(
+            "an attachment needs content or storage_ref, and not both", hint="content is base64"
+        )
+    if file.storage_ref is not None:
+        return blobs.get(file.storage_ref)
+    assert file.content is not None
+    if len(file.content) > LARGEST * 4 // 3 + 4:
+        raise MessageTooLarge(
+            f"an attachment has more than {LARGEST:,} bytes", hint="send a smaller one"
+        )
+    try:
+        return base64.b64decode(file.content, validate=True)
+    except binascii.Error as error:
+        raise InvalidMessage(
+            f"an attachment's content is not base64: {error}", hint="encode it as base64"
+        ) from None
+
+
+def _count_invalid(ctx: CallContext, arguments: dict[str, Any], reason: str) -> None:
+    ctx.service(InboundService).count_invalid(arguments, reason)
+
+
+@tool(callers=frozenset({CallerKind.OWNER}), misused=_count_invalid)
+async def ingest(
+    ctx: CallContext,
+    schema_version: Literal["ingest.v1"],
+    source: Source,
+    event: Event,
+    sender: Sender,
+    payload: Payload,
+    control: Control | None = None,
+) -> dict[str, Any]:
+    """Accept one message. It is committed before this answers; a repeat is reported as duplicate."""
+    envelope = InboundEnvelope(source, event, sender, payload, control or Control(), schema_version)
+    return as_answer(await ctx.service(InboundService).accept(ctx.connection, envelope))
+
+
+def as_answer(accepted: IngestResult) -> dict[str, Any]:
+    return {
+        "request_id": str(accepted.request_id),
+        "status": str(accepted.state),
+        "duplicate": accepted.duplicate,
+        "triage_target": accepted.target,
+    }
+
+
+TOOLS = (ingest,)

@@ -15,18 +15,27 @@ from butlers.db.database import Connection
 from butlers.domain.message import joined
 from butlers.domain.queues import COMMANDS, DELIVERIES, INBOX, NOTIFY
 from butlers.queue.outbox import queue_delivery
-from butlers.switchboard import connector_tools, contact_tools, inbox, tools, triage_tools
+from butlers.switchboard import (
+    classification,
+    connectors,
+    contacts,
+    dispatch,
+    inbox,
+    ingest,
+    registry,
+    rules,
+    triage,
+)
 from butlers.switchboard.channel_inbox import ChannelInbox
 from butlers.switchboard.classification import Classifier
 from butlers.switchboard.commands import OwnerCommands
-from butlers.switchboard.decide import Triage
-from butlers.switchboard.dispatch import Dispatch, History
+from butlers.switchboard.connectors import IngestStats
+from butlers.switchboard.dispatch import Dispatcher, HistoryLimits
 from butlers.switchboard.http_ingest import HttpIngest
-from butlers.switchboard.inbound import InboundService
-from butlers.switchboard.ingest import MessageIntake
-from butlers.switchboard.ingest_stats import IngestStats
-from butlers.tools.declaration import ToolFunction
+from butlers.switchboard.ingest import InboundService, MessageIntake
+from butlers.switchboard.triage import Triage
 from butlers.tools.attachments import BlobStore
+from butlers.tools.declaration import ToolFunction
 from butlers.tools.mail import MailView
 from butlers.tools.requests import queued_hops, read_hops
 from butlers.tools.role import Hop, HttpRoute, QueueWork, Role, RoleParts
@@ -51,9 +60,10 @@ RETENTION = {
 class SwitchboardRole(Role):
     _parts: RoleParts
     _inbound: InboundService
+    _triage: Triage
     _inbox: ChannelInbox
     _channels: Mapping[Channel, Any]
-    _dispatch: Dispatch
+    _dispatcher: Dispatcher
     _commands: OwnerCommands
 
     @classmethod
@@ -71,32 +81,40 @@ class SwitchboardRole(Role):
             config.buffer.queue_capacity,
             timedelta(seconds=settings.dedupe_window_s),
         )
-        triage = Triage(
-            parts.database, parts.peers, channels, timedelta(days=settings.affinity_days)
-        )
+        reach = timedelta(days=settings.affinity_days)
         self._parts = parts
+        self._triage = Triage(parts.database, parts.peers, channels, reach)
         self._channels = channels.inbound(config)
-        self._inbound = InboundService(intake, triage, IngestStats(parts.clock))
+        self._inbound = InboundService(intake, IngestStats(parts.clock))
         self._inbox = ChannelInbox(parts, self._inbound)
-        self._dispatch = Dispatch(
+        self._dispatcher = Dispatcher(
             parts.database,
             parts.peers,
             parts.clock,
-            triage,
+            self._triage,
             Classifier(parts.database, parts.spawner),
-            History(timedelta(minutes=settings.history_minutes), settings.history_messages),
+            HistoryLimits(timedelta(minutes=settings.history_minutes), settings.history_messages),
         )
         self._commands = OwnerCommands(parts)
 
     def services(self) -> Sequence[object]:
-        return (self._inbound, MailView(INBOX, inbox.search_messages))
+        return (
+            self._inbound,
+            self._inbound.stats,
+            self._triage,
+            MailView(INBOX, inbox.search_messages),
+        )
 
     def tools(self) -> Sequence[ToolFunction]:
         return (
-            *tools.TOOLS,
-            *triage_tools.TOOLS,
-            *contact_tools.TOOLS,
-            *connector_tools.TOOLS,
+            *ingest.TOOLS,
+            *registry.TOOLS,
+            *classification.TOOLS,
+            *dispatch.TOOLS,
+            *rules.TOOLS,
+            *triage.TOOLS,
+            *contacts.TOOLS,
+            *connectors.TOOLS,
         )
 
     def retention(self) -> Mapping[str, str]:
@@ -106,9 +124,9 @@ class SwitchboardRole(Role):
         concurrency = self._parts.config.buffer.worker_count
         return (
             QueueWork(COMMANDS, self._commands.carry_out, 2),  # a stop runs beside another command
-            QueueWork(INBOX, self._dispatch.route_message, concurrency),
-            QueueWork(DELIVERIES, self._dispatch.forward_delivery, concurrency),
-            QueueWork(NOTIFY, self._dispatch.forward_delivery, concurrency),
+            QueueWork(INBOX, self._dispatcher.route_message, concurrency),
+            QueueWork(DELIVERIES, self._dispatcher.forward_delivery, concurrency),
+            QueueWork(NOTIFY, self._dispatcher.forward_delivery, concurrency),
         )
 
     def routes(self) -> Sequence[HttpRoute]:

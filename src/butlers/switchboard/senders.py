@@ -1,79 +1,168 @@
-"""Senders nobody knows: their messages are held, and the owner is asked once who that is."""
+"""Senders: the contacts in the shared tables, and messages of unknown senders, held for the owner.
+
+The owner is asked once per sender. Contacts have roles (owner, contact, blocked) and the addresses they
+write from.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 from uuid import UUID, uuid5
 
 from butlers.db.database import Connection
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import TooManyStrangers
-from butlers.domain.request import BLOCKED, RequestContext
+from butlers.domain.message import RequestContext, joined
+from butlers.domain.queues import SWITCHBOARD
+from butlers.domain.triage import Contact
 from butlers.switchboard import inbox
-from butlers.switchboard.inbox import Held
+from butlers.switchboard.inbox import HeldTotals
 
-KNOWN = "contact"  # the role of whoever the owner has let in
-MOST_HELD = 10_000  # messages of all strangers together
-LARGEST_HELD = 2**30  # bytes of them, files included
-SHOWN = 200  # characters of an address
-_ASKED = UUID("6d1e9d6e-4f0b-4f0a-9d0b-6a2f6f7b9d11")  # the name space of these questions
-_FULL = UUID("2b6c1f0e-93a5-4c1c-8a1d-5d3f7c0a4e27")  # and of the word that there is no room
-ORIGIN = "switchboard"
+KNOWN = "contact"  # the role of a sender whom the owner has allowed
+MAX_HELD = 10_000  # messages of all unknown senders together
+MAX_HELD_BYTES = 2**30  # files included
+SHOWN = 200  # characters of an address in a question
+_QUESTION_IDS = UUID("6d1e9d6e-4f0b-4f0a-9d0b-6a2f6f7b9d11")  # name space of delivery ids
+_FULL_NOTICE_IDS = UUID("2b6c1f0e-93a5-4c1c-8a1d-5d3f7c0a4e27")
 
-Post = Callable[[Connection, DeliveryRequest], Awaitable[UUID]]
-
-
-def is_blocked(request: RequestContext) -> bool:
-    return BLOCKED in request.sender_roles
+# Queues a delivery in the transaction of its cause.
+QueueDelivery = Callable[[Connection, DeliveryRequest], Awaitable[UUID]]
 
 
-async def hold(connection: Connection, request: RequestContext, post: Post) -> None:
-    """Keep a message that is stored, and ask the owner once for each sender. Where there is no room left it
-    is sent away: it stays with its connector, which comes again."""
-    now = await check_room(connection, request)
-    await _ask(connection, request, post)
-    if _is_full(now):
-        await _tell_it_is_full(connection, request, now, post)
+async def hold(connection: Connection, request: RequestContext, deliver: QueueDelivery) -> None:
+    """Hold a stored message and ask the owner about its sender.
+
+    Raises TooManyStrangers without room for it: the message stays with its connector, which tries again.
+    """
+    held = await check_room(connection, request)
+    await _ask_owner(connection, request, deliver)
+    if _is_full(held):
+        await _report_full(connection, request, held, deliver)
 
 
-async def check_room(connection: Connection, request: RequestContext) -> Held:
-    """What is held, with this message if it is stored already."""
-    before, now = await inbox.weigh_held(connection, request.request_id)
+async def check_room(connection: Connection, request: RequestContext) -> HeldTotals:
+    """Return the totals of held messages, including this one if it is stored already."""
+    before, now = await inbox.measure_held(connection, request.request_id)
     if _is_full(before):
         raise TooManyStrangers(
-            f"{before.messages:,} messages of strangers are held already",
-            hint="the owner lets senders in or blocks them: `butlers contacts waiting`",
+            f"{before.messages:,} messages of unknown senders are held already",
+            hint="the owner allows or blocks senders: `butlers contacts waiting`",
         )
     return now
 
 
-def _is_full(held: Held) -> bool:
-    return held.messages >= MOST_HELD or held.size >= LARGEST_HELD
+def _is_full(held: HeldTotals) -> bool:
+    return held.messages >= MAX_HELD or held.size >= MAX_HELD_BYTES
 
 
-async def _tell_it_is_full(
-    connection: Connection, request: RequestContext, held: Held, post: Post
+async def _report_full(
+    connection: Connection, request: RequestContext, held: HeldTotals, deliver: QueueDelivery
 ) -> None:
-    """With the message that takes the last place: one that is sent away leaves nothing behind that could
-    tell of it."""
+    """Tell the owner when the last place is taken: a rejected message leaves no trace to report."""
     message = (
         f"{held.messages:,} messages of people I do not know are held, and there is no room for more."
-        " Nothing is lost: from now on they stay where they come from until there is room. You and"
-        " those you know are not kept waiting by them. `butlers contacts waiting` shows who it is; let"
-        " them in, or block them."
+        " Nothing is lost: from now on such messages stay at their source until there is room."
+        " Messages from you and from people you know are not affected. `butlers contacts waiting`"
+        " shows the senders; allow or block them."
     )
-    notice = DeliveryRequest.to_owner(uuid5(_FULL, str(request.request_id)), ORIGIN, message)
-    await post(connection, notice)
+    notice_id = uuid5(_FULL_NOTICE_IDS, str(request.request_id))
+    await deliver(connection, DeliveryRequest.to_owner(notice_id, SWITCHBOARD, message))
 
 
-async def _ask(connection: Connection, request: RequestContext, post: Post) -> None:
+async def _ask_owner(
+    connection: Connection, request: RequestContext, deliver: QueueDelivery
+) -> None:
     channel = request.source_channel
     sender = " ".join(request.source_sender_identity.split())[:SHOWN]
     message = (
         f"Somebody I do not know wrote on {channel}: {sender!r}. The message is held. Let them in with"
         f" `butlers contacts allow {channel} {sender!r}`, or not with `butlers contacts block …`."
     )
-    # The same question is the same delivery, whoever of the sender's messages asks it.
-    asked = uuid5(_ASKED, f"{channel}\n{request.source_sender_identity}")
-    question = DeliveryRequest.to_owner(asked, ORIGIN, message)
-    await post(connection, question)
+    # One question per sender, because one id is one delivery.
+    question_id = uuid5(_QUESTION_IDS, f"{channel}\n{request.source_sender_identity}")
+    await deliver(connection, DeliveryRequest.to_owner(question_id, SWITCHBOARD, message))
+
+
+async def find_contact(connection: Connection, channel: str, identity: str) -> Contact | None:
+    row = await connection.fetchrow(
+        """
+        SELECT id, name, roles FROM shared.contact_channels JOIN shared.contacts ON contact_id = id
+        WHERE channel = $1 AND identity = $2
+        """,
+        channel,
+        identity,
+    )
+    return Contact(row["id"], row["name"], tuple(row["roles"])) if row else None
+
+
+async def add_contact(
+    connection: Connection, channel: str, identity: str, name: str, roles: tuple[str, ...]
+) -> Contact:
+    """Add a contact with this address, or give the contact that has the address these roles."""
+    known = await find_contact(connection, channel, identity)
+    if known is not None:
+        await connection.execute(
+            "UPDATE shared.contacts SET roles = $2, name = $3 WHERE id = $1",
+            known.contact_id,
+            list(roles),
+            name,
+        )
+        return Contact(known.contact_id, name, roles)
+    contact_id: UUID = await connection.fetchval(
+        "INSERT INTO shared.contacts (name, roles) VALUES ($1, $2) RETURNING id", name, list(roles)
+    )
+    await connection.execute(
+        "INSERT INTO shared.contact_channels (channel, identity, contact_id) VALUES ($1, $2, $3)",
+        channel,
+        identity,
+        contact_id,
+    )
+    return Contact(contact_id, name, roles)
+
+
+async def add_address(
+    connection: Connection, contact_id: UUID, channel: str, identity: str
+) -> None:
+    await connection.execute(
+        """
+        INSERT INTO shared.contact_channels (channel, identity, contact_id) VALUES ($1, $2, $3)
+        ON CONFLICT (channel, identity) DO UPDATE SET contact_id = excluded.contact_id
+        """,
+        channel,
+        identity,
+        contact_id,
+    )
+
+
+async def remove_address(connection: Connection, channel: str, identity: str) -> None:
+    await connection.execute(
+        "DELETE FROM shared.contact_channels WHERE channel = $1 AND identity = $2",
+        channel,
+        identity,
+    )
+
+
+async def lock_sender(connection: Connection, channel: str, identity: str) -> None:
+    """Lock a sender until the transaction ends: no sender is allowed while a message is being held."""
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", joined("sender", channel, identity)
+    )
+
+
+async def owner_id(connection: Connection) -> UUID:
+    found: UUID = await connection.fetchval(
+        "SELECT id FROM shared.contacts WHERE 'owner' = ANY(roles) ORDER BY created_at LIMIT 1"
+    )
+    return found
+
+
+async def list_contacts(connection: Connection) -> list[dict[str, Any]]:
+    rows = await connection.fetch(
+        """
+        SELECT name, roles, channel, identity, created_at
+        FROM shared.contact_channels JOIN shared.contacts ON contact_id = id
+        ORDER BY name, channel, identity
+        """
+    )
+    return [dict(row) for row in rows]

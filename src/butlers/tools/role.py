@@ -24,7 +24,7 @@ from butlers.secrets.credentials import CredentialStore
 from butlers.sessions.spawner import Spawner
 from butlers.tools.callers import ButlerTokens, InFlight
 from butlers.tools.declaration import ToolFunction
-from butlers.wire.peers import Peers
+from butlers.wire.client import Peers
 
 Hop = dict[str, Any]  # one step of a request: "hop" is its kind, "at" its time
 

@@ -15,9 +15,14 @@ from butlers.domain.caller import OWNER_ONLY, SESSIONS
 from butlers.sessions.pack_servers import PackServer, PackTool
 from butlers.sessions.skills import ButlerSkills, ScriptRequest
 from butlers.sessions.soul import MAX_SOUL, Soul
-from butlers.skills import instructions as opening
-from butlers.skills.registry.butler_packs import assign
 from butlers.skills.install.draft import SkillDraft
+from butlers.skills.instructions import (
+    describe_scripts,
+    list_files,
+    read_instructions,
+    read_text,
+)
+from butlers.skills.registry.butler_packs import assign
 from butlers.skills.skill_set import ButlerSkill
 from butlers.tools.context import CallContext, require_trusted_input
 from butlers.tools.declaration import Effect, ToolSpec, spec_of, tool
@@ -34,7 +39,7 @@ SkillName = Annotated[str, Field(min_length=1, max_length=200)]
 @tool(callers=SESSIONS, effect=Effect.LOOK)
 async def skill_list(ctx: CallContext) -> dict[str, Any]:
     """All skills with what they are for and their scripts, and those that failed or are not valid."""
-    found = await asyncio.to_thread(ctx.skills.skill_set.listed)
+    found = await asyncio.to_thread(ctx.skills.skill_set.skills_and_drafts)
     return {
         "skills": [await asyncio.to_thread(_shown, shelved) for shelved in found],
         "failed": [
@@ -58,12 +63,12 @@ async def skill_open(
     if file is not None:
         return {
             "file": file,
-            "text": await asyncio.to_thread(opening.read_text, shelved.pack, file),
+            "text": await asyncio.to_thread(read_text, shelved.pack, file),
         }
     return {
         **await asyncio.to_thread(_shown, shelved),
-        "instructions": await asyncio.to_thread(opening.instructions, shelved.pack),
-        "files": await asyncio.to_thread(opening.files, shelved.pack),
+        "instructions": await asyncio.to_thread(read_instructions, shelved.pack),
+        "files": await asyncio.to_thread(list_files, shelved.pack),
     }
 
 
@@ -142,16 +147,16 @@ def _shown(shelved: ButlerSkill) -> dict[str, Any]:
         "description": skill.description,
         "origin": str(shelved.origin),
         **({"state": "draft"} if shelved.draft else {}),
-        "scripts": opening.scripts(shelved.pack),
+        "scripts": describe_scripts(shelved.pack),
     }
 
 
 def skill_specs(skills: ButlerSkills) -> Iterator[ToolSpec]:
     """For sessions none where the butler has no skills: each pays for what it is offered."""
     yield from map(spec_of, OWNERS)
-    if not skills.skill_set.offers:
+    if not skills.skill_set.needs_tools:
         return
-    catalogue = _catalogue([shelved for shelved in skills.skill_set.given() if not shelved.draft])
+    catalogue = _catalogue([shelved for shelved in skills.skill_set.provided() if not shelved.draft])
     for function in TOOLS:
         spec = spec_of(function)
         about = (

@@ -154,7 +154,7 @@ async def test_one_whose_every_message_is_refused_is_seen_though_each_is_noted(
 async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the_owner_does_not(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 2)
+    monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 2)
     await _let_in(switchboard, "me@example.com", role="owner")
     shelf = Shelf(["one", "two", "three", "/status", "five"], senders={3: "me@example.com"})
     clock = LeapClock()
@@ -164,7 +164,7 @@ async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the
         cursor = await connector.step(None)
         assert cursor == {"uid": 5}
         assert await checkpoint(switchboard) == {"uid": 2}
-        assert "messages of strangers are held" in (connector.error or "")
+        assert "messages of unknown senders are held" in (connector.error or "")
         assert await kept(switchboard) == ["uid-0", "uid-1", "uid-3"]
 
         clock.leap(seconds=SKIPPED_RETRY_S)  # there is no room yet
@@ -188,7 +188,7 @@ async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the
 async def test_what_was_left_is_found_again_after_a_restart(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 1)
     await _let_in(switchboard, "ben@example.com")
     shelf = Shelf(["one", "two", "three"], senders={2: "ben@example.com"})
     async with switchboard.owner() as client:
@@ -207,7 +207,7 @@ async def test_what_was_left_is_found_again_after_a_restart(
 async def test_a_source_that_fails_on_the_way_back_moves_no_checkpoint_past_what_was_left(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 1)
     monkeypatch.setattr("butlers.channels.polling.SKIPPED_RETRY_S", 0.1)
     shelf = Shelf(["one", "two"])
     poll, failed = shelf.poll, []
@@ -232,7 +232,7 @@ async def test_a_source_that_fails_on_the_way_back_moves_no_checkpoint_past_what
 async def test_a_source_without_ids_is_not_left_behind_because_nobody_would_know_the_rest_again(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 1)
     async with switchboard.owner() as client:
         connector = PollingConnector(Shelf(["one", "two"], named=False), McpInbox(client))
         await connector.beat()

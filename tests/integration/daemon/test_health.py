@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 from butlers.db.database import Login
 from butlers.db.embedded import EmbeddedPostgres
 from butlers.db.provision import Provisioner
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import DatabaseUnavailable
-from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
 from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey

@@ -13,7 +13,7 @@ from butlers.modules.lifecycle import ModuleSet
 from butlers.scheduling.scheduler import Scheduler
 from butlers.sessions.session_log import SessionLog
 from butlers.sessions.spawner import Spawner
-from butlers.tools.state_store import StateStore
+from butlers.tools.state import StateStore
 from support import mcp_clients as clients
 from support.in_process import InProcessButler, MakeButler
 from support.waiting import until

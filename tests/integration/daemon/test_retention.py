@@ -13,13 +13,12 @@ import pytest
 
 from butlers.daemon import retention
 from butlers.daemon.retention import Retention
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotFound
-from butlers.domain.ids import uuid7
-from butlers.domain.message import Attachment
+from butlers.domain.message import Attachment, RouteDecision, RouteRequest
 from butlers.domain.queues import SWITCHBOARD
-from butlers.domain.route import RouteDecision, RouteRequest
 from butlers.queue import leased_queue as queue
-from butlers.tools.blobs import BlobStore
+from butlers.tools.attachments import BlobStore
 from butlers.wire.codec import encode
 from support.in_process import InProcessButler
 from support.messages import envelope, request_context

@@ -15,6 +15,7 @@ from butlers.daemon.butler import READY, Butler
 from butlers.daemon.phases import PHASES, Phase
 from butlers.db.database import Login
 from butlers.domain.errors import PhaseFailed
+from butlers.switchboard.ingest import InboundService
 from support import mcp_clients as clients
 from support.in_process import InProcessButler, MakeButler
 
@@ -188,7 +189,7 @@ async def test_only_the_switchboard_routes_and_only_the_others_register(
     tester = make_butler()
     with_switchboard(tester)
     domain, switchboard = await tester.start(), await make_butler("switchboard").start()
-    assert domain.dispatch is None
+    assert domain.services.find(InboundService) is None
     assert domain.registrar is not None
-    assert switchboard.dispatch is not None
+    assert switchboard.service(InboundService)
     assert switchboard.registrar is None

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from butlers.domain.caller import CallerKind
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotAuthenticated
-from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
 from support import mcp_clients as clients
 from support.in_process import InProcessButler, call_body

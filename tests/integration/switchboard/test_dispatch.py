@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotFound
-from butlers.domain.ids import uuid7
-from butlers.domain.request import joined
+from butlers.domain.message import joined
 from butlers.wire.client import McpClient
 from support.fake_runtime import FakeRuntime
 from support.in_process import InProcessButler, MakeButler

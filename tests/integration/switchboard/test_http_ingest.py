@@ -14,7 +14,7 @@ import pytest
 from butlers.channels.webhook.sender import sign
 from butlers.config.settings import Settings
 from butlers.domain.caller import CallerKind
-from butlers.domain.ids import uuid7
+from butlers.domain.clock import uuid7
 from support.in_process import InProcessButler, MakeButler
 from support.messages import envelope
 from support.waiting import until

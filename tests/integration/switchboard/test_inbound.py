@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import (
     ButlersError,
     InvalidArguments,
@@ -20,8 +21,7 @@ from butlers.domain.errors import (
     QueueFull,
     TooManyStrangers,
 )
-from butlers.domain.ids import uuid7
-from butlers.domain.request import joined
+from butlers.domain.message import joined
 from butlers.wire.client import McpClient
 from support.fake_runtime import FakeRuntime
 from support.in_process import InProcessButler
@@ -220,7 +220,7 @@ async def told_it_is_full(tester: InProcessButler) -> list[str]:
 async def test_of_a_flood_of_strangers_nothing_is_lost_and_the_owner_is_told_once(
     desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 5)
+    monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 5)
     flooding = [mail(f"{n}", sender=f"{n % 2}@example.com") for n in range(12)]
     assert await flood(desk, flooding) == (5, 7)
     rows = await desk.rows("SELECT text, state FROM message_inbox")
@@ -240,7 +240,7 @@ async def test_of_a_flood_of_strangers_nothing_is_lost_and_the_owner_is_told_onc
 async def test_a_repeat_of_what_is_held_is_known_though_there_is_no_room(
     desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 1)
     message = mail("one")
     first = await ingest(desk, message)
     again = await ingest(desk, message)
@@ -254,7 +254,7 @@ async def test_a_repeat_of_what_is_held_is_known_though_there_is_no_room(
 async def test_strangers_files_take_room_too(
     desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.switchboard.senders.LARGEST_HELD", 2_000)
+    monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD_BYTES", 2_000)
     file = {"media_type": "text/plain", "content": base64.b64encode(b"x" * 3_000).decode()}
     await ingest(desk, mail("small"))
     assert await told_it_is_full(desk) == []
@@ -284,7 +284,7 @@ async def test_what_is_sent_away_leaves_no_file_behind(
     first = with_file("one")
     taken = await ingest(desk, first)
     (kept,) = files()
-    monkeypatch.setattr("butlers.switchboard.senders.MOST_HELD", 1)
+    monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 1)
     monkeypatch.setattr("butlers.queue.leased_queue.is_full", _always)
     with pytest.raises(QueueFull):
         await ingest(desk, with_file("two"))
@@ -564,7 +564,7 @@ async def test_a_picture_alone_is_a_message(desk: InProcessButler) -> None:
     [
         ([file(b"MZ\x90\x00", "image/png")], "is a program"),
         ([file(b"#!/bin/sh\n", "text/plain")], "is a program"),
-        ([file(b"x", "application/x-msdownload")], "is not taken"),
+        ([file(b"x", "application/x-msdownload")], "are not accepted"),
         ([{"media_type": "text/plain", "content": "no base64!"}], "not base64"),
         ([{"media_type": "text/plain"}], "either content or storage_ref"),
         ([{"media_type": "text/plain", "storage_ref": "sha256:" + "0" * 64}], "no attachment"),

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotAllowed, QueueFull
-from butlers.domain.ids import uuid7
 from support.in_process import InProcessButler, MakeButler
 from support.messages import envelope
 from support.waiting import until
@@ -367,7 +367,7 @@ async def test_a_sender_who_waits_for_somebody_away_is_told_once(
 async def test_everybody_behind_a_message_that_waits_is_told_once_and_has_a_day_of_their_own(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("butlers.switchboard.dispatch.TOLD_AT_ONCE", at_once)
+    monkeypatch.setattr("butlers.switchboard.dispatch.NOTICES_AT_ONCE", at_once)
     monkeypatch.setattr("butlers.switchboard.dispatch.PATIENCE", timedelta(0))
     async with switchboard.owner() as owner:
         sent = [

@@ -18,8 +18,8 @@ from butlers.domain.queues import COMMANDS
 from butlers.domain.registration import Registration
 from butlers.queue import leased_queue as queue
 from butlers.queue import worker
-from butlers.queue.pause import Pause
-from butlers.switchboard.tools import register
+from butlers.queue.pause import Pause, apply_order
+from butlers.switchboard.registry import register
 from butlers.tools.context import CallContext
 from butlers.wire.codec import encode
 from support.fake_runtime import FakeRuntime, for_ever

@@ -1,4 +1,4 @@
-"""How a connector is: down, rejected and looping are seen by the door, whatever it says of itself."""
+"""Connector health: down, rejected and looping follow from counts that the connector does not report."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from butlers.switchboard.connector_health import HEARTBEAT_S, MANY, SILENT_S, condition
-from butlers.switchboard.ingest_stats import MOST_SOURCES, WINDOW_S, Counts, IngestStats, Seen
+from butlers.switchboard.connectors import (
+    HEARTBEAT_S,
+    LOOP_REPEATS,
+    MAX_SOURCES,
+    SILENT_S,
+    WINDOW_S,
+    IngestCounts,
+    IngestOutcome,
+    IngestStats,
+    connector_health,
+)
 
 
 class SetClock:
@@ -22,50 +31,52 @@ class SetClock:
 
 
 @pytest.mark.parametrize(
-    ("state", "silent_s", "seen", "found"),
+    ("state", "silent_s", "counts", "found"),
     [
-        ("healthy", 1, Counts(new=3), "healthy"),
-        ("healthy", SILENT_S + 1, Counts(new=3), "down"),
-        ("healthy", 1, Counts(refused=2, last_refusal="the envelope is bad"), "rejected"),
-        ("healthy", 1, Counts(new=1, refused=2), "healthy"),
-        ("healthy", 1, Counts(refused=2, noted=2), "rejected"),
-        ("healthy", 1, Counts(noted=2), "healthy"),
-        ("healthy", 1, Counts(failed=2), "rejected"),
-        ("healthy", 1, Counts(new=1, failed=2), "healthy"),
-        ("healthy", 1, Counts(duplicate=MANY), "looping"),
-        ("healthy", 1, Counts(duplicate=MANY - 1), "healthy"),
-        ("healthy", 1, Counts(new=10, duplicate=MANY), "healthy"),
-        ("degraded", 1, Counts(), "degraded"),
-        ("error", 1, Counts(), "error"),
+        ("healthy", 1, IngestCounts(new=3), "healthy"),
+        ("healthy", SILENT_S + 1, IngestCounts(new=3), "down"),
+        ("healthy", 1, IngestCounts(refused=2, last_refusal="the envelope is bad"), "rejected"),
+        ("healthy", 1, IngestCounts(new=1, refused=2), "healthy"),
+        ("healthy", 1, IngestCounts(refused=2, noted=2), "rejected"),
+        ("healthy", 1, IngestCounts(noted=2), "healthy"),
+        ("healthy", 1, IngestCounts(failed=2), "rejected"),
+        ("healthy", 1, IngestCounts(new=1, failed=2), "healthy"),
+        ("healthy", 1, IngestCounts(duplicate=LOOP_REPEATS), "looping"),
+        ("healthy", 1, IngestCounts(duplicate=LOOP_REPEATS - 1), "healthy"),
+        ("healthy", 1, IngestCounts(new=10, duplicate=LOOP_REPEATS), "healthy"),
+        ("degraded", 1, IngestCounts(), "degraded"),
+        ("error", 1, IngestCounts(), "error"),
     ],
 )
-def test_what_is_made_of_it(state: str, silent_s: float, seen: Counts, found: str) -> None:
-    health, why = condition(state, None, silent_s, seen)
+def test_health_follows_from_heartbeat_and_counts(
+    state: str, silent_s: float, counts: IngestCounts, found: str
+) -> None:
+    health, reason = connector_health(state, None, silent_s, counts)
     assert health == found
-    assert bool(why) is (found != "healthy")
+    assert bool(reason) is (found != "healthy")
 
 
-def test_a_dead_one_is_seen_within_a_minute() -> None:
+def test_dead_connector_is_reported_within_a_minute() -> None:
     assert HEARTBEAT_S < SILENT_S < 60
 
 
-def test_the_tally_is_of_the_last_minute() -> None:
+def test_counts_are_of_the_last_minute() -> None:
     clock = SetClock()
-    tally = IngestStats(clock)
-    tally.count("a", Seen.NEW)
-    tally.count("a", Seen.REFUSED, "bad")
+    stats = IngestStats(clock)
+    stats.count("a", IngestOutcome.NEW)
+    stats.count("a", IngestOutcome.REFUSED, "bad")
     clock.seconds = WINDOW_S / 2
-    tally.count("a", Seen.DUPLICATE)
-    assert tally.counts("a") == Counts(1, 1, 1, last_refusal="bad")
-    assert tally.counts("b") == Counts()
+    stats.count("a", IngestOutcome.DUPLICATE)
+    assert stats.counts("a") == IngestCounts(1, 1, 1, last_refusal="bad")
+    assert stats.counts("b") == IngestCounts()
     clock.seconds = WINDOW_S + 1
-    assert tally.counts("a") == Counts(0, 1, 0, last_refusal="bad")
+    assert stats.counts("a") == IngestCounts(0, 1, 0, last_refusal="bad")
 
 
-def test_made_up_names_do_not_fill_the_memory() -> None:
-    tally = IngestStats(SetClock())
-    for number in range(MOST_SOURCES + 5):
-        tally.count(str(number), Seen.REFUSED)
-    tally.count("0", Seen.REFUSED)
-    assert tally.counts("0").refused == 2
-    assert tally.counts(str(MOST_SOURCES + 1)) == Counts()
+def test_invented_endpoints_do_not_fill_the_memory() -> None:
+    stats = IngestStats(SetClock())
+    for number in range(MAX_SOURCES + 5):
+        stats.count(str(number), IngestOutcome.REFUSED)
+    stats.count("0", IngestOutcome.REFUSED)
+    assert stats.counts("0").refused == 2
+    assert stats.counts(str(MAX_SOURCES + 1)) == IngestCounts()

@@ -1,15 +1,15 @@
-"""The owner's rules against a message: by sender, domain, header and pattern."""
+"""Matching of the owner's rules by sender, domain, header and pattern."""
 
 from __future__ import annotations
 
 import pytest
 
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import InvalidArguments
-from butlers.domain.ids import uuid7
-from butlers.domain.rule import RuleAction, RuleKind, TriageRule
-from butlers.switchboard.rules import Letter, check_pattern, first_match
+from butlers.domain.triage import RuleAction, RuleKind, TriageRule
+from butlers.switchboard.rules import RuleInput, check_pattern, first_match
 
-MAIL = Letter(
+MAIL = RuleInput(
     "email",
     "Anna@Mail.Example.com",
     "Your parcel is on its way",
@@ -40,28 +40,28 @@ def rule(kind: RuleKind, value: str, **more: object) -> TriageRule:
         (rule(RuleKind.SENDER, "anna@mail.example.com", channel="telegram"), False),
     ],
 )
-def test_what_a_rule_matches(one: TriageRule, matches: bool) -> None:
+def test_rule_matches(one: TriageRule, matches: bool) -> None:
     assert (first_match([one], MAIL) is one) is matches
 
 
-def test_a_sender_without_a_domain_is_in_none() -> None:
-    letter = Letter("console", "example.com", "hello", {})
-    assert first_match([rule(RuleKind.DOMAIN, "example.com")], letter) is None
+def test_sender_without_a_domain_matches_no_domain_rule() -> None:
+    message = RuleInput("console", "example.com", "hello", {})
+    assert first_match([rule(RuleKind.DOMAIN, "example.com")], message) is None
 
 
-def test_the_first_that_matches_decides() -> None:
+def test_first_matching_rule_decides() -> None:
     first, second = rule(RuleKind.PATTERN, "parcel"), rule(RuleKind.DOMAIN, "example.com")
     assert first_match([first, second], MAIL) is first
     assert first_match([second, first], MAIL) is second
 
 
-def test_a_pattern_that_is_none_is_refused_when_it_is_written() -> None:
+def test_invalid_pattern_is_rejected_when_the_rule_is_added() -> None:
     with pytest.raises(InvalidArguments, match="bad pattern"):
         check_pattern("(")
 
 
 @pytest.mark.parametrize(
-    ("one", "why"),
+    ("one", "reason"),
     [
         (TriageRule(uuid7(), RuleKind.SENDER, "a", RuleAction.ROUTE), "target"),
         (TriageRule(uuid7(), RuleKind.SENDER, "a", RuleAction.SKIP, target="x"), "target"),
@@ -70,7 +70,7 @@ def test_a_pattern_that_is_none_is_refused_when_it_is_written() -> None:
         (TriageRule(uuid7(), RuleKind.PATTERN, " ", RuleAction.SKIP), "empty"),
     ],
 )
-def test_a_rule_that_could_never_act_is_refused(one: TriageRule, why: str) -> None:
-    with pytest.raises(InvalidArguments, match=why) as refused:
+def test_rule_that_could_never_act_is_rejected(one: TriageRule, reason: str) -> None:
+    with pytest.raises(InvalidArguments, match=reason) as rejected:
         one.check()
-    assert refused.value.hint
+    assert rejected.value.hint
