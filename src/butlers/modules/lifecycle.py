@@ -19,7 +19,6 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,7 +47,7 @@ from butlers.modules.base import (
     UnloadableModule,
     collect_offer,
 )
-from butlers.modules.registry import ModuleChains, load_modules
+from butlers.modules.registry import ModuleChains, load_modules, suggestion
 from butlers.secrets.credentials import CredentialMissing
 from butlers.tools.declaration import ToolSpec
 
@@ -205,10 +204,9 @@ class ModuleSet:
 
     def state(self, name: str) -> ModuleState:
         if name not in self._states:
-            near = get_close_matches(name, list(self._states), n=1)
             listed = ", ".join(self._states) or "none"
             raise NotFound(
-                f"unknown module {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+                f"unknown module {name!r}{suggestion(name, self._states)}",
                 hint=f"modules of {self._config.name}: {listed}",
             )
         return self._states[name].blocked(self._disabled_dependency(name))

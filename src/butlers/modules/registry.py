@@ -47,7 +47,7 @@ def load_module(folder: Path, name: str, butler: str = "tester") -> Module:
         raise found.error
     if found is None:
         raise own.error or ConfigInvalid(
-            f"unknown module {name!r}{_suggestion(name, own.names())}", path=folder / "modules"
+            f"unknown module {name!r}{suggestion(name, own.names())}", path=folder / "modules"
         )
     return found
 
@@ -69,7 +69,7 @@ def sort_modules(modules: Sequence[Module], config: ButlerConfig) -> tuple[Modul
                     config,
                     module.name,
                     f"the {module.name} module requires {needed}",
-                    f"add [modules.{needed}]{_suggestion(needed, by_name)}",
+                    f"add [modules.{needed}]{suggestion(needed, by_name)}",
                 )
             place(by_name[needed], (*above, module.name))
         done[module.name] = module
@@ -93,7 +93,7 @@ def _find(name: str, own: _OwnModules, config: ButlerConfig, shared: Path) -> Mo
     raise _config_error(
         config,
         name,
-        f"unknown module {name!r}{_suggestion(name, known)}",
+        f"unknown module {name!r}{suggestion(name, known)}",
         f"available modules: {', '.join(known) or 'none'}",
     )
 
@@ -198,7 +198,7 @@ def _packages(folder: Path) -> list[str]:
     return sorted(path.parent.name for path in folder.glob("*/__init__.py"))
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

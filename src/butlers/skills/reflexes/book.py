@@ -17,8 +17,8 @@ from butlers.domain.diagnostic import Diagnostic
 from butlers.domain.message import RequestContext
 from butlers.skills.findings import MAX_FINDINGS, Findings
 from butlers.skills.reflexes.examples import ambiguities
+from butlers.skills.reflexes.positions import FilePosition
 from butlers.skills.reflexes.reflex import Reflex, ReflexMatch
-from butlers.skills.reflexes.report import Spot
 from butlers.skills.reflexes.schema import read_reflexes
 from butlers.skills.reflexes.values import Moment
 
@@ -95,7 +95,7 @@ def _load_skill(folder: Path) -> tuple[list[Reflex], Findings]:
     document = None if source is None else _parse(source, findings)
     if source is None or document is None:
         return [], findings
-    reflexes = read_reflexes(document, folder.name, Spot(findings, locate(source)))
+    reflexes = read_reflexes(document, folder.name, FilePosition(findings, locate(source)))
     return ([] if findings.has_errors else reflexes), findings
 
 

@@ -8,19 +8,19 @@ from itertools import combinations
 from zoneinfo import ZoneInfo
 
 from butlers.domain.diagnostic import Diagnostic, Severity
+from butlers.skills.reflexes.positions import FilePosition
 from butlers.skills.reflexes.reflex import Reflex, convert
-from butlers.skills.reflexes.report import Spot
 from butlers.skills.reflexes.values import Moment
 
 # Defaults and examples are converted at a fixed moment, so that the result of a check never changes.
 CHECK_MOMENT = Moment(datetime(2026, 1, 15, 12, tzinfo=UTC), ZoneInfo("UTC"))
 
 
-def check_examples(reflex: Reflex, spot: Spot) -> None:
+def check_examples(reflex: Reflex, position: FilePosition) -> None:
     """Report each example that its own reflex does not match."""
     for example in reflex.examples:
         if reflex.match(example, CHECK_MOMENT) is None:
-            spot.error("reflex-example", f"{example[:80]!r} {_why(reflex, example)}")
+            position.error("reflex-example", f"{example[:80]!r} {_why(reflex, example)}")
 
 
 def ambiguities(reflexes: Sequence[Reflex]) -> Iterator[Diagnostic]:

@@ -18,9 +18,9 @@ from butlers.skills.reflexes.patterns import (
     compile_trigger,
     parse_template,
 )
+from butlers.skills.reflexes.positions import FilePosition, nearest
 from butlers.skills.reflexes.quantities import CURRENCIES
 from butlers.skills.reflexes.reflex import CONVERSIONS, Reflex, convert
-from butlers.skills.reflexes.report import Spot, nearest
 from butlers.skills.reflexes.values import GroupRule
 
 VERSION = 1
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
-def read_reflexes(document: dict[str, Any], skill: str, root: Spot) -> list[Reflex]:
+def read_reflexes(document: dict[str, Any], skill: str, root: FilePosition) -> list[Reflex]:
     """Read every reflex of a document. Problems go to the findings of ``root``."""
     if not _check_version(document, root):
         return []
@@ -49,7 +49,7 @@ def read_reflexes(document: dict[str, Any], skill: str, root: Spot) -> list[Refl
     return [reflex for reflex in found if reflex is not None]
 
 
-def _check_version(document: dict[str, Any], root: Spot) -> bool:
+def _check_version(document: dict[str, Any], root: FilePosition) -> bool:
     version = document.get("version")
     if type(version) is int and version == VERSION:
         return True
@@ -58,25 +58,27 @@ def _check_version(document: dict[str, Any], root: Spot) -> bool:
     return False
 
 
-def _check_names(tables: list[Any], root: Spot) -> None:
+def _check_names(tables: list[Any], root: FilePosition) -> None:
     seen: set[str] = set()
     for index, table in enumerate(tables):
         name = table.get("name") if isinstance(table, dict) else None
         if isinstance(name, str) and name in seen:
-            spot = root.under("reflex", index, "name").named(name)
-            spot.error("reflex-duplicate", f"a second reflex named {name!r}")
+            position = root.under("reflex", index, "name").named(name)
+            position.error("reflex-duplicate", f"a second reflex named {name!r}")
         elif isinstance(name, str):
             seen.add(name)
 
 
-def _read_entry(table: Any, index: int, skill: str, root: Spot) -> Reflex | None:
-    spot = root.under("reflex", index).named(f"#{index + 1}")
+def _read_entry(table: Any, index: int, skill: str, root: FilePosition) -> Reflex | None:
+    position = root.under("reflex", index).named(f"#{index + 1}")
     if not isinstance(table, dict):
-        spot.error("reflex-value", "a reflex must be a table", hint="start each with [[reflex]]")
+        position.error(
+            "reflex-value", "a reflex must be a table", hint="start each with [[reflex]]"
+        )
         return None
     if isinstance(table.get("name"), str) and table["name"]:
-        spot = spot.named(table["name"][:64])
-    return _Entry(table, spot).read(skill)
+        position = position.named(table["name"][:64])
+    return _Entry(table, position).read(skill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +86,14 @@ class _Entry:
     """One [[reflex]] table being read."""
 
     table: dict[str, Any]
-    spot: Spot
+    position: FilePosition
 
     def read(self, skill: str) -> Reflex | None:
-        self.spot.unknown_keys(self.table, _KEYS)
+        self.position.unknown_keys(self.table, _KEYS)
         name = self._word("name", _NAME, "lower-case letters, digits, '-' and '_'")
         trigger = self._trigger()
         tool = self._word("tool", _TOOL, "a tool's name") if "tool" in self.table else None
-        groups = read_groups(self.table.get("groups", {}), trigger, self.spot.under("groups"))
+        groups = read_groups(self.table.get("groups", {}), trigger, self.position.under("groups"))
         arguments = self._arguments(groups)
         reply = self._reply("reply", groups, arguments)
         empty = (
@@ -100,9 +102,9 @@ class _Entry:
         examples = self._examples()
         if name is None or trigger is None or groups is None or reply is None:
             return None
-        file = self.spot.findings.file
+        file = self.position.findings.file
         reflex = Reflex(skill, name, file, trigger, groups, arguments, tool, reply, empty, examples)
-        check_examples(reflex, self.spot.under("examples"))
+        check_examples(reflex, self.position.under("examples"))
         return reflex
 
     def _text(self, key: str) -> str | None:
@@ -110,15 +112,15 @@ class _Entry:
         if isinstance(value, str) and value.strip():
             return value
         if value is None:
-            self.spot.error("reflex-missing-key", f"{key!r} is missing")
+            self.position.error("reflex-missing-key", f"{key!r} is missing")
         else:
-            self.spot.under(key).error("reflex-value", f"{key!r} must be non-empty text")
+            self.position.under(key).error("reflex-value", f"{key!r} must be non-empty text")
         return None
 
     def _word(self, key: str, shape: re.Pattern[str], allowed: str) -> str | None:
         word = self._text(key)
         if word is not None and not shape.fullmatch(word):
-            self.spot.under(key).error("reflex-value", f"{key!r} must be {allowed}")
+            self.position.under(key).error("reflex-value", f"{key!r} must be {allowed}")
             return None
         return word
 
@@ -129,7 +131,7 @@ class _Entry:
         try:
             return compile_trigger(pattern)
         except InvalidArguments as error:
-            self.spot.under("pattern").error("reflex-pattern", error.message, hint=error.hint)
+            self.position.under("pattern").error("reflex-pattern", error.message, hint=error.hint)
             return None
 
     def _examples(self) -> tuple[str, ...]:
@@ -137,44 +139,48 @@ class _Entry:
         fits = isinstance(examples, list) and all(isinstance(example, str) for example in examples)
         if not fits or len(examples) > MAX_EXAMPLES:
             message = f"'examples' must be a list of at most {MAX_EXAMPLES} texts"
-            self.spot.under("examples").error("reflex-value", message)
+            self.position.under("examples").error("reflex-value", message)
             return ()
         return tuple(examples)
 
     def _arguments(self, groups: dict[str, GroupRule] | None) -> dict[str, Any]:
-        spot, arguments = self.spot.under("arguments"), self.table.get("arguments", {})
+        position, arguments = self.position.under("arguments"), self.table.get("arguments", {})
         if not isinstance(arguments, dict):
-            spot.error("reflex-value", "'arguments' must be a table")
+            position.error("reflex-value", "'arguments' must be a table")
             return {}
         if arguments and "tool" not in self.table:
-            spot.error("reflex-value", "'arguments' without a 'tool'")
-        filled = {key: read_constant(value, spot.under(key)) for key, value in arguments.items()}
-        self._check_argument(filled, groups, spot)
+            position.error("reflex-value", "'arguments' without a 'tool'")
+        filled = {
+            key: read_constant(value, position.under(key)) for key, value in arguments.items()
+        }
+        self._check_argument(filled, groups, position)
         return filled
 
-    def _check_argument(self, value: Any, groups: dict[str, GroupRule] | None, spot: Spot) -> None:
+    def _check_argument(
+        self, value: Any, groups: dict[str, GroupRule] | None, position: FilePosition
+    ) -> None:
         if isinstance(value, Template):
             for path in value.placeholders:
-                self._check_placeholder(path, groups, (), spot)
+                self._check_placeholder(path, groups, (), position)
         elif isinstance(value, (dict, list)):
             items = value.items() if isinstance(value, dict) else enumerate(value)
             for key, item in items:
-                self._check_argument(item, groups, spot.under(key))
+                self._check_argument(item, groups, position.under(key))
 
     def _reply(
         self, key: str, groups: dict[str, GroupRule] | None, arguments: dict[str, Any]
     ) -> Template | None:
-        spot, text = self.spot.under(key), self._text(key)
+        position, text = self.position.under(key), self._text(key)
         if text is None:
             return None
         try:
             template = parse_template(text)
         except TemplateError as error:
-            spot.error("reflex-template", str(error))
+            position.error("reflex-template", str(error))
             return None
         also = (*arguments, "result") if "tool" in self.table else tuple(arguments)
         for path in template.placeholders:
-            self._check_placeholder(path, groups, also, spot)
+            self._check_placeholder(path, groups, also, position)
         return template
 
     def _check_placeholder(
@@ -182,7 +188,7 @@ class _Entry:
         path: Placeholder,
         groups: dict[str, GroupRule] | None,
         also: tuple[str, ...],
-        spot: Spot,
+        position: FilePosition,
     ) -> None:
         """Report an unknown placeholder or part; skip the check if the pattern is invalid."""
         if groups is None or (path[0] in also and path[0] not in groups):
@@ -190,12 +196,12 @@ class _Entry:
         written = "{" + ".".join(path) + "}"
         if path[0] not in groups:
             hint = nearest(path[0], (*groups, *also))
-            spot.error("reflex-template", f"{written} is unknown here", hint=hint)
+            position.error("reflex-template", f"{written} is unknown here", hint=hint)
             return
         parts = CONVERSIONS[groups[path[0]].type].parts
         if len(path) > 2 or (len(path) == 2 and path[1] not in parts):
             hint = nearest(path[-1], parts) or f"write {{{path[0]}}}"
-            spot.error("reflex-template", f"{written}: no such part", hint=hint)
+            position.error("reflex-template", f"{written}: no such part", hint=hint)
 
 
 _GROUP_KEYS = ("type", "default", "required", "default_currency", "prefer")
@@ -203,117 +209,119 @@ _RESERVED = "result"
 
 
 def read_groups(
-    table: Any, trigger: CompiledTrigger | None, spot: Spot
+    table: Any, trigger: CompiledTrigger | None, position: FilePosition
 ) -> dict[str, GroupRule] | None:
     """Return a rule for every named group of the pattern, or None if the pattern is invalid."""
     if not isinstance(table, dict):
-        spot.error("reflex-group", "'groups' must be a table")
+        position.error("reflex-group", "'groups' must be a table")
         return None
-    rules = {name: _read_rule(value, spot.under(name)) for name, value in table.items()}
+    rules = {name: _read_rule(value, position.under(name)) for name, value in table.items()}
     if trigger is None:
         return None
     for name in rules:
         if name not in trigger.groups:
             message = f"the pattern has no group named {name!r}"
-            spot.under(name).error("reflex-group", message, hint=nearest(name, trigger.groups))
+            position.under(name).error("reflex-group", message, hint=nearest(name, trigger.groups))
     if _RESERVED in trigger.groups:
-        spot.error(
+        position.error(
             "reflex-group", "a group cannot be named 'result'; that name is the tool's result"
         )
     return {name: rules.get(name, GroupRule()) for name in trigger.groups}
 
 
-def _read_rule(value: Any, spot: Spot) -> GroupRule:
+def _read_rule(value: Any, position: FilePosition) -> GroupRule:
     table = {"type": value} if isinstance(value, str) else value
     if not isinstance(table, dict):
-        spot.error(
+        position.error(
             "reflex-group", "a group is a type or a table", hint='write "number", for example'
         )
         return GroupRule()
-    spot.unknown_keys(table, _GROUP_KEYS)
+    position.unknown_keys(table, _GROUP_KEYS)
     kind = table.get("type", "text")
     if not isinstance(kind, str) or kind not in CONVERSIONS:
         hint = nearest(str(kind)[:100], CONVERSIONS)
-        spot.under("type").error("reflex-group", "unknown type", hint=hint)
+        position.under("type").error("reflex-group", "unknown type", hint=hint)
         return GroupRule()
     rule = GroupRule(
         type=kind,
-        default=_default(table, spot),
-        required=_one_of(table, "required", (False, True), spot),
-        default_currency=_currency(table, kind, spot),
-        prefer=_one_of(table, "prefer", ("future", "past"), spot),
+        default=_default(table, position),
+        required=_one_of(table, "required", (False, True), position),
+        default_currency=_currency(table, kind, position),
+        prefer=_one_of(table, "prefer", ("future", "past"), position),
     )
-    _check_default(rule, spot)
+    _check_default(rule, position)
     return rule
 
 
-def _one_of(table: dict[str, Any], key: str, allowed: tuple[Any, Any], spot: Spot) -> Any:
+def _one_of(
+    table: dict[str, Any], key: str, allowed: tuple[Any, Any], position: FilePosition
+) -> Any:
     value = table.get(key, allowed[0])
     if type(value) is type(allowed[0]) and value in allowed:
         return value
     message = f"{key!r} must be {allowed[0]!r} or {allowed[1]!r}"
-    spot.under(key).error("reflex-group", message)
+    position.under(key).error("reflex-group", message)
     return allowed[0]
 
 
-def _default(table: dict[str, Any], spot: Spot) -> str | None:
+def _default(table: dict[str, Any], position: FilePosition) -> str | None:
     value = table.get("default")
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 10**15:
         return str(value)
-    spot.under("default").error("reflex-group", "'default' must be text or a number")
+    position.under("default").error("reflex-group", "'default' must be text or a number")
     return None
 
 
-def _currency(table: dict[str, Any], kind: str, spot: Spot) -> str | None:
+def _currency(table: dict[str, Any], kind: str, position: FilePosition) -> str | None:
     value = table.get("default_currency")
     if value is None:
         return None
     if kind != "money":
-        spot.under("default_currency").error("reflex-group", "'default_currency' is for money")
+        position.under("default_currency").error("reflex-group", "'default_currency' is for money")
     elif not isinstance(value, str) or value not in CURRENCIES:
         message = "'default_currency' must be an ISO 4217 code"
-        spot.under("default_currency").error(
+        position.under("default_currency").error(
             "reflex-group", message, hint='write "EUR", for example'
         )
     return value if isinstance(value, str) else None
 
 
-def _check_default(rule: GroupRule, spot: Spot) -> None:
+def _check_default(rule: GroupRule, position: FilePosition) -> None:
     if rule.default is not None and convert(rule.default, rule, CHECK_MOMENT) is None:
-        spot.under("default").error("reflex-group", f"the default is not a {rule.type}")
+        position.under("default").error("reflex-group", f"the default is not a {rule.type}")
 
 
 _MAX_DEPTH = 8
 _MAX_BITS = 64
 
 
-def read_constant(value: Any, spot: Spot) -> Any:
+def read_constant(value: Any, position: FilePosition) -> Any:
     """Return the value in JSON form. Report a problem and return None if it has none."""
-    if len(spot.path) > len(("reflex", 0, "arguments")) + _MAX_DEPTH:
-        spot.error("reflex-value", "nested too deeply")
+    if len(position.path) > len(("reflex", 0, "arguments")) + _MAX_DEPTH:
+        position.error("reflex-value", "nested too deeply")
         return None
     match value:
         case str():
-            return _read_text(value, spot)
+            return _read_text(value, position)
         case dict():
-            return {key: read_constant(item, spot.under(key)) for key, item in value.items()}
+            return {key: read_constant(item, position.under(key)) for key, item in value.items()}
         case list():
-            return [read_constant(item, spot.under(index)) for index, item in enumerate(value)]
+            return [read_constant(item, position.under(index)) for index, item in enumerate(value)]
         case datetime() | date() | time():
             return value.isoformat()
     if not _fits_json(value):
-        spot.error("reflex-value", "this number does not fit JSON")
+        position.error("reflex-value", "this number does not fit JSON")
         return None
     return value
 
 
-def _read_text(text: str, spot: Spot) -> Any:
+def _read_text(text: str, position: FilePosition) -> Any:
     try:
         template = parse_template(text)
     except TemplateError as error:
-        spot.error("reflex-template", str(error))
+        position.error("reflex-template", str(error))
         return None
     return template if template.placeholders else "".join(map(str, template.parts))
 

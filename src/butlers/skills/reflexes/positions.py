@@ -11,7 +11,7 @@ from butlers.skills.findings import Findings
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class FilePosition:
     """A value of the file, named by its keys."""
 
     findings: Findings
@@ -19,11 +19,11 @@ class Spot:
     path: KeyPath = ()
     entry: str | None = None
 
-    def under(self, *keys: str | int) -> Spot:
-        return Spot(self.findings, self.places, (*self.path, *keys), self.entry)
+    def under(self, *keys: str | int) -> FilePosition:
+        return FilePosition(self.findings, self.places, (*self.path, *keys), self.entry)
 
-    def named(self, entry: str) -> Spot:
-        return Spot(self.findings, self.places, self.path, entry)
+    def named(self, entry: str) -> FilePosition:
+        return FilePosition(self.findings, self.places, self.path, entry)
 
     def error(self, code: str, message: str, *, hint: str | None = None) -> None:
         place = self.places.of(self.path)
