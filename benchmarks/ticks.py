@@ -8,15 +8,13 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from uuid import UUID
 
 from benchmarks.helpers import new_home, open_database
 from benchmarks.report import Measured, report
 from butlers.config.butler import ButlerConfig, DatabaseConfig
-from butlers.db.database import Connection, Database
+from butlers.db.database import Database
 from butlers.db.embedded import EmbeddedPostgres
 from butlers.domain.clock import SystemClock
-from butlers.domain.delivery import DeliveryRequest
 from butlers.queue.listener import Listener
 from butlers.scheduling.scheduler import Scheduler
 
@@ -102,11 +100,7 @@ def _scheduler(database: Database) -> Scheduler:
         name="bench", port=0, db=DatabaseConfig(database.login.database), directory=Path()
     )
     listener = Listener(database.login, "bench")
-    return Scheduler(config, database, listener, SystemClock(), _deliver, {})
-
-
-async def _deliver(_connection: Connection, delivery: DeliveryRequest) -> UUID:
-    return delivery.delivery_id
+    return Scheduler(config, database, listener, SystemClock(), {})
 
 
 if __name__ == "__main__":

@@ -67,16 +67,7 @@ def expand(
             continue
         name = getattr(found.section, "name", None)
         if name is not None:
-            session.bus.publish(
-                SkillExpanded(
-                    skill_name=name,
-                    skill_key=path,
-                    prompt_ns=template.ns,
-                    prompt_key=template.key,
-                    session_id=session.session_id,
-                    created_at=session.now(),
-                )
-            )
+            session.publish(SkillExpanded, template, skill_name=name, skill_key=path)
 
 
 OutputT = TypeVar("OutputT")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
 import structlog
@@ -14,73 +14,60 @@ import structlog
 from butlers.domain.clock import Clock, SystemClock
 from butlers.prompt.section import SectionVisibility
 
+if TYPE_CHECKING:
+    from butlers.prompt.template import PromptTemplate
+
 log = structlog.get_logger(__name__)
 EventT = TypeVar("EventT")
 
 
-@dataclass(frozen=True, slots=True)
-class PromptRendered:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptEvent:
     prompt_ns: str
     prompt_key: str
-    text: str
-    tools: tuple[str, ...]
     session_id: UUID | None
     created_at: datetime
     event_id: UUID = field(default_factory=uuid4)
 
 
-@dataclass(frozen=True, slots=True)
-class SkillsInstalled:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRendered(PromptEvent):
+    text: str
+    tools: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillsInstalled(PromptEvent):
     """Skills were written or copied into a session's home."""
 
-    prompt_ns: str
-    prompt_key: str
     inline_skills: tuple[str, ...]
     referenced_skills: tuple[str, ...]
     skills_dir: str
-    session_id: UUID | None
-    created_at: datetime
-    event_id: UUID = field(default_factory=uuid4)
 
     @property
     def skills(self) -> tuple[str, ...]:
         return self.inline_skills + self.referenced_skills
 
 
-@dataclass(frozen=True, slots=True)
-class SkillExpanded:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillExpanded(PromptEvent):
     """A summarized skill was opened."""
 
     skill_name: str
     skill_key: str  # its path
-    prompt_ns: str
-    prompt_key: str
-    session_id: UUID | None
-    created_at: datetime
-    event_id: UUID = field(default_factory=uuid4)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolInvoked:
-    prompt_ns: str
-    prompt_key: str
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolInvoked(PromptEvent):
     tool: str
     success: bool
     message: str
-    session_id: UUID | None
-    created_at: datetime
-    event_id: UUID = field(default_factory=uuid4)
 
 
-@dataclass(frozen=True, slots=True)
-class PromptExecuted:
-    prompt_ns: str
-    prompt_key: str
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptExecuted(PromptEvent):
     adapter: str
     text: str
-    session_id: UUID | None
-    created_at: datetime
-    event_id: UUID = field(default_factory=uuid4)
 
 
 class InProcessEventBus:
@@ -129,6 +116,20 @@ class Session:
 
     def now(self) -> datetime:
         return self._clock.now()
+
+    def publish(
+        self, event: type[PromptEvent], template: PromptTemplate[Any], **values: Any
+    ) -> None:
+        """Publish an event of a prompt in this session."""
+        self.bus.publish(
+            event(
+                prompt_ns=template.ns,
+                prompt_key=template.key,
+                session_id=self.session_id,
+                created_at=self.now(),
+                **values,
+            )
+        )
 
     def visibility(self, ns: str, key: str) -> Mapping[str, SectionVisibility]:
         """Return the stored visibility of a prompt's sections, by path."""

@@ -19,9 +19,9 @@ from butlers.prompt.section import (
 )
 from butlers.prompt.tool import Tool
 from butlers.skills import reader
-from butlers.skills import skill as skills
 from butlers.skills.formats.skill_md import dump_fields
 from butlers.skills.names import MAX_DESCRIPTION
+from butlers.skills.skill import SkillSpec
 
 ParamsT = TypeVar("ParamsT")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -233,7 +233,7 @@ class SkillRef:
             accepts_overrides=False,
         )
 
-    def _read(self) -> skills.Skill:
+    def _read(self) -> SkillSpec:
         folder = self.resolved_path
         if not folder.exists():
             raise SkillRefError(folder, "not_found")

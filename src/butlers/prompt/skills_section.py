@@ -11,7 +11,7 @@ from butlers.domain.errors import PromptValidationError
 from butlers.prompt.params import Params
 from butlers.prompt.section import Section
 from butlers.prompt.skill import Skill, SkillRef
-from butlers.skills.install.mount import Installable, Mount, SkillInstaller, Written
+from butlers.skills.install.mount import InlineSkill, Installable, SkillCopy, SkillInstaller
 
 SkillSource = Skill[Any] | SkillRef
 
@@ -130,7 +130,7 @@ class SkillsSection(Section[SkillsSectionParams]):
 
         texts = overrides or {}
         written = [
-            Written(
+            InlineSkill(
                 skill.name,
                 {"SKILL.md": _bytes(skill.to_skill_md(given(skill), texts=texts, params_of=given))},
             )
@@ -138,7 +138,7 @@ class SkillsSection(Section[SkillsSectionParams]):
             if skill.is_enabled(given(skill))
         ]
         refs = self._wanted(self._enabled_refs(), own)
-        copied = [Mount(ref.resolved_path.resolve(), ref.name) for ref in refs]
+        copied = [SkillCopy(ref.resolved_path.resolve(), ref.name) for ref in refs]
         everything: list[Installable] = [*written, *copied]
         return Installed(
             SkillInstaller(skills_dir).install(everything),

@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from butlers.domain.queues import SCHEDULES
-from butlers.queue.outbox import queue_delivery
 from butlers.scheduling import tools
 from butlers.scheduling.runs import TaskRunner
 from butlers.scheduling.scheduler import Scheduler
@@ -21,7 +20,7 @@ class SchedulingRole(Role):
     async def open(self, parts: RoleParts) -> None:
         self._parts = parts
         self._scheduler = Scheduler(
-            parts.config, parts.database, parts.listener, parts.clock, queue_delivery, parts.jobs
+            parts.config, parts.database, parts.listener, parts.clock, parts.jobs
         )
 
     async def sync(self) -> None:
@@ -40,7 +39,6 @@ class SchedulingRole(Role):
             parts.database,
             parts.clock,
             parts.spawner,
-            queue_delivery,
             parts.jobs,
             timeout_s=config.runtime.timeout_s,
             waits_for_budget=config.budget.at_limit == "wait",

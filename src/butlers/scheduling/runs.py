@@ -25,7 +25,7 @@ from butlers.queue.leased_queue import Lease
 from butlers.queue.pause import raise_if_paused
 from butlers.scheduling import store as schedules
 from butlers.scheduling.jobs import JobContext, Jobs, find_job
-from butlers.scheduling.messages import OWNER, Deliver, delivery, question
+from butlers.scheduling.messages import OWNER, queue_message
 from butlers.scheduling.plan import LateDecision, decide_late
 from butlers.sessions.spawner import Spawner
 
@@ -48,7 +48,6 @@ class TaskRunner:
         database: Database,
         clock: Clock,
         spawner: Spawner,
-        deliver: Deliver,
         jobs: Jobs,
         *,
         timeout_s: float,
@@ -58,7 +57,6 @@ class TaskRunner:
         self._database = database
         self._clock = clock
         self._spawner = spawner
-        self._deliver = deliver
         self._jobs = jobs
         self._timeout_s = timeout_s
         self._waits_for_budget = waits_for_budget
@@ -109,7 +107,7 @@ class TaskRunner:
         assert decision.planned.outcome is not None
         await self._end(connection, run, decision.planned.outcome, decision.planned.detail)
         if decision.question:
-            await self._deliver(connection, question(self._butler, task, run, decision.question))
+            await queue_message(connection, self._butler, task, run, decision.question)
 
     async def _execute(self, due: _Due) -> None:
         if due.task.mode is DispatchMode.JOB:
@@ -156,8 +154,7 @@ class TaskRunner:
         run = replace(due.run, session_id=session_id)
         async with self._database.transaction() as connection:
             if due.task.address and result.text and not _notified(result):
-                reply = delivery(self._butler, due.task.address, run, result.text)
-                await self._deliver(connection, reply)
+                await queue_message(connection, self._butler, due.task, run, result.text)
             if result.ok:
                 await self._end(connection, run, RunOutcome.RAN, None)
             else:
@@ -173,7 +170,7 @@ class TaskRunner:
             whom, day = joined(address.channel, address.target), error.until or self._clock.now()
             if await notice_log.record_notice(connection, notice_log.OVER_BUDGET, whom, day.date()):
                 text = f"{due.task.name}: {error}; {when}."
-                await self._deliver(connection, delivery(self._butler, address, due.run, text))
+                await queue_message(connection, self._butler, due.task, due.run, text)
             if until is None:
                 await self._end(connection, due.run, RunOutcome.FAILED, str(error))
             else:

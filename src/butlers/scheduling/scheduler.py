@@ -23,7 +23,7 @@ from butlers.domain.schedule import DispatchMode, Run, RunOutcome, Task, run_id_
 from butlers.queue.listener import Listener
 from butlers.scheduling import store as schedules
 from butlers.scheduling.jobs import Jobs
-from butlers.scheduling.messages import Deliver, question, reminder
+from butlers.scheduling.messages import queue_message, reminder_text
 from butlers.scheduling.plan import WINDOW, DuePlan, PlannedRun, PlanRules, local, plan
 from butlers.scheduling.sync import SyncSummary, sync_toml
 from butlers.wire.telemetry import tick_span
@@ -56,7 +56,6 @@ class Scheduler:
         database: Database,
         listener: Listener,
         clock: Clock,
-        deliver: Deliver,
         jobs: Jobs,
         *,
         spread: timedelta = WINDOW,
@@ -66,7 +65,6 @@ class Scheduler:
         self._database = database
         self._listener = listener
         self._clock = clock
-        self._deliver = deliver
         self._interval = timedelta(seconds=config.scheduler.tick_interval_s)
         self._rules = PlanRules(config.name, max(self._interval, timedelta(minutes=1)), spread)
 
@@ -158,7 +156,7 @@ class Scheduler:
             entries.append((task.name, await self._apply_due_time(connection, task, planned, now)))
         if made.question:
             run = _run(task, made.due[-1])
-            await self._deliver(connection, question(self._config.name, task, run, made.question))
+            await queue_message(connection, self._config.name, task, run, made.question)
             entries.append((task.name, ASKED))
         return entries
 
@@ -171,7 +169,8 @@ class Scheduler:
             return QUEUED
         if planned.outcome is None:
             late = planned.detail is not None
-            await self._deliver(connection, reminder(self._config.name, task, run, late=late))
+            text = reminder_text(task, run, late=late)
+            await queue_message(connection, self._config.name, task, run, text)
             run = replace(run, outcome=RunOutcome.RAN, started_at=now)
         else:
             log.warning(

@@ -30,8 +30,6 @@ from butlers.runtimes.claude_code import ClaudeCodeAdapter
 from butlers.runtimes.cli import CliRuntime
 from butlers.runtimes.codex import CodexAdapter
 from butlers.runtimes.gemini import GeminiAdapter
-from butlers.runtimes.installed import find_cli, install_hint
-from butlers.runtimes.needs import NEEDS
 from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER
 
 log = structlog.get_logger(__name__)
@@ -106,16 +104,8 @@ class PromptAdapter:
                 self.budget_args,
             )
             response: PromptResponse[OutputT] = await run.execute()
-        template = prompt.template
-        session.bus.publish(
-            PromptExecuted(
-                template.ns,
-                template.key,
-                self.runtime_name,
-                response.text,
-                session.session_id,
-                session.now(),
-            )
+        session.publish(
+            PromptExecuted, prompt.template, adapter=self.runtime_name, text=response.text
         )
         return response
 
@@ -148,23 +138,23 @@ class PromptAdapter:
     def _executable(self) -> Path:
         if self.config.executable is not None:
             return self.config.executable
-        found = find_cli(self.runtime_name, self._environ.get("PATH", ""))
+        found = self.runtime.find(self._environ.get("PATH", ""))
         if found is None:
             raise PromptEvaluationError(
-                f"{self.runtime_name} is not installed", hint=install_hint(self.runtime_name)
+                f"{self.runtime_name} is not installed", hint=self.runtime.install_hint()
             )
-        return found.executable
+        return found
 
     def environment(self) -> Mapping[str, str]:
         """Return the CLI's environment: PATH and its model's credentials and settings only."""
-        needs = NEEDS[self.runtime_name]
-        wanted = ("PATH", *needs.credentials, *needs.settings)
+        cli = self.runtime
+        wanted = ("PATH", *cli.credentials, *cli.settings)
         env = {name: self._environ[name] for name in wanted if name in self._environ}
         isolation = self.config.isolation
         if isolation is not None:
             env |= isolation.env
             if isolation.api_key is not None:
-                env[needs.credentials[0]] = isolation.api_key
+                env[cli.credentials[0]] = isolation.api_key
         return env
 
 

@@ -79,17 +79,12 @@ class Evaluation:
 
     async def _call(self, tool: Tool[Any, Any], arguments: Mapping[str, Any]) -> ToolAnswer:
         answer = await self._answer(tool, arguments)
-        template = self.prompt.template
-        self.session.bus.publish(
-            ToolInvoked(
-                template.ns,
-                template.key,
-                tool.name,
-                answer.ok,
-                answer.text,
-                self.session.session_id,
-                self.session.now(),
-            )
+        self.session.publish(
+            ToolInvoked,
+            self.prompt.template,
+            tool=tool.name,
+            success=answer.ok,
+            message=answer.text,
         )
         if tool is not OPEN_SECTIONS_TOOL:
             told = json.dumps(dict(arguments), ensure_ascii=False, default=str)

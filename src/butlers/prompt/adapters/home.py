@@ -53,16 +53,12 @@ class Home:
         for folder in self.folders:
             self._disarm(folder)
         if self.skills:
-            session.bus.publish(
-                SkillsInstalled(
-                    prompt.template.ns,
-                    prompt.template.key,
-                    tuple(inline),
-                    tuple(referenced),
-                    str(self.skills_dir),
-                    session.session_id,
-                    session.now(),
-                )
+            session.publish(
+                SkillsInstalled,
+                prompt.template,
+                inline_skills=tuple(inline),
+                referenced_skills=tuple(referenced),
+                skills_dir=str(self.skills_dir),
             )
 
     def _disarm(self, folder: Path) -> None:

@@ -124,17 +124,12 @@ class PromptRun:
         return f"{self.evaluation.rendered.text}\n\n## Already done\n\n{done}"
 
     def _publish_rendered(self) -> None:
-        session, template = self.evaluation.session, self.evaluation.prompt.template
-        rendered = self.evaluation.rendered
-        session.bus.publish(
-            PromptRendered(
-                template.ns,
-                template.key,
-                rendered.text,
-                tuple(tool.name for tool in rendered.tools),
-                session.session_id,
-                session.now(),
-            )
+        rendered, tools = self.evaluation.rendered, self.evaluation.rendered.tools
+        self.evaluation.session.publish(
+            PromptRendered,
+            self.evaluation.prompt.template,
+            text=rendered.text,
+            tools=tuple(tool.name for tool in tools),
         )
 
     def _response(self, result: SessionResult) -> PromptResponse[Any]:
