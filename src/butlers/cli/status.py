@@ -15,8 +15,8 @@ from butlers.cli.secrets import with_vault
 from butlers.config.roster import working_copy
 from butlers.config.settings import Settings
 from butlers.domain.errors import ButlersError
-from butlers.runtimes.installed import PINNED, find_cli, install_hint
-from butlers.runtimes.needs import NEEDS
+from butlers.runtimes.cli import CliRuntime, installed_version
+from butlers.runtimes.registry import cli_runtimes
 from butlers.wire import directory
 
 TEST_PROMPT = "Call the tool `status` once, then answer with the one word OK."
@@ -136,7 +136,7 @@ async def _check_all(
     settings: Settings, running: list[str], stored: set[str], *, prove: bool
 ) -> list[Check]:
     checks = [_check("python", "ok", sys.version.split()[0]), _check_home(settings)]
-    checks += [await _check_runtime(name, settings, stored) for name in NEEDS]
+    checks += [await _check_runtime(cli, settings, stored) for cli in cli_runtimes().values()]
     checks.append(_check_fleet(running))
     checks += _check_channels(settings, stored if running else None)
     if running:
@@ -175,23 +175,24 @@ def _check_channels(settings: Settings, stored: set[str] | None) -> list[Check]:
     return [_check(check.name, check.state, check.detail, check.hint) for check in found]
 
 
-async def _check_runtime(name: str, settings: Settings, stored: set[str]) -> Check:
-    cli = find_cli(name, settings.environ.get("PATH", ""))
-    if cli is None:
-        return _check(name, "absent", "not installed", install_hint(name), installed=False)
-    version = await cli.version({"PATH": settings.environ.get("PATH", ""), "HOME": "/nonexistent"})
+async def _check_runtime(cli: type[CliRuntime], settings: Settings, stored: set[str]) -> Check:
+    name, hint = cli.name, cli.install_hint()
+    executable = cli.find(settings.environ.get("PATH", ""))
+    if executable is None:
+        return _check(name, "absent", "not installed", hint, installed=False)
+    environ = {"PATH": settings.environ.get("PATH", ""), "HOME": "/nonexistent"}
+    version = await installed_version(executable, environ)
     if version is None:
-        hint = install_hint(name)
-        return _check(name, "broken", f"{cli.executable} does not start", hint, installed=True)
-    keys = NEEDS[name].credentials
+        return _check(name, "broken", f"{executable} does not start", hint, installed=True)
+    keys = cli.credentials
     kept = next((key for key in keys if key in stored), None)
     credential = kept or next((key for key in keys if settings.environ.get(key)), None)
     facts: Check = {"installed": True, "version": version, "credential": credential}
     place = "stored" if kept else "in the environment"
     where = f"credential {credential} {place}" if credential else "no credential"
-    if version != PINNED[name]:
-        detail = f"version {version}, tested with {PINNED[name]}; {where}"
-        return _check(name, "untested", detail, install_hint(name), **facts)
+    if version != cli.pinned:
+        detail = f"version {version}, tested with {cli.pinned}; {where}"
+        return _check(name, "untested", detail, hint, **facts)
     return _check(name, "ok", f"version {version}, {where}", **facts)
 
 

@@ -1,4 +1,4 @@
-"""Why a session failed, in one word and one sentence, from what its CLI said last."""
+"""Classify the failure of a session from its process and the messages of its CLI."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from butlers.domain.session import Outcome, SessionResult
 from butlers.process.runner import EndReason, ProcessEnd
 
 STOPPED = "The session was stopped."
-SAID = 400  # of a long message, what a person will still read
+MAX_MESSAGE = 400  # characters that a person will still read
 
 _STATUS = r"(?:status|code)\W{0,6}"
-# The first that is found decides. Words stand before numbers: a wrong key is a 400 at one vendor and a 401
-# at the next, and an account without money is a 429 that no waiting will cure.
+# The first match decides. Words come before numbers: a wrong key is a 400 at one vendor and a 401 at
+# another, and an account without credit is a 429 that waiting does not cure.
 _SIGNS: tuple[tuple[re.Pattern[str], Outcome], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), outcome)
     for pattern, outcome in (
@@ -27,7 +27,7 @@ _SIGNS: tuple[tuple[re.Pattern[str], Outcome], ...] = tuple(
             Outcome.NO_CREDENTIAL,
         ),
         (rf"{_STATUS}40[13]\b|unauthenticated|permission_denied", Outcome.NO_CREDENTIAL),
-        # A request that is wrong stays wrong, whatever words its refusal quotes.
+        # An invalid request stays invalid, whatever words its refusal quotes.
         (rf"{_STATUS}4(00|04|13|22)\b|invalid_request_error|invalid_argument", Outcome.CRASHED),
         (
             rf"{_STATUS}(429|503|529)\b|resource_exhausted|overloaded|at capacity",
@@ -42,70 +42,80 @@ _PAUSE = re.compile(
 )
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _LATE = {
-    EndReason.NEVER_BEGAN: "said nothing within the time it has to start",
-    EndReason.FELL_SILENT: "fell silent",
-    EndReason.TOOK_TOO_LONG: "took longer than a session may",
-    EndReason.OUTPUT_TOO_LARGE: "wrote more output than a session may",
+    EndReason.NEVER_BEGAN: "sent no event within its startup time",
+    EndReason.FELL_SILENT: "sent no more events",
+    EndReason.TOOK_TOO_LONG: "took longer than its time limit",
+    EndReason.OUTPUT_TOO_LARGE: "wrote too much output",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SessionFailure:
     outcome: Outcome
     error: str
     retry_after_s: float | None = None
 
-    def of(self, result: SessionResult) -> SessionResult:
+    def apply_to(self, result: SessionResult) -> SessionResult:
         return replace(
             result, outcome=self.outcome, error=self.error, retry_after_s=self.retry_after_s
         )
 
 
-def cut_short(who: str, ended: ProcessEnd) -> Failure | None:
-    """Whether we ended it, or it never was; None when it left by itself."""
+def cut_short(program: str, ended: ProcessEnd) -> SessionFailure | None:
+    """Return the failure of a process that did not start or was ended; None if it exited by itself."""
     if ended.reason is EndReason.NOT_FOUND:
-        return Failure(Outcome.CRASHED, f"{who} could not be started: {ended.exit.stderr}")
+        return SessionFailure(
+            Outcome.CRASHED, f"{program} could not be started: {ended.exit.stderr}"
+        )
     if ended.reason is EndReason.EXITED:
         return None
     if ended.reason is EndReason.STOPPED:
-        return Failure(Outcome.CANCELLED, STOPPED)
+        return SessionFailure(Outcome.CANCELLED, STOPPED)
     after = f"after {ended.exit.seconds:.0f} s"
-    return Failure(Outcome.TIMED_OUT, f"{who} {_LATE[ended.reason]}, and was ended {after}")
+    return SessionFailure(
+        Outcome.TIMED_OUT, f"{program} {_LATE[ended.reason]}, and was ended {after}"
+    )
 
 
-def of_model(who: str, message: str) -> Failure:
-    """What the model's API answered instead of thinking."""
+def of_model(program: str, message: str) -> SessionFailure:
+    """Return the failure for an error of the model's API."""
     for sign, outcome in _SIGNS:
         if sign.search(message):
             after_s = asked_pause(message) if outcome is Outcome.RATE_LIMITED else None
-            return Failure(outcome, f"{who} was refused by its model: {brief(message)}", after_s)
-    return Failure(Outcome.CRASHED, f"{who} failed: {brief(message)}")
+            return SessionFailure(
+                outcome, f"{program} was refused by its model: {brief(message)}", after_s
+            )
+    return SessionFailure(Outcome.CRASHED, f"{program} failed: {brief(message)}")
 
 
 def asked_pause(message: str) -> float | None:
-    """How long to wait, where the refusal says so; in seconds."""
+    """Return the seconds to wait that a refusal names, if any."""
     found = _PAUSE.search(message)
     return float(found["number"]) * _UNITS[found["unit"] or "s"] if found else None
 
 
-def of_exit(who: str, ended: ProcessEnd) -> Failure:
-    """It left without having said how it ended."""
+def of_exit(program: str, ended: ProcessEnd) -> SessionFailure:
+    """Return the failure of a process that exited without a result."""
     last = ended.exit.stderr.strip().rpartition("\n")[2]
-    said = f": {brief(last)}" if last else ""
-    return Failure(Outcome.CRASHED, f"{who} left with {ended.exit.code} and no result{said}")
+    message = f": {brief(last)}" if last else ""
+    return SessionFailure(
+        Outcome.CRASHED, f"{program} exited with {ended.exit.code} and no result{message}"
+    )
 
 
-def unreached(who: str, butler: str, why: str = "") -> Failure:
+def unreached(program: str, butler: str, why: str = "") -> SessionFailure:
     because = f": {brief(why)}" if why else ""
-    return Failure(Outcome.MCP_UNAVAILABLE, f"{who} did not reach {butler}{because}")
+    return SessionFailure(Outcome.MCP_UNAVAILABLE, f"{program} did not reach {butler}{because}")
 
 
-def refused(denials: tuple[str, ...]) -> Failure:
+def refused(denials: tuple[str, ...]) -> SessionFailure:
     tried = "; ".join(denials)
-    return Failure(Outcome.DENIED, f"It was refused what it tried, and did nothing else: {tried}")
+    return SessionFailure(
+        Outcome.DENIED, f"The session did nothing, because everything it tried was refused: {tried}"
+    )
 
 
 def brief(message: str) -> str:
-    """One line of it."""
+    """Return it as one line, cut if it is long."""
     line = " ".join(message.split())
-    return line if len(line) <= SAID else f"{line[:SAID]}…"
+    return line if len(line) <= MAX_MESSAGE else f"{line[:MAX_MESSAGE]}…"

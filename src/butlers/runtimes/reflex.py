@@ -1,7 +1,7 @@
-"""The runtime that needs no model: a message that a skill's reflex knows becomes one tool call and a reply.
+"""The runtime without a model: a message that a reflex of a skill matches becomes one tool call and a reply.
 
-It reaches its butler as any other session does: over MCP, with a session token, through the guard and the
-call journal. So a reflex that is run again after a crash finds what it already did.
+It reaches its butler as any other session: over MCP, with a session token, through the guard and the call
+journal. So a reflex that runs again after a crash does not repeat its call.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ from butlers.domain.session import Access, Outcome, SessionResult, ToolCall
 from butlers.runtimes.base import McpServer, Terms
 from butlers.wire.client import McpClient
 
-NO_MODEL = (
-    "I have no reflex for that, and no language model is set up to think about it."
-    " Your message is kept."
-)
+NO_MODEL = "I have no reflex for that, and no language model is set up. Your message is kept."
 
 
-class Plan(Protocol):
-    """What a reflex wants done. Implemented by ``skills.reflexes.ReflexMatch``."""
+class ReflexPlan(Protocol):
+    """The tool call and reply of a reflex. Implemented by ``skills.reflexes.ReflexMatch``."""
 
     @property
     def tool(self) -> str | None: ...
@@ -33,7 +30,7 @@ class Plan(Protocol):
     def reply(self, result: Any) -> str: ...
 
 
-Match = Callable[[str, RequestContext | None], Plan | None]
+Match = Callable[[str, RequestContext | None], ReflexPlan | None]
 
 
 class ReflexRuntime:
@@ -49,7 +46,7 @@ class ReflexRuntime:
         return 0  # there is no model
 
     def holds(self, access: Access) -> bool:
-        return access is Access.SEALED  # it has no hands but its one tool call
+        return access is Access.SEALED  # it can only make its one tool call
 
     def withholds(self, access: Access, directory: Path) -> str | None:
         return None
@@ -76,15 +73,17 @@ class ReflexRuntime:
             return SessionResult(Outcome.NO_MATCH, NO_MODEL)
         ((name, server),) = mcp_servers.items()
         async with McpClient(name, server.url, lambda: server.token) as butler:
-            return await self._carry_out(butler, plan, answers=terms.request is not None)
+            return await self._execute(butler, plan, answers=terms.request is not None)
 
-    async def _carry_out(self, butler: McpClient, plan: Plan, *, answers: bool) -> SessionResult:
+    async def _execute(
+        self, butler: McpClient, plan: ReflexPlan, *, answers: bool
+    ) -> SessionResult:
         calls: list[ToolCall] = []
         try:
             result = await _call(butler, plan, calls)
         except ButlersError as error:
             if error.retryable:
-                raise  # nothing happened; the whole request is tried again
+                raise  # nothing happened; the whole request is retried
             hint = f"\n{error.hint}" if error.hint else ""
             ended = SessionResult(
                 Outcome.TOOL_FAILED, f"That did not work: {error}{hint}", error=str(error)
@@ -97,13 +96,13 @@ class ReflexRuntime:
 
 
 async def _answer(butler: McpClient, text: str, calls: list[ToolCall]) -> str:
-    """Say what came of it; a text that can not be sent (empty, too long) is told in other words."""
+    """Send the reply. If it cannot be sent (empty, too long), say so instead."""
     try:
         await _notify(butler, text, calls)
     except ButlersError as error:
         if error.retryable:
             raise
-        text = f"That is done, but its result can not be shown here: {error}"
+        text = f"That is done, but its result cannot be shown here: {error}"
         await _notify(butler, text, calls)
     return text
 
@@ -118,7 +117,7 @@ async def _notify(butler: McpClient, text: str, calls: list[ToolCall]) -> None:
     calls.append(ToolCall("notify", arguments, True, result))
 
 
-async def _call(butler: McpClient, plan: Plan, calls: list[ToolCall]) -> Any:
+async def _call(butler: McpClient, plan: ReflexPlan, calls: list[ToolCall]) -> Any:
     if plan.tool is None:
         return None
     try:

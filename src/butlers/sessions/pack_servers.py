@@ -18,9 +18,9 @@ import structlog
 
 from butlers.domain.errors import ButlersError, PeerFailed
 from butlers.skills.scripts.answer import SecretMask
-from butlers.skills.scripts.runner import Pack, ScriptRunner, secrets_of
+from butlers.skills.scripts.runner import ScriptRunner, secrets_of
 from butlers.skills.scripts.servers import prepared_server
-from butlers.skills.skill import PackMcpServer, ServerKind
+from butlers.skills.skill import Pack, PackMcpServer, ServerKind
 from butlers.skills.skill_set import ButlerSkill
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ anything is wrong with a warm process, the session starts cold.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -37,9 +38,10 @@ from butlers.runtimes.base import (
     WarmCli,
     Workspace,
 )
+from butlers.runtimes.cli import describe_servers
 from butlers.sessions.concurrency import FleetSlots
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
-from butlers.sessions.workspace import SessionEnvironment, Workspaces, describe
+from butlers.sessions.workspace import SessionEnvironment, Workspaces
 
 log = structlog.get_logger()
 
@@ -295,7 +297,7 @@ class ButlerPool:
         token, live = stack.enter_context(self._guard.reserve(address))
         workspace = stack.enter_context(self._workspaces.open(address))
         servers = {self._config.name: McpServer(f"{self._url}?{QUERY}={address}", token)}
-        env = {**spec.env, MCP_SERVERS: describe(servers)}
+        env = {**spec.env, MCP_SERVERS: json.dumps(describe_servers(servers))}
         limits = TimeLimits.within(self._config.runtime.timeout_s)
         terms = Terms(workspace, Grants(Access.SEALED), limits, spec.model, spec.args)
         process = runtime.warm(servers, env, terms)

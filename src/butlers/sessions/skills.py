@@ -26,7 +26,7 @@ from butlers.sessions.workspace import Credentials
 from butlers.skills.registry.built_in import butler_tools_of
 from butlers.skills.scripts.answer import ScriptAnswer
 from butlers.skills.scripts.runner import Arguments, CallbackAccess, ScriptRun, ScriptRunner
-from butlers.skills.skill_set import ButlerSkill, ButlerSkillSet, unchanged
+from butlers.skills.skill_set import ButlerSkill, ButlerSkillSet, split_changed
 
 log = structlog.get_logger()
 
@@ -65,9 +65,9 @@ class ButlerSkills:
 
     async def open(self) -> None:
         """Log problems of the packs, and list the tools of their servers."""
-        for warning in self.skill_set.loading.warnings:
+        for warning in self.skill_set.load_result.warnings:
             log.warning("skill warning", warning=warning)
-        for failed in self.skill_set.loading.failed:
+        for failed in self.skill_set.load_result.failed:
             log.error("skill failed", skill=failed.wanted, error=failed.error.message)
         found = {pack.name: await self._missing(pack) for pack in self.skill_set.packs()}
         self.missing = {name: names for name, names in found.items() if names}
@@ -89,7 +89,7 @@ class ButlerSkills:
     @property
     def healthy(self) -> bool:
         return not (
-            self.skill_set.loading.failed
+            self.skill_set.load_result.failed
             or self._changed
             or any(server.error for server in self.servers)
         )
@@ -98,7 +98,7 @@ class ButlerSkills:
         """Return the state of each configured pack, with its error and missing variables."""
         failed = [
             {"skill": failed.wanted, "state": "failed", "error_code": failed.error.code}
-            for failed in self.skill_set.loading.failed
+            for failed in self.skill_set.load_result.failed
         ]
         return [*(self._state(pack) for pack in self.skill_set.packs()), *failed]
 
@@ -124,7 +124,7 @@ class ButlerSkills:
         packs = [pack for pack in self.skill_set.packs() if not pack.draft]
         if not packs:
             return ""
-        good, changed = await asyncio.to_thread(unchanged, packs)
+        good, changed = await asyncio.to_thread(split_changed, packs)
         self._log_changed(changed)
         servers = [
             (server.server.name, [tool.name for tool in server.tools])

@@ -29,7 +29,7 @@ from butlers.prompt import (
     Style,
     VerbatimSkill,
 )
-from butlers.skills.instructions import instructions, scripts
+from butlers.skills.instructions import describe_scripts, read_instructions
 from butlers.skills.skill_set import ButlerSkill
 
 log = structlog.get_logger()
@@ -188,7 +188,7 @@ def _instructions(packs: Sequence[ButlerSkill], disclosure: Disclosure) -> str:
 def _section(entry: ButlerSkill, disclosure: Disclosure) -> VerbatimSkill | None:
     """Return the section of one skill; None, with an error in the log, if it is not valid."""
     skill = entry.skill
-    text = instructions(entry.pack) if disclosure == "full" else ""
+    text = read_instructions(entry.pack) if disclosure == "full" else ""
     try:
         return VerbatimSkill(
             name=skill.name,
@@ -210,5 +210,5 @@ def _scripts(packs: Sequence[ButlerSkill]) -> list[str]:
         f"- {PurePosixPath(path).name}: {said or 'a script'} (`skill_run`, skill {skill.name})"
         for skill in packs
         if skill.skill.scripts
-        for path, said in scripts(skill.pack).items()
+        for path, said in describe_scripts(skill.pack).items()
     ]

@@ -20,7 +20,8 @@ from butlers.domain.session import Access, SessionRequest
 from butlers.domain.trace import traceparent_environment
 from butlers.process.leftovers import clear, try_lock
 from butlers.runtimes.base import MCP_SERVERS, Grants, McpServer, Workspace
-from butlers.runtimes.needs import CORE_KEYS, NEEDS
+from butlers.runtimes.cli import describe_servers
+from butlers.runtimes.registry import cli_runtimes
 from butlers.skills.skill_set import CUSTOM
 from butlers.skills.skill_set import FOLDER as SKILLS
 
@@ -125,6 +126,7 @@ def _run_commands(file: Path, directory: Path) -> Iterator[str]:
         yield f"./{path}"
 
 
+CORE_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")  # always given, unless the session is confined
 PATH = "/usr/local/bin:/usr/bin:/bin"  # if the host sets none
 
 
@@ -157,7 +159,11 @@ class SessionEnvironment:
     ) -> dict[str, str]:
         """``outside``: the session reads text that others wrote."""
         variables = await self.variables(runtime, access=access, outside=outside)
-        return {**variables, MCP_SERVERS: describe(servers), **traceparent_environment()}
+        return {
+            **variables,
+            MCP_SERVERS: json.dumps(describe_servers(servers)),
+            **traceparent_environment(),
+        }
 
     async def variables(self, runtime: str, *, access: Access, outside: bool) -> dict[str, str]:
         """Return the variables that are the same for each such session."""
@@ -169,28 +175,12 @@ class SessionEnvironment:
         return variables
 
     def _granted(self, runtime: str, access: Access, *, outside: bool) -> dict[str, str]:
-        needs = NEEDS.get(runtime)
-        own = dict.fromkeys(needs.credentials) if needs else {}
+        cli = cli_runtimes().get(runtime)
+        own = dict.fromkeys(cli.credentials) if cli else {}
         if outside and access is Access.SEALED:
-            settings = needs.settings if needs else ()
+            settings = cli.settings if cli else ()
             declared = {name: self._declared[name] for name in settings if name in self._declared}
         else:
             declared = self._declared
             own |= dict.fromkeys(CORE_KEYS)
         return {name: name for name in own} | declared
-
-
-def describe(servers: Mapping[str, McpServer]) -> str:
-    """Return the MCP configuration in the format of the CLIs."""
-    return json.dumps(
-        {
-            "mcpServers": {
-                name: {
-                    "type": "http",
-                    "url": server.url,
-                    "headers": {"Authorization": f"Bearer {server.token}"},
-                }
-                for name, server in servers.items()
-            }
-        }
-    )

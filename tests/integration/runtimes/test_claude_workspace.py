@@ -14,7 +14,7 @@ import pytest
 
 from butlers.domain.session import Access, Outcome, SessionResult
 from butlers.runtimes.base import Grants
-from butlers.runtimes.claude_code import permissions
+from butlers.runtimes.claude_code import command as permissions
 from support.cli_session import CliSession
 from support.clis import CLAUDE
 from support.fake_model import Call, Say, Use

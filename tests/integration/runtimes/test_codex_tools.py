@@ -9,7 +9,7 @@ import pytest
 
 from butlers.domain.session import Access, Outcome
 from butlers.runtimes.base import Grants
-from butlers.runtimes.codex.catalog import bundled
+from butlers.runtimes.codex.command import bundled
 from support.cli_session import SYSTEM_PROMPT, CliSession
 from support.clis import CODEX
 from support.fake_model import Call, Say, Use

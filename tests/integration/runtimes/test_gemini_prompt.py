@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from butlers.domain.session import Outcome
-from butlers.runtimes.gemini.transcript import UNINSTRUCTED
+from butlers.runtimes.gemini.transcript import PROMPT_NOT_SENT
 from support.cli_session import SYSTEM_PROMPT, CliSession
 from support.clis import GEMINI, Cli
 from support.fake_model import Call, Say, Use
@@ -26,7 +26,7 @@ async def test_words_that_did_not_reach_the_model_are_no_success(
     other.write_text("Object.defineProperty(globalThis, 'fetch', {value: fetch, writable: false});")
     cli_session.more = {"NODE_OPTIONS": f"--require={other}"}
     result = await cli_session.invoke()
-    assert (result.outcome, result.error) == (Outcome.CRASHED, UNINSTRUCTED)
+    assert (result.outcome, result.error) == (Outcome.CRASHED, PROMPT_NOT_SENT)
     (turn,) = cli_session.model.turns
     assert SYSTEM_PROMPT not in turn.text
 

@@ -144,7 +144,7 @@ async def test_a_result_that_can_not_be_sent_is_told_in_other_words(
 ) -> None:
     result = await run(tester, "shout hey 500000", request_context())
     assert result.outcome is Outcome.OK
-    assert result.text.startswith("That is done, but its result can not be shown here: the message")
+    assert result.text.startswith("That is done, but its result cannot be shown here: the message")
     assert [(call.tool, call.ok) for call in result.tool_calls] == [
         ("say", True),
         ("notify", False),

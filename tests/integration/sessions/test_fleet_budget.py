@@ -15,9 +15,7 @@ from butlers.config.fleet import FleetConfig
 from butlers.domain.clock import uuid7
 from butlers.domain.errors import OverBudget
 from butlers.domain.session import Outcome, SessionRequest, Usage
-from butlers.sessions.budget import RESERVED
-from butlers.sessions.budget import FleetBudget
-from butlers.sessions.budget import TOKENS_PER_DOLLAR, Claim
+from butlers.sessions.budget import RESERVED, TOKENS_PER_DOLLAR, Claim, FleetBudget
 from butlers.wire.client import McpClient
 from support.fake_runtime import FakeRuntime, for_ever
 from support.in_process import InProcessButler, MakeButler

@@ -115,13 +115,13 @@ async def test_whatever_triggers_it_a_session_is_bound_to_its_butler_and_logged(
 
 
 async def test_what_a_cli_does_not_give_of_its_level_is_said(tester: InProcessButler) -> None:
-    tester.butler.spawner.model = FakeRuntime(withheld="it does not stand in its folder")
+    tester.butler.spawner.model = FakeRuntime(withheld="it does not run in its folder")
     session = asked()
     await tester.butler.spawner.run(session)
     (row,) = await tester.rows("SELECT access, sealed_because FROM sessions")
     assert (row["access"], row["sealed_because"]) == (
         "workspace",
-        "it does not stand in its folder",
+        "it does not run in its folder",
     )
 
 

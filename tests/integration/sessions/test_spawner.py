@@ -134,7 +134,7 @@ async def test_a_level_that_a_cli_can_not_hold_seals_the_session_and_says_so(
     assert model.asked[0].terms.grants.access is Access.SEALED
     kept = await row(tester, session.session_id)
     assert kept["access"] == "sealed"
-    assert kept["sealed_because"] == "claude-code can not hold workspace"
+    assert kept["sealed_because"] == "claude-code cannot hold workspace"
 
 
 # -- the guard -------------------------------------------------------------------------------------

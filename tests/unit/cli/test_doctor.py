@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from butlers.cli.main import app
-from butlers.runtimes.installed import PINNED
+from butlers.runtimes.codex import CodexAdapter
 
 KEY = "credential OPENAI_API_KEY in the environment"
 PROGRAM = "#!/bin/sh\necho 'codex-cli 0.1.0'\n"
@@ -38,7 +38,7 @@ def test_without_a_fleet_it_says_that_nothing_is_proven(machine: Path) -> None:
     assert "not tested: no butler is running" in lines[at]
     assert lines[at + 1].strip() == "hint: `butlers up`, then `butlers doctor` again"
     (codex,) = [line for line in lines if line.split()[:2] == ["untested", "codex"]]
-    assert codex.endswith(f"0.1.0, tested with {PINNED['codex']}; {KEY}")
+    assert codex.endswith(f"0.1.0, tested with {CodexAdapter.pinned}; {KEY}")
 
 
 def test_and_so_does_its_document(machine: Path) -> None:

@@ -81,8 +81,8 @@ def test_the_last_event_is_known() -> None:
         ("max-budget", Outcome.OVER_BUDGET, "Reached maximum budget ($0.001)"),
         ("max-turns", Outcome.OVER_BUDGET, "Reached maximum number of turns (1)"),
         ("interrupted", Outcome.CRASHED, "ede_diagnostic"),
-        ("terminated", Outcome.CRASHED, "left with 143 and no result: the last words"),
-        ("killed", Outcome.CRASHED, "left with 143 and no result"),
+        ("terminated", Outcome.CRASHED, "exited with 143 and no result: the last words"),
+        ("killed", Outcome.CRASHED, "exited with 143 and no result"),
     ],
 )
 def test_each_failure_has_its_outcome_and_a_sentence(

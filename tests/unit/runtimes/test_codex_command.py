@@ -15,7 +15,7 @@ from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand, TimeLimits
 from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
 from butlers.runtimes.codex import CodexAdapter
-from butlers.runtimes.codex.catalog import Catalog, bundled
+from butlers.runtimes.codex.command import Catalog, bundled
 
 TOKEN = "bs.token-of-the-session"
 URL = "http://127.0.0.1:1/mcp?runtime_session_id=1"

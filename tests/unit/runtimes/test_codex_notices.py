@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from butlers.domain.session import Exit, Outcome, SessionResult, ToolCall, Usage
 from butlers.process.runner import EndReason, ProcessEnd
-from butlers.runtimes.codex.notices import Notices
-from butlers.runtimes.codex.transcript import CodexTranscript
+from butlers.runtimes.codex.transcript import CodexTranscript, Notices
 from support.recorded import assert_sound
 
 LEFT = ProcessEnd(EndReason.EXITED, Exit(0, 1.0))

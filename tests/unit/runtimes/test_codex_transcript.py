@@ -45,7 +45,7 @@ def test_the_last_event_is_known() -> None:
         ("server-down", Outcome.MCP_UNAVAILABLE, "Codex did not reach health: handshaking"),
         ("wrong-token", Outcome.MCP_UNAVAILABLE, "Codex did not reach health"),
         ("no-key", Outcome.NO_CREDENTIAL, "Missing environment variable: `OPENAI_API_KEY`"),
-        ("sealed-refused", Outcome.DENIED, "did nothing else: exec_command"),
+        ("sealed-refused", Outcome.DENIED, "tried was refused: exec_command"),
         ("api-400", Outcome.CRASHED, "The model is not to be had."),
         ("api-401", Outcome.NO_CREDENTIAL, "unexpected status 401 Unauthorized"),
         ("api-403", Outcome.NO_CREDENTIAL, "unexpected status 403 Forbidden"),
@@ -53,8 +53,8 @@ def test_the_last_event_is_known() -> None:
         ("api-500", Outcome.CRASHED, "high demand"),
         ("api-503", Outcome.RATE_LIMITED, "unexpected status 503"),
         ("no-money", Outcome.OVER_BUDGET, "Check your plan and billing details"),
-        ("bad-argument", Outcome.CRASHED, "Codex left with 2 and no result"),
-        ("killed", Outcome.CRASHED, "Codex left with -9 and no result"),
+        ("bad-argument", Outcome.CRASHED, "Codex exited with 2 and no result"),
+        ("killed", Outcome.CRASHED, "Codex exited with -9 and no result"),
     ],
 )
 def test_each_failure_has_its_outcome_and_a_sentence(

@@ -36,7 +36,7 @@ def test_a_request_that_is_wrong_is_not_limited_whatever_it_quotes(said: str) ->
 def test_a_limit_is_one_and_says_how_long(said: str, seconds: float | None) -> None:
     failure = of_model("It", said)
     assert (failure.outcome, failure.retry_after_s) == (Outcome.RATE_LIMITED, seconds)
-    assert failure.of(SessionResult(Outcome.OK, "")).retry_after_s == seconds
+    assert failure.apply_to(SessionResult(Outcome.OK, "")).retry_after_s == seconds
 
 
 def test_a_wrong_key_stays_one() -> None:

@@ -14,7 +14,7 @@ import pytest
 from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand, TimeLimits
 from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
-from butlers.runtimes.commands import harmless
+from butlers.runtimes.cli import safe_commands
 from butlers.runtimes.gemini import GeminiAdapter
 
 TOKEN = "bs.token-of-the-session"
@@ -239,7 +239,9 @@ def test_notes_that_are_a_link_are_not_granted(workspace: Workspace) -> None:
 )
 def test_a_script_whose_name_means_more_is_not_granted(workspace: Workspace, name: str) -> None:
     commands = (f"python skills/errand/{name}",)
-    assert harmless(Grants(Access.WORKSPACE, (workspace.cwd,), (), commands), workspace.cwd) == ()
+    assert (
+        safe_commands(Grants(Access.WORKSPACE, (workspace.cwd,), (), commands), workspace.cwd) == ()
+    )
 
 
 def test_a_script_that_is_a_link_out_is_not_granted(workspace: Workspace, tmp_path: Path) -> None:
@@ -247,7 +249,7 @@ def test_a_script_that_is_a_link_out_is_not_granted(workspace: Workspace, tmp_pa
     (workspace.cwd / "skills" / "errand" / "away.py").symlink_to(tmp_path / "evil.py")
     commands = ("python skills/errand/away.py", "python skills/errand/run.py")
     grants = Grants(Access.WORKSPACE, (workspace.cwd,), (), commands)
-    assert harmless(grants, workspace.cwd) == ("python skills/errand/run.py",)
+    assert safe_commands(grants, workspace.cwd) == ("python skills/errand/run.py",)
 
 
 @pytest.mark.parametrize("access", [Access.WORKSPACE, Access.FULL])
@@ -266,6 +268,6 @@ def test_that_it_stands_elsewhere_is_said(tmp_path: Path) -> None:
     assert adapter.withholds(Access.WORKSPACE, tmp_path) is None
     (tmp_path / ".gemini").mkdir()
     said = adapter.withholds(Access.WORKSPACE, tmp_path)
-    assert said == "gemini does not stand in its folder, where .gemini would be obeyed"
+    assert said == "gemini does not run in the butler's folder, because it would obey .gemini there"
     assert adapter.withholds(Access.FULL, tmp_path) == said
     assert adapter.withholds(Access.SEALED, tmp_path) is None, "a sealed one never does"

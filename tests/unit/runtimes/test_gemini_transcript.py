@@ -51,7 +51,7 @@ def test_the_last_event_is_known() -> None:
         ("server-down", Outcome.MCP_UNAVAILABLE, "Gemini CLI did not reach health"),
         ("no-key", Outcome.NO_CREDENTIAL, "you must specify the GEMINI_API_KEY"),
         ("bad-key", Outcome.NO_CREDENTIAL, "API key not valid"),
-        ("sealed-refused", Outcome.DENIED, "did nothing else: run_shell_command: touch made"),
+        ("sealed-refused", Outcome.DENIED, "tried was refused: run_shell_command: touch made"),
         ("api-400", Outcome.CRASHED, "The model is not to be had."),
         ("api-401", Outcome.NO_CREDENTIAL, "The model is not to be had."),
         ("api-403", Outcome.NO_CREDENTIAL, "The model is not to be had."),
@@ -59,8 +59,8 @@ def test_the_last_event_is_known() -> None:
         ("api-500", Outcome.CRASHED, "The model is not to be had."),
         ("api-503", Outcome.RATE_LIMITED, "The model is not to be had."),
         ("no-money", Outcome.RATE_LIMITED, "You exceeded your current quota"),
-        ("bad-argument", Outcome.CRASHED, "Gemini CLI left with 1 and no result"),
-        ("killed", Outcome.CRASHED, "Gemini CLI left with -9 and no result"),
+        ("bad-argument", Outcome.CRASHED, "Gemini CLI exited with 1 and no result"),
+        ("killed", Outcome.CRASHED, "Gemini CLI exited with -9 and no result"),
     ],
 )
 def test_each_failure_has_its_outcome_and_a_sentence(

@@ -17,7 +17,7 @@ from butlers.sessions.skill_maker import SkillMaker
 from butlers.sessions.skills import ButlerSkills, ScriptRequest
 from butlers.skills.registry.catalog import SkillState
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
-from butlers.skills.scripts.runner import PATH, ScriptRunner
+from butlers.skills.scripts.runner import DEFAULT_PATH, ScriptRunner
 from butlers.skills.skill_set import ButlerSkillSet
 from butlers.tools.skills import skill_specs
 from support.skills import write_files, write_pack
@@ -65,7 +65,7 @@ def skills(tmp_path: Path) -> ButlerSkills:
     )
     config = load_butler_config(directory, settings)
     skill_set = ButlerSkillSet.open(registry, "mine", directory, config.skills.packs)
-    runner = ScriptRunner(settings.home, PATH)
+    runner = ScriptRunner(settings.home, DEFAULT_PATH)
     maker = SkillMaker(skill_set, announce)
     return ButlerSkills(config, skill_set, maker, Secrets(), runner, lend, lambda: "")
 
@@ -80,7 +80,7 @@ async def test_a_named_draft_is_in_no_prompt_has_no_server_no_secret_and_does_no
     assert not any("A draft to obey" in (spec.about or "") for spec in skill_specs(skills))
     assert await skills.variables(pack) == {}
     assert [state["state"] for state in skills.states()] == ["draft"]
-    with pytest.raises(NotAllowed, match="before a person has approved it"):
+    with pytest.raises(NotAllowed, match="before a person approves it"):
         await skills.run(ScriptRequest("w", "a", {}, Caller(CallerKind.SESSION, "mine")))
 
 

@@ -89,7 +89,10 @@ def test_two_messages_have_different_marks() -> None:
 
 
 def test_what_an_earlier_session_did_is_listed() -> None:
-    done = [EarlierCall("measurement_log", {"type": "weight", "value": 80}), EarlierCall("notify", {})]
+    done = [
+        EarlierCall("measurement_log", {"type": "weight", "value": 80}),
+        EarlierCall("notify", {}),
+    ]
     prompt = compose_prompt(SessionRequest(uuid7(), "weight 80", "route", REQUEST), done)
     assert '\n- measurement_log {"type": "weight", "value": 80}\n- notify {}' in prompt
     assert "cut off" in prompt

@@ -137,7 +137,7 @@ async def test_the_watch_does_not_end_in_silence(skill_set: ButlerSkillSet) -> N
     write(skill_set, "a-skill", id="a-skill")
     with capture_logs() as log:
         await SkillMaker(skill_set, tell_owner).run()
-    assert [line["event"] for line in log] == [CREATED, "skills are not watched any more"]
+    assert [line["event"] for line in log] == [CREATED, "skill folder is not watched any more"]
 
 
 async def test_what_appears_while_the_first_ones_are_taken_is_not_missed(
@@ -157,7 +157,9 @@ async def test_what_appears_while_the_first_ones_are_taken_is_not_missed(
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_the_first_skill_of_a_fresh_butler_makes_the_folder(skill_set: ButlerSkillSet) -> None:
+async def test_the_first_skill_of_a_fresh_butler_makes_the_folder(
+    skill_set: ButlerSkillSet,
+) -> None:
     assert not skill_set.custom.exists()
     await SkillMaker(skill_set, tell_nobody).create(SkillDraft("d-skill", "Does it.", "# How"))
     assert [path.name for path in skill_set.custom.iterdir()] == ["d-skill"]

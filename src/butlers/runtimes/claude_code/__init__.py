@@ -1,5 +1,7 @@
-"""Claude Code, run headless: ``claude -p`` with nothing of its own but what a session is granted."""
+"""Claude Code: one headless ``claude -p`` per session, with only what the session is granted."""
 
 from butlers.runtimes.claude_code.adapter import ClaudeCodeAdapter
 
-__all__ = ["ClaudeCodeAdapter"]
+RUNTIME = ClaudeCodeAdapter
+
+__all__ = ["RUNTIME", "ClaudeCodeAdapter"]

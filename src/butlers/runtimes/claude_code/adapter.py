@@ -1,4 +1,4 @@
-"""The adapter of Claude Code: its command line on one side, its events on the other."""
+"""The runtime ``claude-code``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
 
 class ClaudeCodeAdapter(CliRuntime):
     name = "claude-code"
+    program = "claude"
+    package = "@anthropic-ai/claude-code"
+    pinned = "2.1.325"
+    credentials = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")
+    settings = ("ANTHROPIC_BASE_URL",)
     levels = frozenset(Access)
-    # Reminders of where and when it is; beyond the seal, its own tools.
+    # Reminders of place and time; unless sealed, also its own tools.
     added = MappingProxyType({Access.SEALED: 2_300, Access.WORKSPACE: 13_000, Access.FULL: 90_000})
 
     def command(

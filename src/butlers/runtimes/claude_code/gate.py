@@ -1,7 +1,7 @@
-"""The gate: asked by the CLI before each use of a built-in tool, it refuses what was not granted.
+"""The gate: a hook that the CLI runs before each use of a built-in tool, to refuse what was not granted.
 
-This file is run as a program (a hook, see ``permissions``), with the standard library alone: the use comes
-by stdin, a refusal goes to stdout. Silence leaves the matter to the CLI's own rules.
+This file is run as a program (see ``command.Permissions``), with the standard library alone. It reads the
+use from stdin and writes a refusal to stdout. Without output the CLI's own rules decide.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# Arguments of a script: words without any meaning for the shell, and none that could name another place.
+# Arguments of a script: words without meaning for the shell that cannot name another folder.
 WORD = r"(?:[\w@%+=:,.-]+|'[^'/\\\x00-\x1f\x7f]*')"
 ARGUMENTS = re.compile(rf"(?: {WORD})+")
 
@@ -20,16 +20,14 @@ Rules = dict[str, list[str]]
 
 
 def refusal(tool: str, given: dict[str, Any], cwd: Path, rules: Rules) -> str | None:
-    """Why this use is refused; None when it was granted."""
+    """Return why this use is refused; None if it was granted."""
     if tool == "Bash":
         granted = _may_run(given, rules)
         return None if granted else f"Only these commands may be run: {rules['commands']}"
     path = cwd / str(given.get("file_path", ""))
     if tool == "Read":
         granted = _may_read(path, rules)
-        return (
-            None if granted else f"Only what lies in these folders may be read: {rules['readable']}"
-        )
+        return None if granted else f"Only files in these folders may be read: {rules['readable']}"
     if tool in ("Edit", "Write"):
         granted = _may_write(path, rules)
         return None if granted else f"Only these files may be written: {rules['writable']}"
@@ -56,7 +54,7 @@ def _may_read(path: Path, rules: Rules) -> bool:
 
 
 def _may_write(path: Path, rules: Rules) -> bool:
-    """The very file: neither under another spelling nor through a link that is the file itself."""
+    """Accept only the granted file, not another spelling of its name or a link in its place."""
     return any(
         path.resolve() == file.parent.resolve() / file.name for file in map(Path, rules["writable"])
     )
@@ -64,8 +62,8 @@ def _may_write(path: Path, rules: Rules) -> bool:
 
 def main() -> None:
     rules: Rules = json.loads(Path(sys.argv[1]).read_text())
-    asked = json.load(sys.stdin)
-    reason = refusal(asked["tool_name"], asked["tool_input"], Path(asked["cwd"]), rules)
+    use = json.load(sys.stdin)
+    reason = refusal(use["tool_name"], use["tool_input"], Path(use["cwd"]), rules)
     if reason is not None:
         decision = {"hookEventName": "PreToolUse", "permissionDecision": "deny"}
         output = {**decision, "permissionDecisionReason": reason}

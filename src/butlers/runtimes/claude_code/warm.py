@@ -15,10 +15,11 @@ from typing import Any
 from butlers.domain.session import SessionResult
 from butlers.process.runner import Event, ProcessCommand, TimeLimits
 from butlers.runtimes.base import McpServer, NotWarm
-from butlers.runtimes.claude_code.command import described, plain
+from butlers.runtimes.claude_code.command import plain
 from butlers.runtimes.claude_code.transcript import CONNECTED, ClaudeTranscript
+from butlers.runtimes.cli import describe_servers
 from butlers.runtimes.dialogue import Dialogue
-from butlers.runtimes.shapes import mapping, mappings
+from butlers.runtimes.formats import mapping, mappings
 
 BOOT_S = 30.0
 POLL_S = 0.05
@@ -52,7 +53,8 @@ class WarmClaude:
     async def connect(self, mcp_servers: Mapping[str, McpServer]) -> None:
         (self._butler,) = mcp_servers
         self._transcript = ClaudeTranscript(self._butler)
-        await self._control("mcp_set_servers", servers=described(mcp_servers))
+        servers = describe_servers(mcp_servers)["mcpServers"]
+        await self._control("mcp_set_servers", servers=servers)
         if await self._status() != CONNECTED:
             raise NotWarm(f"the process did not reach {self._butler}")
 

@@ -2,4 +2,6 @@
 
 from butlers.runtimes.codex.adapter import CodexAdapter
 
-__all__ = ["CodexAdapter"]
+RUNTIME = CodexAdapter
+
+__all__ = ["RUNTIME", "CodexAdapter"]

@@ -1,26 +1,86 @@
-"""The command line of a Codex session, and the files that it reads."""
+"""The command line of a Codex session, and the files that it reads.
+
+For a model of its catalog Codex hides MCP tools behind a search or behind JavaScript that the model has to
+write, adds a patch tool and a team of agents, and uses its own dialect of the Responses API. A butler's
+session needs none of that: the catalog that we write for it switches it off. A model that Codex does not
+know gets plain tools anyway.
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand, TimeLimits
-from butlers.runtimes import toml
 from butlers.runtimes.base import MCP_SERVERS, McpServer, Terms
 from butlers.runtimes.cli import own_environment, write_private
-from butlers.runtimes.codex.catalog import Catalog
+from butlers.runtimes.formats import toml_lines
+
+CATALOG_S = 10.0  # for the program to print its catalog
+PLAIN = {
+    "supports_search_tool": False,
+    "tool_mode": "direct",
+    "use_responses_lite": False,
+    "multi_agent_version": None,
+    "experimental_supported_tools": [],
+    # The session's own prompt takes their place, and they are most of the catalog's size.
+    "base_instructions": "",
+    "model_messages": None,
+}
+SEALED = {"apply_patch_tool_type": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Models of the CLI. Empty if it did not print them: then it uses its own catalog."""
+
+    models: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def default(self) -> str | None:
+        """The model that Codex uses if none is named: the visible one of the first priority."""
+        shown = [model for model in self.models if model.get("visibility") == "list"]
+        if not shown:
+            return None
+        return str(min(shown, key=lambda model: model.get("priority", 0)).get("slug"))
+
+    def as_json(self, *, sealed: bool) -> str:
+        changes = {**PLAIN, **(SEALED if sealed else {})}
+        return json.dumps({"models": [{**model, **changes} for model in self.models]})
+
+
+def bundled(executable: Path, timeout_s: float = CATALOG_S) -> Catalog:
+    """Return the catalog that is part of the program; nothing is downloaded."""
+    with tempfile.TemporaryDirectory(prefix="butlers-codex-") as home:
+        try:
+            output = subprocess.run(
+                [executable, "debug", "models", "--bundled"],
+                env={"HOME": home, "CODEX_HOME": home},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=timeout_s,
+                check=True,
+            ).stdout
+            models = tuple(model for model in json.loads(output)["models"] if type(model) is dict)
+        except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
+            return Catalog()
+    return Catalog(models)
+
 
 OPENAI = "https://api.openai.com/v1"
 PROVIDER = "butlers"
 TOKEN = "BUTLERS_SESSION_TOKEN"
-RETRIES = 2  # the session is tried again as a whole; here only a hiccup is bridged
+RETRIES = 2  # for a short failure; longer ones retry the whole session
 
-# What is switched off at every level: other people's servers and code, other agents, and what calls home.
-NEVER = (
+# Switched off at every level: servers and code of others, other agents, and telemetry.
+DISABLED = (
     "apps",
     "goals",
     "hooks",
@@ -31,7 +91,7 @@ NEVER = (
     "sleep_tool",
     "tool_suggest",
 )
-HANDS = ("shell_tool", "unified_exec", "view_image")
+FULL_ONLY = ("shell_tool", "unified_exec", "view_image")
 
 
 def compose(
@@ -51,14 +111,14 @@ def compose(
         **_prompt(system_prompt),
         **_models(home, catalog, terms),
     }
-    write_private(home / "config.toml", "".join(toml.lines(config)))
+    write_private(home / "config.toml", "".join(toml_lines(config)))
     return ProcessCommand(
         argv=_argv(executable, terms),
         env=own_environment(
             env,
             terms,
             CODEX_HOME=str(home),
-            # Calls of tools that it has not are told nowhere but in its log.
+            # Calls of tools that it does not have are reported only in its log.
             RUST_LOG="error",
             **_token(mcp_servers),
         ),
@@ -67,17 +127,17 @@ def compose(
     )
 
 
-def compose_waiting(
+def compose_warm(
     executable: Path,
     mcp_servers: Mapping[str, McpServer],
     env: Mapping[str, str],
     terms: Terms,
     catalog: Catalog,
 ) -> ProcessCommand:
-    """The same files and environment for a process that is spoken to: prompt and model come later."""
+    """Return the command of a warm process: prompt and model are sent later."""
     command = compose(executable, "", "", mcp_servers, env, terms, catalog)
     argv = (str(executable), "app-server", *terms.args)
-    # Its log is coloured even where nobody looks, which would be read as part of a name.
+    # Its log has color codes even in a file, which would be read as part of a name.
     return replace(command, argv=argv, env={**command.env, "NO_COLOR": "1"})
 
 
@@ -107,7 +167,7 @@ def _settings(terms: Terms) -> dict[str, Any]:
         "web_search": "disabled",
         "check_for_update_on_startup": False,
         "suppress_unstable_features_warning": True,
-        # The system prompt is the butler's; nothing is to be added to it.
+        # Nothing may be added to the butler's system prompt.
         "project_doc_max_bytes": 0,
         "include_permissions_instructions": False,
         "include_environment_context": full,
@@ -117,23 +177,23 @@ def _settings(terms: Terms) -> dict[str, Any]:
         "skills": {"include_instructions": full, "bundled": {"enabled": False}},
         "tools": {"experimental_request_user_input": {"enabled": False}},
         "shell_environment_policy": {"exclude": [TOKEN, MCP_SERVERS]},
-        # Without approvals to give it would trust the folder, and take servers from it.
+        # Without approvals it would trust the folder and load servers from it.
         "projects": {str(path): {"trust_level": "untrusted"} for path in _spellings(terms)},
         "features": {
-            **dict.fromkeys(NEVER, False),
-            **dict.fromkeys(HANDS, full),
-            "mcp_tool_list_changed": True,  # a skill that is opened brings tools with it
+            **dict.fromkeys(DISABLED, False),
+            **dict.fromkeys(FULL_ONLY, full),
+            "mcp_tool_list_changed": True,  # an opened skill adds tools
         },
     }
 
 
 def _spellings(terms: Terms) -> set[Path]:
-    """Where it stands: as it was named, and where the links on the way lead."""
+    """Return the working folder as it was named, and with links resolved."""
     return {terms.workspace.cwd, terms.workspace.cwd.resolve()}
 
 
 def _provider(env: Mapping[str, str]) -> dict[str, Any]:
-    """Always one of our own: the built-in one tries a WebSocket for seconds before it speaks HTTP."""
+    """Define our own provider: the built-in one tries a WebSocket for seconds before it uses HTTP."""
     provider = {
         "name": PROVIDER,
         "base_url": env.get("OPENAI_BASE_URL") or OPENAI,
@@ -152,7 +212,7 @@ def _token(mcp_servers: Mapping[str, McpServer]) -> dict[str, str]:
 
 
 def _butlers(mcp_servers: Mapping[str, McpServer], terms: Terms) -> dict[str, Any]:
-    """None where it waits for any: it is told with its thread."""
+    """Return the butler's server; none for a process of the shared pool, whose thread names it."""
     servers = {
         name: {**_server(server, terms.limits.total_s), "bearer_token_env_var": TOKEN}
         for name, server in mcp_servers.items()
@@ -161,7 +221,7 @@ def _butlers(mcp_servers: Mapping[str, McpServer], terms: Terms) -> dict[str, An
 
 
 def server_config(name: str, server: McpServer, limits: TimeLimits) -> dict[str, Any]:
-    """The same for a process that is booted already: its environment can not hold the token any more."""
+    """Return the server for a thread of a warm process, whose environment does not hold the token."""
     headers = {"Authorization": f"Bearer {server.token}"}
     return {f"mcp_servers.{name}": {**_server(server, limits.total_s), "http_headers": headers}}
 
@@ -169,14 +229,14 @@ def server_config(name: str, server: McpServer, limits: TimeLimits) -> dict[str,
 def _server(server: McpServer, total_s: float) -> dict[str, Any]:
     return {
         "url": server.url,
-        "required": True,  # without it a server that is down is no failure
+        "required": True,  # otherwise a server that is down is not an error
         "default_tools_approval_mode": "approve",
         "tool_timeout_sec": total_s,
     }
 
 
 def _prompt(system_prompt: str) -> dict[str, Any]:
-    """In its configuration: of a file of instructions it would cut off what is blank at both ends."""
+    """Put the prompt into the configuration: Codex would strip the ends of an instructions file."""
     return {"instructions": system_prompt} if system_prompt.strip() else {}
 
 

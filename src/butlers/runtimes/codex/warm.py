@@ -18,10 +18,9 @@ from butlers.domain.session import SessionResult
 from butlers.process.runner import Event, ProcessCommand, TimeLimits
 from butlers.runtimes.base import McpServer, NotWarm
 from butlers.runtimes.codex.command import server_config
-from butlers.runtimes.codex.notices import Notices
-from butlers.runtimes.codex.transcript import CodexTranscript
+from butlers.runtimes.codex.transcript import CodexTranscript, Notices
 from butlers.runtimes.dialogue import Dialogue
-from butlers.runtimes.shapes import mapping, mappings, text
+from butlers.runtimes.formats import mapping, mappings, text
 
 BOOT_S = 30.0
 TURN = "turn"  # number of the request whose answer is not awaited

@@ -2,4 +2,6 @@
 
 from butlers.runtimes.gemini.adapter import GeminiAdapter
 
-__all__ = ["GeminiAdapter"]
+RUNTIME = GeminiAdapter
+
+__all__ = ["RUNTIME", "GeminiAdapter"]

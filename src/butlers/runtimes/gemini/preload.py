@@ -1,19 +1,15 @@
-"""What is loaded into the CLI's process before the CLI itself, for what no setting of it gives.
+"""A program that Node loads before the CLI, for four things that no setting of the CLI gives.
 
-Its system prompt is a template to it: it puts its own texts in place of ``${AgentSkills}``, ``${SubAgents}``,
-``${AvailableTools}`` and ``${…_ToolName}``, draws empty lines together and cuts both ends, and has no way to
-write any of them down. So its file holds a mark alone, and the butler's words take the place of the mark in
-the request to the model, to the byte. That this happened is said as an event of its own: a session that
-ends well without it is none (see ``transcript``).
-
-And it leaves as soon as it has said its last word, and drops what of it no longer fitted into the pipe: after
-a long prompt or a long result its end would be lost. So it has to wait until what it says is heard.
-
-And what it runs would have the session's token in its environment.
-
-And it puts each GEMINI.md from its folders up to the root of a checkout into the session's first message, and
-those beside a file that it reads. The setting that names such files adds a name and takes none away, so to
-its search for them there is no such file; a tool that is asked for one by its name finds it.
+- The CLI treats the system prompt as a template: it replaces ``${AgentSkills}``, ``${SubAgents}``,
+  ``${AvailableTools}`` and ``${…_ToolName}``, joins empty lines and strips both ends, and has no escape. So
+  its file holds only a mark, which is replaced by the butler's prompt, byte for byte, in the request to the
+  model. An event reports the replacement; a session without it has failed (see ``transcript``).
+- The CLI exits right after its last output and loses what did not fit into the pipe, such as the end of a
+  long result. So its output blocks.
+- Programs that the CLI runs would have the session's token in their environment.
+- The CLI puts each GEMINI.md of its folders, up to the root of a checkout, and those beside a file that it
+  reads into the first message. Its setting only adds names of such files, so its search for them finds none.
+  A tool that reads one by name still finds it.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ const { words, mark, delivered, options, servers, instructions } = @GIVEN;
 
 for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
 
-// What it runs has neither this program nor the session's token.
+// Programs that the CLI runs have neither this program nor the session's token.
 delete process.env[servers];
 if (options) process.env.NODE_OPTIONS = options; else delete process.env.NODE_OPTIONS;
 
@@ -55,7 +51,7 @@ let told = false;
 globalThis.fetch = (url, request, ...more) => {
   const body = request?.body;
   if (typeof body !== "string" || !body.includes(mark)) return ask(url, request, ...more);
-  // Past its own stream, which the CLI keeps for itself.
+  // Not through process.stdout, which the CLI replaces.
   if (!told) fs.writeSync(1, JSON.stringify({ type: delivered }) + "\\n");
   told = true;
   return ask(url, { ...request, body: body.replaceAll(mark, () => whole) }, ...more);
@@ -65,12 +61,12 @@ globalThis.fetch = (url, request, ...more) => {
 
 @dataclass(frozen=True, slots=True)
 class Preload:
-    mark: str  # what the system prompt is to the CLI
-    options: str  # for node, so that the program is loaded
+    mark: str  # in place of the system prompt
+    options: str  # NODE_OPTIONS that load the program
 
     @classmethod
     def write(cls, home: Path, system_prompt: str, env: Mapping[str, str]) -> Preload:
-        mark = f"SYSTEM-PROMPT-{secrets.token_hex(16)}"  # nothing that is said can contain it
+        mark = f"SYSTEM-PROMPT-{secrets.token_hex(16)}"  # no text can contain it
         options = env.get("NODE_OPTIONS", "")
         given = {
             "words": str(write_private(home / "words.md", system_prompt)),
