@@ -120,7 +120,7 @@ def test_the_house_obeys_by_message(fleet: Fleet) -> None:
     kept = fleet.send("pulse 72")
     wait_for("it to be kept", lambda: _postponed(fleet, str(kept)))
     (resumed,) = fleet.replies(fleet.send("/resume"))
-    assert resumed.message == "Going on."
+    assert resumed.message == "Resumed."
     assert [reply.message for reply in fleet.replies(kept)] == ["Logged: pulse 72 bpm."]
     said = fleet.send("/stop")
     (stopped,) = fleet.replies(said)

@@ -1,4 +1,4 @@
-"""Several butlers in one process: one database server, one key, one ending."""
+"""Several butlers in one process, with one database server and one key, stopped together."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECOND_SIGNAL_EXIT = 130
 REPORT_S = 0.1
 
 
-def _say_nothing(_butlers: Sequence[Butler]) -> None:
+def _no_report(_butlers: Sequence[Butler]) -> None:
     return None
 
 
@@ -43,7 +43,7 @@ class Fleet:
         settings: Settings,
         fleet: FleetConfig,
         *,
-        report: Report = _say_nothing,
+        report: Report = _no_report,
     ) -> None:
         check_distinct(configs)
         self._configs = configs
@@ -53,9 +53,9 @@ class Fleet:
         self._stop = asyncio.Event()
         self.failures: list[BaseException] = []
 
-    async def run(self, ready: Callable[[Sequence[Butler]], None] = _say_nothing) -> None:
-        """Start all, serve until a signal, stop all."""
-        self._take_signals()
+    async def run(self, ready: Callable[[Sequence[Butler]], None] = _no_report) -> None:
+        """Start all butlers, serve until a signal, stop all."""
+        self._handle_signals()
         adopt_library_logs()
         async with database_server(self._settings) as admin, self._shared_pool() as pool:
             key = FleetKey.load(self._settings.home)
@@ -79,7 +79,7 @@ class Fleet:
                     ready(butlers)
                 await self._stop.wait()
             finally:
-                await self._end(butlers)
+                await self._stop_all(butlers)
 
     def _shared_pool(self) -> AbstractAsyncContextManager[ProcessPool | None]:
         names = [config.name for config in self._configs]
@@ -90,7 +90,7 @@ class Fleet:
         self._stop.set()
 
     async def _start(self, butlers: Sequence[Butler]) -> None:
-        """All at once, each in a task of its own, so that its log lines carry its name."""
+        """Start all at once, each in its own task, so that its log lines carry its name."""
         starting: dict[asyncio.Task[Any], Butler] = {
             asyncio.create_task(butler.start()): butler for butler in butlers
         }
@@ -103,7 +103,7 @@ class Fleet:
                     {*pending, stopping}, timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED
                 )
                 for task in done & pending:
-                    self._judge(starting[task], task.exception())
+                    self._record_failure(starting[task], task.exception())
                 pending -= done
         finally:
             stopping.cancel()
@@ -112,8 +112,8 @@ class Fleet:
             await asyncio.gather(*pending, return_exceptions=True)
         self._report(butlers)
 
-    def _judge(self, butler: Butler, error: BaseException | None) -> None:
-        """A butler that fails is shown as failed; without the two at the doors there is no fleet."""
+    def _record_failure(self, butler: Butler, error: BaseException | None) -> None:
+        """Record a butler that failed to start. The fleet cannot run without Switchboard and Messenger."""
         if error is None:
             return
         if len(self._configs) == 1 or butler.config.role is not ButlerKind.DOMAIN:
@@ -122,15 +122,15 @@ class Fleet:
         hint = getattr(error, "hint", None)
         log.error("butler failed", butler=butler.config.name, error=str(error), hint=hint)
 
-    async def _end(self, butlers: Sequence[Butler]) -> None:
-        ended = await asyncio.gather(
+    async def _stop_all(self, butlers: Sequence[Butler]) -> None:
+        outcomes = await asyncio.gather(
             *(asyncio.create_task(butler.stop()) for butler in butlers), return_exceptions=True
         )
-        for butler, outcome in zip(butlers, ended, strict=True):
+        for butler, outcome in zip(butlers, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 log.error("shutdown failed", butler=butler.config.name, exc_info=outcome)
 
-    def _take_signals(self) -> None:
+    def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError):
@@ -138,5 +138,5 @@ class Fleet:
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
-            os._exit(SECOND_SIGNAL_EXIT)  # asked twice: at once
+            os._exit(SECOND_SIGNAL_EXIT)  # the second signal exits at once
         self._stop.set()

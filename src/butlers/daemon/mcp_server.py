@@ -1,4 +1,4 @@
-"""Puts a butler's declared tools on a FastMCP server: each function's context is injected, never exposed."""
+"""Registers a butler's tools on a FastMCP server. The context parameter is injected and not exposed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,20 @@ from butlers.tools.callers import ButlerTokens
 from butlers.tools.calls import current_call
 from butlers.tools.declaration import ToolFunction, ToolSpec
 
-UNTOLD = frozenset({"minLength", "maxLength", "minimum", "exclusiveMinimum", "maximum", "title"})
+DROPPED_SCHEMA_KEYS = frozenset(
+    {"minLength", "maxLength", "minimum", "exclusiveMinimum", "maximum", "title"}
+)
 
 
-UNTOLD_VALUES = (("default", None), ("additionalProperties", False), ("additionalProperties", True))
+DROPPED_SCHEMA_VALUES = (
+    ("default", None),
+    ("additionalProperties", False),
+    ("additionalProperties", True),
+)
 
 
 def build_server(name: str, description: str, tokens: ButlerTokens) -> FastMCP:
-    # Schemas are made flat once, when a tool is registered, not each time tools are listed.
+    # Schemas are dereferenced once, when a tool is built, and not each time tools are listed.
     return FastMCP(
         name,
         instructions=description or None,
@@ -40,7 +46,7 @@ def build_server(name: str, description: str, tokens: ButlerTokens) -> FastMCP:
 
 
 def name_tools(specs: Iterable[tuple[str, ToolSpec]]) -> dict[str, ToolSpec]:
-    """Tools by name and alias. Two owners of one name are found here, and named."""
+    """Return the tools by name and alias. Raises ConfigInvalid if two declare the same name."""
     named: dict[str, ToolSpec] = {}
     owners: dict[str, str] = {}
     for owner, spec in specs:
@@ -59,19 +65,19 @@ def build_tools(named: Mapping[str, ToolSpec]) -> dict[str, Tool]:
 
 
 class ForwardedTool(Tool):
-    """A tool whose schema somebody else wrote; its function takes all arguments as they are."""
+    """A tool with a schema from outside (of a pack's server). Its function gets the arguments unchecked."""
 
     _function: ToolFunction = PrivateAttr()
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
         try:
             result: ToolResult = await self._function(current_call.get(), arguments)
-        except Exception as error:  # the pipeline judges it, and logs a crash
+        except Exception as error:  # the call pipeline translates it, and logs a crash
             raise bound_error(error) from error
         return result
 
 
-def _forwarded(name: str, spec: ToolSpec) -> ForwardedTool:
+def _forwarded_tool(name: str, spec: ToolSpec) -> ForwardedTool:
     tool = ForwardedTool(
         name=name, description=spec.description, parameters=dict(spec.parameters or {})
     )
@@ -80,12 +86,12 @@ def _forwarded(name: str, spec: ToolSpec) -> ForwardedTool:
 
 
 def _build_tool(name: str, spec: ToolSpec) -> Tool:
-    return _described(name, spec) if spec.parameters is None else _forwarded(name, spec)
+    return _function_tool(name, spec) if spec.parameters is None else _forwarded_tool(name, spec)
 
 
 @lru_cache(maxsize=512)
-def _described(name: str, spec: ToolSpec) -> Tool:
-    """Once for all butlers of a process: to work out a schema takes longer than all else about a tool."""
+def _function_tool(name: str, spec: ToolSpec) -> Tool:
+    """Build a tool once for all butlers of a process, because computing a schema is slow."""
     tool = FunctionTool.from_function(
         _without_context(spec, name),
         name=name,
@@ -97,23 +103,22 @@ def _described(name: str, spec: ToolSpec) -> Tool:
 
 
 def register(mcp: FastMCP, tools: Mapping[str, Tool]) -> dict[str, int]:
-    """Put them on the server; says how many bytes of a tool list each takes."""
+    """Register the tools, and return the bytes that each takes in a tool list."""
     sizes, schemas = {}, {}
     for name, tool in tools.items():
         mcp.add_tool(tool)
         schemas[name] = tool.parameters
         listed = {"name": name, "description": tool.description, "inputSchema": tool.parameters}
         sizes[name] = len(json.dumps(listed, ensure_ascii=False).encode())
-    # Else the protocol library lists, checks and writes out all tools before each call of one.
+    # Without this the protocol library lists and validates all tools before each call of one.
     mcp._mcp_server.get_tool_input_schema = schemas.get
     return sizes
 
 
 def _slim(schema: Any) -> Any:
-    """The schema as a model needs it: every session pays for each byte, and the function checks the rest.
+    """Return the schema with what a model needs: each byte costs tokens, and the function validates anyway.
 
-    An argument that may be null may be left out, which says the same; lengths and the like are told to
-    whoever gets them wrong.
+    An argument that may be null may also be omitted. Lengths and limits are named in the error instead.
     """
     if isinstance(schema, list):
         return [_slim(part) for part in schema]
@@ -125,19 +130,19 @@ def _slim(schema: Any) -> Any:
             **{k: v for k, v in schema.items() if k not in ("anyOf", "default")},
             **choices[0],
         }
-    if "enum" in schema:  # its description is what the code says of the type
+    if "enum" in schema:  # its description is the docstring of the type
         schema = {key: value for key, value in schema.items() if key != "description"}
     return {
         key: {name: _slim(part) for name, part in value.items()}
         if key == "properties"
         else _slim(value)
         for key, value in schema.items()
-        if key not in UNTOLD and (key, value) not in UNTOLD_VALUES
+        if key not in DROPPED_SCHEMA_KEYS and (key, value) not in DROPPED_SCHEMA_VALUES
     }
 
 
 def _without_context(spec: ToolSpec, name: str) -> Any:
-    """The tool as the protocol sees it: its own signature less the first parameter, the context."""
+    """Return the function without its first parameter, the context."""
     signature = inspect.signature(spec.function)
     first, *rest = signature.parameters.values()
     hints = get_type_hints(spec.function, include_extras=True)
@@ -145,7 +150,7 @@ def _without_context(spec: ToolSpec, name: str) -> Any:
     async def call(**arguments: Any) -> Any:
         try:
             return _wrapped(await spec.function(current_call.get(), **arguments))
-        except Exception as error:  # the pipeline judges it, and logs a crash
+        except Exception as error:  # the call pipeline translates it, and logs a crash
             raise bound_error(error) from error
 
     call.__name__ = name.replace(".", "_")
@@ -159,7 +164,7 @@ def _without_context(spec: ToolSpec, name: str) -> Any:
 
 
 def _wrapped(result: Any) -> Any:
-    """Structured content is an object by the protocol; what is none travels inside one."""
+    """Wrap a result that is not an object, because the protocol requires one."""
     if not isinstance(result, str | int | float | list | tuple):
         return result
     return ToolResult(

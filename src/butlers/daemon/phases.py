@@ -71,7 +71,7 @@ async def open_the_port(butler: Butler) -> None:
 
 
 async def initialize_telemetry(_butler: Butler) -> None:
-    # The collector serves the whole process, so its entry point starts it; here it is only said.
+    # The process's entry point starts the exporter; this phase only logs its state.
     log.info("telemetry", collecting=telemetry.is_on())
 
 
@@ -129,7 +129,7 @@ async def apply_butler_migrations(butler: Butler) -> None:
 
 
 async def apply_module_migrations(butler: Butler) -> None:
-    # From here on a module may have something to end, however far the start gets.
+    # From here on a module may need its cleanup, even if a later phase fails.
     butler.stack.push_async_callback(butler.modules.stop)
     await butler.modules.migrate(lambda chain: _migrate(butler, chain), butler.versions)
 
@@ -145,7 +145,7 @@ async def set_up_credentials(butler: Butler) -> None:
 
 
 async def validate_core_credentials(butler: Butler) -> None:
-    """A runtime that is asked for by name and has no key could never think: that is fatal."""
+    """Fail if the configured runtime has no credential."""
     await require_credential(butler.config.runtime.type, butler.credentials)
 
 
@@ -154,7 +154,7 @@ async def start_modules(butler: Butler) -> None:
 
 
 async def load_skills(butler: Butler) -> None:
-    """A pack that fails is told in the log and in ``status``; the butler starts without it."""
+    """Open the skills. A pack that fails is shown in the log and in ``status``."""
     butler.skills = await open_skills(butler)
 
 
@@ -276,8 +276,8 @@ async def start_server(butler: Butler) -> None:
 
 
 async def apply_approval_gates(_butler: Butler) -> None:
-    # Gates belong to the call pipeline, which stood before the port accepted a call: a gated tool is
-    # never callable ungated. The phase keeps its place in the order, and says how many there are.
+    # Gates belong to the call pipeline, which exists before the port accepts calls, so that a gated tool
+    # is never callable without its gate. This phase only logs their number.
     log.info("approval gates in place", gated=0)
 
 
@@ -319,7 +319,7 @@ async def accept_calls_until_stopped(butler: Butler) -> None:
         await butler.warm.want(butler.spawner.model)
         if butler.config.runtime.warm:
             butler.background(butler.warm.own.run(), "warm")
-    # Last on the stack, so first at the end: outsiders are refused before anything is drained.
+    # Last on the stack, so first at shutdown: reject calls from outside before anything is drained.
     butler.stack.callback(butler.in_flight.refuse_outsiders)
 
 

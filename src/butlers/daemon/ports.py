@@ -1,4 +1,4 @@
-"""Binds a butler's port early, and says who holds it when that fails."""
+"""Binds a butler's port early, and names the process that holds it if that fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import psutil
 from butlers.domain.errors import PortTaken
 
 LOOPBACK = "127.0.0.1"
-HOLDERS = (LOOPBACK, "0.0.0.0", "::", "::ffff:127.0.0.1")  # addresses whose listener is in our way
+HOLDERS = (
+    LOOPBACK,
+    "0.0.0.0",
+    "::",
+    "::ffff:127.0.0.1",
+)  # a listener on any of these blocks the port
 BACKLOG = 2048
 PATIENCE_S = (
     1.0  # the 401xx range is ephemeral: an outgoing connection may hold a port for a moment
@@ -21,8 +26,8 @@ PATIENCE_S = (
 def bind_port(port: int, *, patience_s: float = PATIENCE_S) -> socket.socket:
     deadline = time.monotonic() + patience_s
     while True:
-        # The protocol is named because asyncio turns Nagle's delay off only where it is: without it every
-        # answer waits some 40 ms for an acknowledgement.
+        # asyncio disables Nagle's algorithm only for sockets with a named protocol. Otherwise each answer
+        # would wait about 40 ms for an acknowledgement.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -40,7 +45,7 @@ def bind_port(port: int, *, patience_s: float = PATIENCE_S) -> socket.socket:
 
 
 def hold_port(listener: socket.socket) -> None:
-    """Listen. Linux lets two bind one port until the first of them listens; the other learns it here."""
+    """Listen on the port. Linux lets two processes bind it until one of them listens."""
     try:
         listener.listen(BACKLOG)
     except OSError as error:
@@ -49,7 +54,7 @@ def hold_port(listener: socket.socket) -> None:
 
 
 def find_holder(port: int) -> psutil.Process | None:
-    """The process that listens on a loopback port, where the system lets us see it."""
+    """Return the process that listens on a loopback port, or None if it is not visible."""
     try:
         connections = psutil.net_connections(kind="tcp")
     except psutil.AccessDenied:
@@ -71,7 +76,7 @@ def find_holder(port: int) -> psutil.Process | None:
 
 def _taken(port: int, holder: psutil.Process | None, error: OSError) -> PortTaken:
     return PortTaken(
-        f"port {port} can not be bound: {_describe(holder, error)}",
+        f"port {port} cannot be bound: {_describe(holder, error)}",
         hint="end that process, change the port in butler.toml, or shift all ports with"
         " BUTLERS_PORT_OFFSET",
     )

@@ -1,4 +1,4 @@
-"""How a butler comes by its skills, and which tools they give it."""
+"""Opens a butler's skills and collects the tools they bring."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_TOLD = UUID("6f0f0b52-8f5a-4d0c-9a51-1b0a3a1f7c34")
+_DRAFT_NOTICE_IDS = UUID("6f0f0b52-8f5a-4d0c-9a51-1b0a3a1f7c34")
 
 Declared = list[tuple[str, ToolSpec]]
 
 
 async def open_skills(butler: Butler) -> ButlerSkills:
     config = butler.config
-    await asyncio.to_thread(_remember, butler)
+    await asyncio.to_thread(_record_folder, butler)
     registry = SkillRegistry(butler.home, partial(packs_named, config, butler.settings))
     skill_set = await asyncio.to_thread(
         ButlerSkillSet.open, registry, config.name, config.directory, config.skills.packs
@@ -41,10 +41,10 @@ async def open_skills(butler: Butler) -> ButlerSkills:
     skills = ButlerSkills(
         config,
         skill_set,
-        SkillMaker(skill_set, partial(_tell_of_draft, butler)),
+        SkillMaker(skill_set, partial(_report_draft, butler)),
         butler.credentials,
         ScriptRunner(butler.home, butler.settings.environ.get("PATH") or DEFAULT_PATH),
-        lambda *lent: butler.guard.lend(*lent),  # there is a guard once there are sessions
+        lambda *lent: butler.guard.lend(*lent),  # the guard is created later
         lambda: butler.url,
     )
     butler.stack.push_async_callback(skills.close)
@@ -52,36 +52,42 @@ async def open_skills(butler: Butler) -> ButlerSkills:
     return skills
 
 
-def _remember(butler: Butler) -> None:
-    """Nobody needs it to be remembered in order to run: it is there for whoever removes a skill."""
+def _record_folder(butler: Butler) -> None:
+    """Record the butler's folder for ``butlers skills remove``. The butler runs without it."""
     folder = butler.config.directory
     try:
         remember_butler(butler.home, folder)
     except OSError as error:
-        log.warning("butler not remembered", folder=str(folder), error=str(error))
+        log.warning("butler folder not recorded", folder=str(folder), error=str(error))
 
 
-def _mail(butler: Butler) -> list[ToolSpec]:
-    """What scripts of packs that come with us ask for, where the butler has such a pack."""
-    asked = {name for pack in butler.skills.skill_set.packs() for name in butler_tools_of(pack.skill)}
+def _mail_tools(butler: Butler) -> list[ToolSpec]:
+    """Return the tools for scripts of shipped packs, if the butler has such a pack."""
+    asked = {
+        name for pack in butler.skills.skill_set.packs() for name in butler_tools_of(pack.skill)
+    }
     specs = [spec_of(function) for function in mail.TOOLS]
     return [spec for spec in specs if spec.name in asked]
 
 
-async def _tell_of_draft(butler: Butler, draft: PendingDraft) -> None:
-    """Who decides what becomes of it."""
+async def _report_draft(butler: Butler, draft: PendingDraft) -> None:
+    """Ask the owner to approve a skill that the butler made."""
     name = butler.config.name
     message = (
-        f"{name} has made the skill {draft.label}: {draft.description}\n"
+        f"{name} made the skill {draft.label}: {draft.description}\n"
         f"It is a draft. `butlers skills approve {draft.label}` lets its scripts run, and others use it."
     )
-    await butler.tell_owner(uuid5(_TOLD, f"{name}\n{draft.label}\n{draft.digest}"), message)
+    await butler.tell_owner(
+        uuid5(_DRAFT_NOTICE_IDS, f"{name}\n{draft.label}\n{draft.digest}"), message
+    )
 
 
 def with_skill_tools(butler: Butler, declared: Declared) -> Declared:
-    """The butler's tools and those of its skills. One of a pack never takes another one's name."""
+    """Add the tools of the skills. A pack's tool cannot replace another tool."""
     souls = soul_specs(by_sessions=butler.config.skills.allow_soul_edit)
-    own = (("the skills", spec) for spec in (*skill_specs(butler.skills), *souls, *_mail(butler)))
+    own = (
+        ("the skills", spec) for spec in (*skill_specs(butler.skills), *souls, *_mail_tools(butler))
+    )
     known = [*declared, *own]
     taken = frozenset(name for _, spec in known for name in (spec.name, *spec.aliases))
     return [*known, *(("a pack", spec) for spec in pack_tools(butler.skills, taken))]

@@ -1,11 +1,11 @@
-"""One URL, two transports: streamable HTTP and the older SSE handshake both live at ``/mcp``.
+"""Two transports at one URL: streamable HTTP and the older SSE handshake, both at ``/mcp``.
 
     POST, DELETE, and GET with a session id or a protocol version    streamable HTTP
     GET with neither                                                 the SSE handshake
-    /messages/                                                       where SSE clients post
+    /messages/                                                       posts of SSE clients
 
-At shutdown each standing stream is told that its client went away, so that it ends in order instead of
-holding the server open.
+At shutdown each open stream is ended as if its client had disconnected, so that it does not keep the
+server open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from butlers.domain.trace import HEADER, TraceContext, in_trace
 
 PATH = "/mcp"
 STREAMS_END_S = 5.0
-CALLS_END_S = 0.5  # where calls have outstayed their time, nobody waits for them again
+CALLS_END_S = 0.5  # if calls have exceeded the shutdown time
 
 
 class DualTransport:
@@ -29,13 +29,13 @@ class DualTransport:
         self.application: Starlette = mcp.http_app(
             transport="http", path=PATH, host_origin_protection=True
         )
-        # Its lifespan is not run: the server's own is reference-counted and shared with the other.
+        # Its lifespan is not run: the MCP server's own is reference-counted and shared by both.
         self._sse: ASGIApp = mcp.http_app(transport="sse", path=PATH, host_origin_protection=True)
         self._closing = asyncio.Event()
         self._requests: set[asyncio.Task[Any]] = set()
 
     async def end_streams(self, patience_s: float = STREAMS_END_S) -> None:
-        """End every standing stream in order; a request that does not leave after that is ended."""
+        """End every open stream; cancel requests that have not ended after ``patience_s``."""
         self._closing.set()
         if not self._requests:
             return
@@ -59,12 +59,12 @@ class DualTransport:
         app = self._sse if _is_legacy(scope, headers, opens_stream) else self.application
         with in_trace(_trace_of(headers)):
             if opens_stream or headers.get(b"mcp-method") == b"subscriptions/listen":
-                await self._stand(app, scope, receive, send)
+                await self._serve_stream(app, scope, receive, send)
             else:
                 await app(scope, receive, send)
 
-    async def _stand(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a standing stream, and finish its body when it was ended by our shutdown."""
+    async def _serve_stream(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve an open stream, and finish its body if the shutdown ended it."""
         unfinished = False
 
         async def watched(message: Message) -> None:
@@ -91,12 +91,12 @@ class DualTransport:
 
 
 def _trace_of(headers: dict[bytes, bytes]) -> TraceContext | None:
-    """The caller's trace. Without one the call begins a trace of its own, never somebody else's."""
-    said = headers.get(HEADER.encode())
-    return None if said is None else TraceContext.parse(said.decode("latin-1"))
+    """Return the caller's trace, or None to begin a new one."""
+    value = headers.get(HEADER.encode())
+    return None if value is None else TraceContext.parse(value.decode("latin-1"))
 
 
 def _is_legacy(scope: Scope, headers: dict[bytes, bytes], opens_stream: bool) -> bool:
-    # Gemini never sends a protocol version, so its absence alone would be the wrong test.
+    # Gemini never sends a protocol version, so the session id is checked as well.
     without_session = b"mcp-session-id" not in headers and b"mcp-protocol-version" not in headers
     return (opens_stream and without_session) or scope["path"].startswith("/messages")

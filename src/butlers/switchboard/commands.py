@@ -1,7 +1,7 @@
-"""What the owner says to the house itself: stop, pause, resume, status. Carried out here, without a model.
+"""The owner's commands /stop, /pause, /resume and /status, carried out without a model.
 
-The Switchboard asks every butler at once; one that does not answer is named in the reply, and hears of a
-pause when it registers again.
+The Switchboard asks every butler at once. A butler that does not answer is named in the reply, and learns
+of a pause when it registers again.
 """
 
 from __future__ import annotations
@@ -85,16 +85,16 @@ class OwnerCommands:
         async with self._database.transaction() as connection:
             pause = await begin_pause(connection, until)
         answers = await self._ask_all("control_pause", {"until": _iso(pause.until)})
-        await self._wake()  # items that wait for the end of an earlier pause
+        await self._make_inbox_due()  # items that wait for the end of an earlier pause
         when = f"until {self._local(until)}" if until else "until you say /resume"
-        return answers.with_missing(f"Paused {when}. What comes in is kept.")
+        return answers.with_missing(f"Paused {when}. New messages are stored.")
 
     async def _resume(self) -> str:
         async with self._database.transaction() as connection:
             was_paused = await end_pause(connection)
         answers = await self._ask_all("control_resume", {})
-        await self._wake()
-        return answers.with_missing("Going on." if was_paused else "It was not paused.")
+        await self._make_inbox_due()
+        return answers.with_missing("Resumed." if was_paused else "It was not paused.")
 
     async def _status(self) -> str:
         answers = await self._ask_all("status", {})
@@ -106,7 +106,7 @@ class OwnerCommands:
         lines += [f"{name}: no answer" for name in sorted(answers.missing)]
         return "\n".join(lines)
 
-    async def _wake(self) -> None:
+    async def _make_inbox_due(self) -> None:
         async with self._database.transaction() as connection:
             await queue.make_due(connection, INBOX)
 
@@ -134,7 +134,7 @@ class OwnerCommands:
         seconds = read_seconds(rest.removeprefix("for").strip())
         if not seconds:
             raise InvalidArguments(
-                f"I do not understand how long {rest[:80]!r} is",
+                f"I do not understand the duration {rest[:80]!r}",
                 hint="Say /pause, or /pause 2 hours.",
             )
         return self._clock.now() + timedelta(seconds=seconds)

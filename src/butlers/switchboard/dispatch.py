@@ -53,10 +53,10 @@ from butlers.wire.client import Peers
 from butlers.wire.codec import decode, encode
 from butlers.wire.telemetry import route_span
 
-PATIENCE = timedelta(minutes=1)
+NOTICE_AFTER = timedelta(minutes=1)
 NOTICES_AT_ONCE = 100  # to senders of messages behind one that waits; the rest at its next attempt
-WAITING = "Who has to answer this is away. Your message is kept, and answered when they are back."
-NO_WORDS = "(There is no text, only what is attached.)"
+WAITING = "The butler for this is not running. Your message is stored and answered when it is back."
+NO_TEXT = "(The message has no text, only attachments.)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Dispatcher:
         index = next(n for n, one in enumerate(decided) if item.part in (None, one.decision.target))
         target = decided[index].decision.target
         if item.part is None:
-            await self._stay_in_order(lease, item, target)
+            await self._keep_order(lease, item, target)
         try:
             await self._send(item, decided, index, turns)
         except PeerUnavailable:
@@ -103,7 +103,7 @@ class Dispatcher:
             raise
         return {"targets": [target]}
 
-    async def _stay_in_order(self, lease: Lease, item: InboxItem, target: str) -> None:
+    async def _keep_order(self, lease: Lease, item: InboxItem, target: str) -> None:
         """Order a decided message behind earlier ones of its conversation for the same butler only, so
         that it does not wait for another butler that is away."""
         async with self._database.transaction() as connection:
@@ -134,7 +134,7 @@ class Dispatcher:
         route = RouteRequest(
             request,
             decision.target,
-            decision.part or item.text or NO_WORDS,
+            decision.part or item.text or NO_TEXT,
             decision,
             turns,
             item.attachments,
@@ -155,12 +155,12 @@ class Dispatcher:
 
         Also tell the senders of messages behind it, whose turn comes only after this one.
         """
-        if self._clock.now() - item.request.received_at <= shortened(PATIENCE):
+        if self._clock.now() - item.request.received_at <= shortened(NOTICE_AFTER):
             return
         today = self._clock.now().date()
         async with self._database.transaction() as connection:
             behind = await notice_log.unnotified_behind(
-                connection, lease, notice_log.AWAY, today, shortened(PATIENCE), NOTICES_AT_ONCE
+                connection, lease, notice_log.AWAY, today, shortened(NOTICE_AFTER), NOTICES_AT_ONCE
             )
             waiting = [item.request, *(decode(InboxItem, one).request for one in behind)]
             unnotified = await notice_log.record_notices(
@@ -209,17 +209,17 @@ class Dispatcher:
         self, connection: Connection, request_id: UUID, decision: RouteDecision
     ) -> None:
         """Decide a message without a rule whose butler is gone, and tell the owner once a day."""
-        why = f"the rule ({decision.reason}) names {decision.target}, which is not registered any more"
-        await decisions.reopen_message(connection, request_id, why)
+        reason = f"the rule ({decision.reason}) names {decision.target}, which is not registered any more"
+        await decisions.reopen_message(connection, request_id, reason)
         today = self._clock.now().date()
         if not await notice_log.record_notice(
             connection, notice_log.RULE_LEADS_NOWHERE, decision.reason, today
         ):
             return
         message = (
-            f"Your rule “{decision.reason}” leads nowhere: there is no butler {decision.target} any"
-            " more. Messages go where they would go without it. `butlers rules list` shows it,"
-            " `butlers rules remove ID` ends it."
+            f"Your rule “{decision.reason}” names the butler {decision.target}, which does not exist any"
+            " more. The rule is ignored. `butlers rules list` shows it, `butlers rules remove ID`"
+            " removes it."
         )
         notice = DeliveryRequest.to_owner(uuid7(), SWITCHBOARD, message)
         await queue_delivery(connection, notice)

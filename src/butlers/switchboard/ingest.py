@@ -48,7 +48,7 @@ from butlers.switchboard.connectors import IngestOutcome, IngestStats
 from butlers.switchboard.inbox import MessageState
 from butlers.switchboard.rules import RuleInput, first_match, read_rules
 from butlers.switchboard.senders import QueueDelivery
-from butlers.tools.attachments import LARGEST, BlobStore, media_type_of
+from butlers.tools.attachments import MAX_FILE_BYTES, BlobStore, media_type_of
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import tool
 from butlers.wire.codec import decode, encode
@@ -339,9 +339,9 @@ def _content(file: Attachment, blobs: BlobStore) -> bytes:
     if file.storage_ref is not None:
         return blobs.get(file.storage_ref)
     assert file.content is not None
-    if len(file.content) > LARGEST * 4 // 3 + 4:
+    if len(file.content) > MAX_FILE_BYTES * 4 // 3 + 4:
         raise MessageTooLarge(
-            f"an attachment has more than {LARGEST:,} bytes", hint="send a smaller one"
+            f"an attachment has more than {MAX_FILE_BYTES:,} bytes", hint="send a smaller one"
         )
     try:
         return base64.b64decode(file.content, validate=True)
@@ -355,7 +355,7 @@ def _count_invalid(ctx: CallContext, arguments: dict[str, Any], reason: str) -> 
     ctx.service(InboundService).count_invalid(arguments, reason)
 
 
-@tool(callers=frozenset({CallerKind.OWNER}), misused=_count_invalid)
+@tool(callers=frozenset({CallerKind.OWNER}), on_invalid=_count_invalid)
 async def ingest(
     ctx: CallContext,
     schema_version: Literal["ingest.v1"],

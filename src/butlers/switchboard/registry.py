@@ -55,7 +55,8 @@ async def register(
 async def registry_list(ctx: CallContext) -> dict[str, Any]:
     """The registered butlers: active, stale (silent for one time to live) or quarantined (for two).
 
-    A message for a butler that is away waits for it."""
+    A message for a butler that is away waits for it.
+    """
     return {"butlers": await list_states(ctx.connection)}
 
 

@@ -51,16 +51,16 @@ def first_match(rules: Iterable[TriageRule], message: RuleInput) -> TriageRule |
 
 def contains(pattern: str, text: str) -> bool:
     """Return whether a pattern occurs in a text, in linear time. An invalid pattern never does."""
-    compiled = searcher(pattern)
-    shown = unicodedata.normalize("NFC", text[:MAX_TEXT])
-    return compiled is not None and compiled.search(shown) is not None
+    compiled = _compiled_search(pattern)
+    normalized = unicodedata.normalize("NFC", text[:MAX_TEXT])
+    return compiled is not None and compiled.search(normalized) is not None
 
 
 @lru_cache(maxsize=4096)
-def searcher(pattern: str) -> Any:
+def _compiled_search(pattern: str) -> Any:
     """Compile a pattern, or log that it is invalid and return None."""
     try:
-        return _searching(compile_trigger(pattern))
+        return _search_pattern(compile_trigger(pattern))
     except InvalidArguments as error:
         log.warning("pattern ignored", pattern=pattern, error=str(error))
         return None
@@ -70,7 +70,7 @@ def check_pattern(pattern: str) -> None:
     compile_trigger(pattern)
 
 
-def _searching(trigger: CompiledTrigger) -> Any:
+def _search_pattern(trigger: CompiledTrigger) -> Any:
     options = re2.Options()
     options.log_errors = False
     options.case_sensitive = False

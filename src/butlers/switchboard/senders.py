@@ -76,8 +76,8 @@ async def _ask_owner(
     channel = request.source_channel
     sender = " ".join(request.source_sender_identity.split())[:SHOWN]
     message = (
-        f"Somebody I do not know wrote on {channel}: {sender!r}. The message is held. Let them in with"
-        f" `butlers contacts allow {channel} {sender!r}`, or not with `butlers contacts block …`."
+        f"A sender I do not know wrote on {channel}: {sender!r}. The message is held. Allow the sender with"
+        f" `butlers contacts allow {channel} {sender!r}`, or block with `butlers contacts block …`."
     )
     # One question per sender, because one id is one delivery.
     question_id = uuid5(_QUESTION_IDS, f"{channel}\n{request.source_sender_identity}")

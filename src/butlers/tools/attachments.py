@@ -24,7 +24,7 @@ from butlers.domain.errors import InvalidArguments, InvalidMessage, NotFound
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import Effect, tool
 
-PAGE = 32_768  # bytes: what a model is given at once, and a CLI passes on without cutting it
+PAGE = 32_768  # bytes that a CLI passes on to its model without truncating them
 
 
 @tool(callers=EVERYONE, effect=Effect.LOOK, outside=True)
@@ -34,7 +34,7 @@ async def get_attachment(
     offset: Annotated[int, Field(ge=0)] = 0,
     limit: Annotated[int, Field(ge=1, le=PAGE)] = PAGE,
 ) -> dict[str, Any]:
-    """Read a file that came with a message, by its storage_ref: as text, or base64 where it is none.
+    """Read a file that came with a message, by its storage_ref: as text, or as base64.
 
     A long file comes in pages: ask again with offset = next_offset until that is null.
     """
@@ -42,7 +42,8 @@ async def get_attachment(
     content = await asyncio.to_thread(store.get, storage_ref)
     if offset > len(content):
         raise InvalidArguments(
-            f"offset {offset:,} is behind the end", hint=f"the file has {len(content):,} bytes"
+            f"offset {offset:,} is beyond the end of the file",
+            hint=f"the file has {len(content):,} bytes",
         )
     text = is_text(content)
     page = _page(content, offset, limit, text=text)
@@ -58,14 +59,15 @@ async def get_attachment(
 
 
 def _page(content: bytes, offset: int, limit: int, *, text: bool) -> bytes:
-    """Of a text, whole characters: the page ends before one that it would cut in two."""
+    """Return a page of the file. A page of text ends before a character that it would cut."""
     page = content[offset : offset + limit]
     if not text or not page:
         return page
     start = page.decode("utf-8", "ignore").encode()
     if not start:
         raise InvalidArguments(
-            "no whole character fits", hint="limit: 4 or more, and an offset that a page named"
+            "no whole character fits in the page",
+            hint="use a limit of at least 4, and a next_offset",
         )
     if not page.startswith(start):
         raise InvalidArguments(
@@ -74,14 +76,14 @@ def _page(content: bytes, offset: int, limit: int, *, text: bool) -> bytes:
     return start
 
 
-LARGEST = 25 * 2**20
+MAX_FILE_BYTES = 25 * 2**20
 _NAME = re.compile(r"[0-9a-f]{64}")
 _REFERENCE = re.compile(rf"sha256:(?P<hex>{_NAME.pattern})")
 _ASIDE = ".aside"
 
 
 class BlobDamaged(NotFound):
-    """A kept file is not what it was."""
+    """The stored file does not match its hash."""
 
     code = "blob_damaged"
 
@@ -91,28 +93,28 @@ class BlobStore:
         self._folder = folder
 
     def put(self, content: bytes) -> str:
-        """Keep it, whole or not at all; the same content again is the same file, young again."""
-        if len(content) > LARGEST:
+        """Store a file atomically and return its reference. Storing it again renews its age."""
+        if len(content) > MAX_FILE_BYTES:
             raise InvalidMessage(
-                f"the attachment has {len(content):,} bytes; at most {LARGEST:,} are kept",
+                f"the attachment has {len(content):,} bytes; at most {MAX_FILE_BYTES:,} are accepted",
                 hint="send a smaller one",
             )
         digest = hashlib.sha256(content).hexdigest()
         path = self._path(digest)
-        if not _make_young(path):
+        if not _renew(path):
             make_private_folder(path.parent)
             write_once(path, content)
         return f"sha256:{digest}"
 
     def renew(self, references: Iterable[str]) -> None:
-        """Somebody still needs them: they are young again."""
+        """Renew the age of files that are still needed."""
         for reference in references:
             if found := _REFERENCE.fullmatch(reference):
-                _make_young(self._path(found["hex"]))
+                _renew(self._path(found["hex"]))
 
     def sweep(self, before: datetime, wanted: Collection[str]) -> int:
-        """Remove the files that nobody wants and nobody kept since then; how many that were."""
-        for aside in self._folder.glob(f"*/*{_ASIDE}"):  # of a sweep that was cut off
+        """Delete the files that are older and not in ``wanted``, and return their number."""
+        for aside in self._folder.glob(f"*/*{_ASIDE}"):  # left by an interrupted sweep
             aside.replace(aside.with_suffix(""))
         kept = (path for path in self._folder.glob("*/*") if _NAME.fullmatch(path.name))
         unwanted = [path for path in kept if f"sha256:{path.name}" not in wanted]
@@ -140,8 +142,8 @@ class BlobStore:
         return self._folder / digest[:2] / digest
 
 
-def _make_young(path: Path) -> bool:
-    """False when it is not there."""
+def _renew(path: Path) -> bool:
+    """Set the file's age to zero. Return False if it does not exist."""
     try:
         os.utime(path)
     except FileNotFoundError:
@@ -150,7 +152,7 @@ def _make_young(path: Path) -> bool:
 
 
 def _remove(path: Path, before: float) -> bool:
-    """Put aside first: whoever keeps the same content meanwhile has made it young, or writes it anew."""
+    """Rename the file first: if it is stored again meanwhile, it has been renewed or is written anew."""
     aside = path.with_suffix(_ASIDE)
     try:
         if path.stat().st_mtime >= before:
@@ -166,7 +168,7 @@ def _remove(path: Path, before: float) -> bool:
 
 
 def media_type_of(content: bytes) -> str:
-    """By what it begins with; a claim that travelled with a message is the sender's."""
+    """Return the media type by the first bytes, because the sender may claim any type."""
     for magic, media_type in _MAGIC:
         if content.startswith(magic):
             return media_type

@@ -36,7 +36,7 @@ _content_blocks: TypeAdapter[list[mt.ContentBlock]] = TypeAdapter(list[mt.Conten
 
 
 def as_result(error: ButlersError) -> ToolResult:
-    """The MCP face of an error: text for a model, fields for a machine."""
+    """Return an error as an MCP result: text for a model, fields for a program."""
     fields = error_fields(error)
     hint = f"\nhint: {fields['hint']}" if error.hint else ""
     return ToolResult(
@@ -67,15 +67,13 @@ def domain_error(spec: ToolSpec, error: Exception) -> ButlersError:
             hint="send text, not binary data",
         )
     if isinstance(cause, asyncpg.DataError):
-        return InvalidArguments(
-            f"{spec.name}: a value is beyond what can be kept", hint=usage(spec)
-        )
+        return InvalidArguments(f"{spec.name}: a value is out of range", hint=usage(spec))
     log.error("tool crashed", tool=spec.name, exc_info=cause)
     return crash_error(spec.name, cause)
 
 
 def crash_error(tool: str, error: BaseException) -> InternalError:
-    """What a caller may know of a mistake of ours: that there was one, and of which kind."""
+    """Return the error of a crash. The caller sees the type of the exception only."""
     return InternalError(f"{tool} failed: {type(error).__name__}", hint="the butler's log says why")
 
 
@@ -103,7 +101,7 @@ def replay(recorded: dict[str, Any]) -> ToolResult:
 
 
 def bound_error(error: Exception) -> ToolError:
-    """A tool's error on its way out of the protocol library, which would log what it does not know."""
+    """Wrap a tool's error, so that the protocol library does not log it."""
     return ToolError(type(error).__name__, log_level=logging.DEBUG)
 
 
@@ -116,7 +114,7 @@ class CallRecord:
     duration_ms: int
     replayed: bool = False
     error: str | None = None
-    result_digest: str | None = None  # of what was answered; the answer itself is not kept here
+    result_digest: str | None = None  # of the result, which is not stored here
     result_bytes: int | None = None
 
 
@@ -126,17 +124,17 @@ INSERT INTO tool_calls (id, session_id, request_id, caller_kind, caller, tool, a
 SELECT $1::uuid, $2::uuid, $3::uuid, $4, $5, $6, $7::jsonb, $8::boolean, $9::boolean, $10, $11::integer,
        $12, $13::integer
 """
-# The commit of this transaction does not wait for the disk: a crash of the server may forget the row.
-_INSERT_UNHURRIED = f"""
+# The commit does not wait for the disk: a crash of the database server may lose the row.
+_INSERT_ASYNC = f"""
 WITH pace AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true) AS set)
 {_INSERT} FROM pace WHERE pace.set IS NOT NULL
 """
 
 
-async def record_call(connection: Connection, call: CallRecord, *, hurry: bool = True) -> None:
-    """``hurry=False`` is for a transaction that holds nothing but this note."""
+async def record_call(connection: Connection, call: CallRecord, *, durable: bool = True) -> None:
+    """Insert the audit row. ``durable=False`` is for a transaction that writes nothing else."""
     await connection.execute(
-        _INSERT if hurry else _INSERT_UNHURRIED,
+        _INSERT if durable else _INSERT_ASYNC,
         uuid7(),
         call.caller.session_id,
         call.caller.request_id,

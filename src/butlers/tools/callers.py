@@ -28,8 +28,8 @@ class ButlerTokens(TokenVerifier):
             caller, session = self.identify(token)
         except NotAuthenticated:
             return None
-        # client_id and subject are the principal to which the protocol library ties its own sessions.
-        # A session that connects before it is known stays the one it was.
+        # The protocol library ties its own sessions to client_id and subject. A session that connects
+        # before it begins keeps its principal.
         principal = f"{caller.kind}:{caller.name}:{session.address if session else ''}"
         return AccessToken(token=token, client_id=principal, subject=principal, scopes=[])
 
@@ -47,18 +47,18 @@ class ButlerTokens(TokenVerifier):
         caller, session = self.identify(access.token)
         named = get_http_request().query_params.get(QUERY)
         if named is not None and (session is None or named != str(session.address)):
-            raise NotAuthenticated("the address names another session than the token")
+            raise NotAuthenticated("the URL names another session than the token")
         if session is not None:
             session.connected = True
         return caller, session
 
 
 class InFlight:
-    """Counts running calls. Sessions that are being drained may still call; nobody else may begin."""
+    """Counts running calls. While the butler shuts down, only calls of its sessions may begin."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.last_ended = -math.inf  # in the loop's time
+        self.last_ended = -math.inf  # event loop time
         self._refused: frozenset[CallerKind] = frozenset()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -70,7 +70,7 @@ class InFlight:
         self._refused = frozenset(CallerKind)
 
     async def wait_idle(self, timeout_s: float) -> bool:
-        """Whether the last call ended in time."""
+        """Wait for the running calls. Return False if some have not ended in time."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         return self.count == 0

@@ -63,19 +63,19 @@ current_call: ContextVar[CallContext] = ContextVar("current_call")
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One call on its way through."""
+    """One call in the pipeline."""
 
-    name: str  # the tool's, or one of its aliases
+    name: str  # of the tool or one of its aliases
     spec: ToolSpec
     caller: Caller
     session: LiveSession | None
     arguments: dict[str, Any]
     started: float
-    sensitive: frozenset[str] = frozenset()  # arguments whose values the audit does not keep
+    sensitive: frozenset[str] = frozenset()  # arguments whose values are masked in the audit
 
     @contextmanager
     def key(self) -> Iterator[CallKey | None]:
-        """The call's number in its session's run, given back when the call fails."""
+        """Reserve the call's journal key, and give it back if the call fails."""
         counter = self.session.calls if self.session else None
         if counter is None or self.spec.effect is not Effect.WRITE:
             yield None
@@ -146,7 +146,7 @@ class CallPipeline(Middleware):
         return await call_next(context)
 
     def _admit(self) -> None:
-        """A connection is not begun with somebody who would be refused every call."""
+        """Reject a connection of a caller whose calls would all be rejected."""
         caller, _ = self._tokens.current()
         try:
             self._in_flight.admit(caller)
@@ -158,9 +158,9 @@ class CallPipeline(Middleware):
         context: MiddlewareContext[mt.ListToolsRequest],
         call_next: CallNext[mt.ListToolsRequest, Sequence[Tool]],
     ) -> Sequence[Tool]:
-        """A caller is shown the tools it may call, and no others."""
+        """List the tools that the caller may call."""
         caller, session = self._tokens.current()
-        # The protocol library lists the tools before each call; what never changes is listed once.
+        # The protocol library lists the tools before each call, so the full list is cached.
         if self._offered is None:
             self._offered = await call_next(context)
         return [
@@ -195,7 +195,7 @@ class CallPipeline(Middleware):
                 return result
         except ButlersError as error:
             return as_result(error)
-        except Exception as error:  # the edge: what nobody foresaw is told here, and no further
+        except Exception as error:  # the edge: the log has the cause, the caller only the type
             log.exception("call crashed", tool=context.message.name)
             return as_result(crash_error(context.message.name, error))
 
@@ -208,9 +208,9 @@ class CallPipeline(Middleware):
                 f"there is no tool {message.name!r}", hint=self._nearest(message, caller)
             )
         if session is not None and not session.begun:
-            raise NotAllowed("this session has not begun", hint="it waits for its prompt")
+            raise NotAllowed("this session has not begun", hint="wait for its prompt")
         if not self._may_call(caller, session, message.name):
-            log.warning("call refused", tool=spec.name, caller=f"{caller.kind} {caller.name}")
+            log.warning("call rejected", tool=spec.name, caller=f"{caller.kind} {caller.name}")
             raise NotAllowed(
                 f"the {caller.kind} may not call {spec.name}",
                 hint=f"it is for: {', '.join(sorted(spec.callers))}",
@@ -223,10 +223,10 @@ class CallPipeline(Middleware):
     async def _audit_refusal(
         self, message: mt.CallToolRequestParams, caller: Caller, error: ButlersError
     ) -> None:
-        """What a session tried and was not let is worth knowing."""
+        """Audit a call that a session may not make."""
         if caller.kind is not CallerKind.SESSION:
             return
-        tried = CallRecord(
+        record = CallRecord(
             caller,
             text_safe(message.name)[:200],
             self._shown(message),
@@ -236,10 +236,10 @@ class CallPipeline(Middleware):
         )
         with suppress(ButlersError):
             async with self._services.database.transaction() as connection:
-                await record_call(connection, tried)
+                await record_call(connection, record)
 
     def _shown(self, message: mt.CallToolRequestParams) -> dict[str, Any]:
-        """A call's arguments for others to read: what its module declares sensitive is masked."""
+        """Return the arguments with those masked that the module declares sensitive."""
         spec = self._specs.get(message.name)
         modules = self._services.modules
         sensitive = modules.sensitive_arguments(spec.name) if spec else frozenset[str]()
@@ -261,17 +261,17 @@ class CallPipeline(Middleware):
             await self._audit_failure(call, error)
             raise
         except asyncio.CancelledError:
-            await asyncio.shield(self._audit_alone(call, call.record(error="it was cancelled")))
+            await asyncio.shield(self._audit_alone(call, call.record(error="cancelled")))
             raise
 
     async def _run_long(self, call: _Call) -> ToolResult:
-        """No transaction spans it; the log of a session's calls still shows it."""
+        """Run a tool without a transaction, and audit it afterwards."""
         result = await self._run_tool(call, None)
         await self._audit_alone(call, call.record(result))
         return result
 
     async def _run_in_transaction(self, call: _Call) -> ToolResult:
-        """Effect, journal and audit commit together, before the answer leaves."""
+        """Commit effect, journal and audit together, before the answer is sent."""
         with call.key() as key:
             return await self._commit(call, key)
 
@@ -296,7 +296,7 @@ class CallPipeline(Middleware):
                     await journal.record(connection, key, freeze(result))
             if call.audited:
                 record = call.record(result, replayed=done is not None)
-                await record_call(connection, record, hurry=not reads)
+                await record_call(connection, record, durable=not reads)
             kill_point(f"{call.spec.name}.before_commit")
         kill_point(f"{call.spec.name}.committed")
         return result
@@ -304,14 +304,13 @@ class CallPipeline(Middleware):
     async def _run_tool(self, call: _Call, scope: CallContext | None) -> ToolResult:
         token = current_call.set(scope or self._without_connection(call))
         try:
-            # Not through the protocol library, which would find the tool again in a chain of its own:
-            # it is this one, and whether it may be called was decided above.
+            # Not through the protocol library, which would look the tool up again.
             return await self._tools[call.name].run(call.arguments)
         except ValidationError as error:
-            why = f"{call.spec.name}: {explain(error)}"
-            if call.spec.misused is not None:
-                call.spec.misused(current_call.get(), call.arguments, why)
-            raise InvalidArguments(why, hint=usage(call.spec)) from error
+            reason = f"{call.spec.name}: {explain(error)}"
+            if call.spec.on_invalid is not None:
+                call.spec.on_invalid(current_call.get(), call.arguments, reason)
+            raise InvalidArguments(reason, hint=usage(call.spec)) from error
         except Exception as error:
             raise domain_error(call.spec, error) from error
         finally:
@@ -324,7 +323,7 @@ class CallPipeline(Middleware):
         return CallContext(self._services, call.caller, request, outside=outside)
 
     async def _audit_failure(self, call: _Call, error: ButlersError) -> None:
-        """The effect was rolled back; that it was tried is kept, where there is a database to keep it."""
+        """Audit a failed call, whose effect was rolled back, if the database is available."""
         if not isinstance(error, DatabaseUnavailable):
             await self._audit_alone(call, call.record(error=str(error)))
 

@@ -15,17 +15,17 @@ from butlers.tools.declaration import Effect, tool
 
 @tool(callers=EVERYONE, effect=Effect.LOOK)
 async def status(ctx: CallContext) -> dict[str, Any]:
-    """Who this butler is and how it is: name, description, modules, health, uptime, queue depth."""
+    """This butler's name, description, health, uptime, modules and queue depths."""
     return await ctx.services.status()
 
 
 @tool(callers=OUTSIDERS, effect=Effect.READ, name="module.states", aliases=("module_states",))
 async def module_states(ctx: CallContext) -> dict[str, Any]:
-    """Each module: whether it is active or failed (in which phase, why), and whether it is switched on."""
+    """Each module: active or failed (in which phase, why), and whether it is switched on."""
     return {"modules": [state.as_dict() for state in ctx.services.modules.states()]}
 
 
-# LONG: the switch is thrown only after its own transaction has committed.
+# LONG: the module is switched only after the transaction has committed.
 @tool(
     callers=OWNER_ONLY,
     effect=Effect.LONG,
@@ -49,7 +49,7 @@ async def control_stop(ctx: CallContext) -> dict[str, Any]:
 
 @tool(callers=PEERS)
 async def control_pause(ctx: CallContext, until: datetime | None = None) -> dict[str, Any]:
-    """Start no session until then, or until it is resumed. What comes in is kept."""
+    """Start no sessions until then, or until resumed. Messages are still accepted."""
     _check_caller(ctx)
     await apply_order(ctx.connection, Pause(ctx.clock.now(), until), ctx.services.pause_state)
     return {"paused": True}
@@ -57,14 +57,14 @@ async def control_pause(ctx: CallContext, until: datetime | None = None) -> dict
 
 @tool(callers=PEERS)
 async def control_resume(ctx: CallContext) -> dict[str, Any]:
-    """Go on with what was kept."""
+    """End the pause and start the sessions that waited."""
     _check_caller(ctx)
     return {"was_paused": await apply_order(ctx.connection, None, ctx.services.pause_state)}
 
 
 def _check_caller(ctx: CallContext) -> None:
     if ctx.caller.name != SWITCHBOARD:
-        raise NotAllowed(f"only the Switchboard does that, not {ctx.caller.name}")
+        raise NotAllowed(f"only the Switchboard may call this, not {ctx.caller.name}")
 
 
 TOOLS = (

@@ -1,4 +1,4 @@
-"""What a tool is: a module-level async function, and what its declaration says about it."""
+"""Declaration of tools: a module-level async function with the decorator ``@tool``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from typing import Any, TypeVar
 from butlers.domain.caller import CallerKind
 
 ToolFunction = Callable[..., Awaitable[Any]]
-Misused = Callable[
-    [Any, dict[str, Any], str], None
-]  # is told of arguments that do not fit, and why
+# Called with the context, the arguments and the reason when the arguments are invalid.
+OnInvalid = Callable[[Any, dict[str, Any], str], None]
 F = TypeVar("F", bound=ToolFunction)
 
 
 class Effect(StrEnum):
     READ = "read"  # changes nothing; gets a connection
-    LOOK = "look"  # changes nothing; looks elsewhere or may wait, so it holds no connection
+    LOOK = "look"  # changes nothing; may wait, so it has no connection
     WRITE = "write"  # one transaction: effect, journal and audit commit together
-    LONG = "long"  # may take long, so it holds no connection; it opens transactions of its own
+    LONG = "long"  # may take long, so it has no connection and opens its own transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +30,10 @@ class ToolSpec:
     callers: frozenset[CallerKind]
     effect: Effect
     aliases: tuple[str, ...] = ()
-    misused: Misused | None = None
-    about: str | None = (
-        None  # in the place of the docstring, where what it says depends on the butler
-    )
-    parameters: Mapping[str, Any] | None = None  # of a tool that is somebody else's: its schema
-    outside: bool = False  # its answer may hold what others wrote: data, and never the owner's word
+    on_invalid: OnInvalid | None = None
+    about: str | None = None  # description instead of the docstring
+    parameters: Mapping[str, Any] | None = None  # schema of a tool from outside this package
+    outside: bool = False  # the result may contain text of other people: data, never instructions
 
     @property
     def is_read_only(self) -> bool:
@@ -53,14 +50,20 @@ def tool(
     effect: Effect = Effect.WRITE,
     name: str | None = None,
     aliases: tuple[str, ...] = (),
-    misused: Misused | None = None,
+    on_invalid: OnInvalid | None = None,
     outside: bool = False,
 ) -> Callable[[F], F]:
-    """Declare a function a tool. It stays an ordinary function; the declaration rides on it."""
+    """Declare a function as a tool. It stays an ordinary function with the attribute ``__tool__``."""
 
     def declare(function: F) -> F:
         spec = ToolSpec(
-            name or function.__name__, function, callers, effect, aliases, misused, outside=outside
+            name or function.__name__,
+            function,
+            callers,
+            effect,
+            aliases,
+            on_invalid,
+            outside=outside,
         )
         function.__tool__ = spec  # type: ignore[attr-defined]
         return function

@@ -40,7 +40,7 @@ async def mail_inbox(
     limit: Annotated[int, Field(ge=1, le=500)] = 50,
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
 ) -> dict[str, Any]:
-    """Messages that are not dealt with yet, oldest first."""
+    """Messages that are not handled yet, oldest first."""
     return {"messages": await _list_waiting(ctx.connection, _view(ctx).queue, state, limit, offset)}
 
 
@@ -52,7 +52,7 @@ async def mail_search(
     until: datetime | None = None,
     limit: Annotated[int, Field(ge=1, le=200)] = 20,
 ) -> dict[str, Any]:
-    """What was asked and said, newest first; all words of the query occur in it."""
+    """Find messages that contain all words of the query, newest first."""
     check_storable("the query", [query])
     words = query.split()
     if not 0 < len(words) <= MOST_WORDS:
@@ -68,7 +68,7 @@ async def mail_search(
 async def mail_stats(
     ctx: CallContext, days: Annotated[int, Field(ge=1, le=366)] = 7
 ) -> dict[str, Any]:
-    """How many messages wait, were dealt with and failed."""
+    """Numbers of messages that wait, were handled and failed."""
     since = ctx.clock.now() - timedelta(days=days)
     return {"days": days, **await _count_mail(ctx.connection, _view(ctx).queue, since)}
 

@@ -38,7 +38,7 @@ WHERE request_id = $1 AND session_id IS NOT NULL
 
 @tool(callers=OWNER_ONLY, effect=Effect.READ)
 async def request_path(ctx: CallContext, request_id: UUID) -> dict[str, Any]:
-    """Each hop of a request here: received, queued, sessions, their calls, deliveries."""
+    """The hops of a request in this butler: received, queued, sessions, their calls, deliveries."""
     connection = ctx.connection
     hops = [
         *await queued_hops(connection, [str(request_id)]),
@@ -66,7 +66,7 @@ async def dead_letters_list(
     limit: Annotated[int, Field(ge=1, le=500)] = 50,
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
 ) -> dict[str, Any]:
-    """Items that failed for good, newest first: queue, attempts, error."""
+    """Items that failed permanently, newest first: queue, attempts, error."""
     return {"dead_letters": await dead_letters.list_dead(ctx.connection, limit, offset)}
 
 
@@ -75,7 +75,7 @@ async def dead_letters_get(
     ctx: CallContext,
     id: UUID,  # noqa: A002  (the name its callers know)
 ) -> dict[str, Any]:
-    """One dead letter in full, with what it carries."""
+    """One dead letter with its payload."""
     found = await dead_letters.get_dead(ctx.connection, id)
     if found is None:
         raise _missing(id)
@@ -87,7 +87,7 @@ async def dead_letters_replay(
     ctx: CallContext,
     id: UUID,  # noqa: A002
 ) -> dict[str, Any]:
-    """Try it again from the start. What it has already done is not done twice."""
+    """Try it again from the start. Calls that already happened are not repeated."""
     if not await dead_letters.replay(ctx.connection, id):
         raise _missing(id)
     return {"id": str(id), "status": "replayed"}
@@ -98,7 +98,7 @@ async def dead_letters_discard(
     ctx: CallContext,
     id: UUID,  # noqa: A002
 ) -> dict[str, Any]:
-    """Throw it away for good."""
+    """Delete it permanently."""
     if not await dead_letters.discard(ctx.connection, id):
         raise _missing(id)
     return {"id": str(id), "status": "discarded"}

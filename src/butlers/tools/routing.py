@@ -1,4 +1,4 @@
-"""What every butler takes from the Switchboard, and gives back to it."""
+"""Tools between a butler and the Switchboard: take a routed message, notify the person."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from butlers.tools.declaration import tool
 
 @tool(callers=PEERS, name="route.execute", aliases=("route_execute",))
 async def route_execute(ctx: CallContext, route: RouteRequest) -> dict[str, Any]:
-    """Take a routed message. It is stored before this answers, and worked on after."""
+    """Accept a routed message. It is stored before this answers, and handled after."""
     if ctx.caller.name != SWITCHBOARD:
         raise NotAllowed(f"only the Switchboard routes messages, not {ctx.caller.name}")
     if route.target != ctx.butler:
@@ -87,7 +87,7 @@ def _answerable(ctx: CallContext, intent: Intent) -> RequestContext:
 
 
 async def _outside_links(ctx: CallContext, message: str) -> tuple[str, ...]:
-    """Links that a message may have from somebody else than the owner, who wrote what caused it."""
+    """Return the links in a new message that may come from other people than the owner."""
     if ctx.outside:
         return await _read_links(ctx, message)
     if ctx.request is None or ctx.request.is_owners:
@@ -96,8 +96,10 @@ async def _outside_links(ctx: CallContext, message: str) -> tuple[str, ...]:
 
 
 async def _read_links(ctx: CallContext, message: str) -> tuple[str, ...]:
-    """Of a session that has read what others wrote, in a file, a mail or what a script brought: nobody kept
-    that, so every link is theirs that the owner did not name in what caused the session."""
+    """Return the links that a session may have read in text of other people.
+
+    That text is not stored, so every link counts that is not in the owner's own message.
+    """
     if not ctx.outside:
         return ()
     own = ""

@@ -1,4 +1,4 @@
-"""Starting sessions by hand, and reading what sessions did."""
+"""Tools to start, list, show and stop sessions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from butlers.tools.declaration import Effect, tool
 
 @tool(callers=OWNER_ONLY, effect=Effect.LONG)
 async def trigger(ctx: CallContext, prompt: str, context: str | None = None) -> dict[str, Any]:
-    """Start a session with this prompt and wait for what it says. Context is put before the prompt."""
+    """Start a session with this prompt and wait for its output. Context is put before the prompt."""
     check_text(prompt)
     if context is not None:
         check_storable("the context", [context])
@@ -51,7 +51,7 @@ async def trigger(ctx: CallContext, prompt: str, context: str | None = None) -> 
     }
 
 
-# Not for sessions: what another was asked and said is not this one's business.
+# Not for sessions: a session may not read the prompts and outputs of others.
 @tool(callers=OUTSIDERS, effect=Effect.READ)
 async def sessions_list(
     ctx: CallContext,
@@ -75,7 +75,7 @@ async def sessions_get(ctx: CallContext, session_id: UUID) -> dict[str, Any]:
 
 @tool(callers=OWNER_ONLY, effect=Effect.LONG)
 async def sessions_stop(ctx: CallContext, session_id: UUID | None = None) -> dict[str, Any]:
-    """End a running session at once, or all of this butler's when none is named."""
+    """Stop a running session at once, or all of this butler's if none is named."""
     if session_id is None:
         return {"stopped": [str(stopped) for stopped in ctx.services.spawner.stop_all()]}
     if not ctx.services.spawner.stop(session_id):

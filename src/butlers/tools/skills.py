@@ -1,4 +1,4 @@
-"""A butler's skills over MCP: what there is, how it is done, and running what it brings."""
+"""Tools for skills (list, open, run, create, approve, assign) and for the soul."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from butlers.skills.skill_set import ButlerSkill
 from butlers.tools.context import CallContext, require_trusted_input
 from butlers.tools.declaration import Effect, ToolSpec, spec_of, tool
 
-CATALOGUE = 1_600  # characters of the catalogue in a tool's description; skill_list has all of it
-DESCRIPTION = 160  # of one skill there
-MAX_SOUL_NAME = 64  # of a tool; models take no longer ones
+MAX_CATALOGUE = 1_600  # characters of the catalogue in a tool's description; skill_list has all
+MAX_DESCRIPTION = 160  # of one skill in the catalogue
+MAX_TOOL_NAME = 64  # models accept no longer ones
 
 _blocks: TypeAdapter[list[mt.ContentBlock]] = TypeAdapter(list[mt.ContentBlock])
 
@@ -152,11 +152,13 @@ def _shown(shelved: ButlerSkill) -> dict[str, Any]:
 
 
 def skill_specs(skills: ButlerSkills) -> Iterator[ToolSpec]:
-    """For sessions none where the butler has no skills: each pays for what it is offered."""
+    """Return the tools for skills. Without skills, sessions get none, because each tool costs tokens."""
     yield from map(spec_of, OWNERS)
     if not skills.skill_set.needs_tools:
         return
-    catalogue = _catalogue([shelved for shelved in skills.skill_set.provided() if not shelved.draft])
+    catalogue = _catalogue(
+        [shelved for shelved in skills.skill_set.provided() if not shelved.draft]
+    )
     for function in TOOLS:
         spec = spec_of(function)
         about = (
@@ -166,12 +168,12 @@ def skill_specs(skills: ButlerSkills) -> Iterator[ToolSpec]:
 
 
 def _catalogue(skills: Sequence[ButlerSkill]) -> str:
-    """The names and what each is for, as far as there is room."""
+    """Return names and descriptions up to the limit."""
     lines: list[str] = []
-    left = CATALOGUE
+    left = MAX_CATALOGUE
     for shelved in skills:
-        said = " ".join(shelved.skill.description.split())[:DESCRIPTION]
-        line = f"- {shelved.name}: {said}"
+        described = " ".join(shelved.skill.description.split())[:MAX_DESCRIPTION]
+        line = f"- {shelved.name}: {described}"
         left -= len(line) + 1
         if left < 0:
             lines.append("- … skill_list has the rest")
@@ -181,13 +183,13 @@ def _catalogue(skills: Sequence[ButlerSkill]) -> str:
 
 
 def pack_tools(skills: ButlerSkills, taken: frozenset[str]) -> Iterator[ToolSpec]:
-    """The tools of the packs' own servers, each under its pack's name. ``taken``: names in use."""
+    """Return the tools of the packs' own servers, prefixed with the pack's name."""
     names = set(taken)
     for server in skills.servers:
         for offered in server.tools:
-            if offered.name in names or len(offered.name) > MAX_SOUL_NAME:
-                why = "is too long a name" if offered.name not in names else "is there already"
-                server.error = f"the tool {offered.name[:MAX_SOUL_NAME]} {why}"
+            if offered.name in names or len(offered.name) > MAX_TOOL_NAME:
+                why = "exists already" if offered.name in names else "has too long a name"
+                server.error = f"the tool {offered.name[:MAX_TOOL_NAME]} {why}"
                 continue
             names.add(offered.name)
             yield _forwarding(server, offered)
@@ -215,7 +217,7 @@ async def soul_edit(
     text: Annotated[str, Field(min_length=1, max_length=MAX_SOUL)],
     replaces: Annotated[str, Field(min_length=1, max_length=MAX_SOUL)] | None = None,
 ) -> dict[str, Any]:
-    """Change who you are, from the next session on: the whole soul, or the one passage that it replaces."""
+    """Change your soul from the next session on: all of it, or the passage that the text replaces."""
     require_trusted_input(ctx, "edit the soul")
     by = f"{ctx.caller.kind}:{ctx.caller.session_id or ctx.caller.name}"
     number = await asyncio.to_thread(_soul(ctx).edit, text, by, ctx.clock.now(), replaces)
@@ -224,7 +226,7 @@ async def soul_edit(
 
 @tool(callers=SESSIONS)
 async def soul_undo(ctx: CallContext) -> dict[str, Any]:
-    """Take the last edit of the soul back."""
+    """Undo the last edit of the soul."""
     require_trusted_input(ctx, "edit the soul")
     return {"undone": await asyncio.to_thread(_soul(ctx).undo)}
 

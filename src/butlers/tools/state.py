@@ -18,7 +18,7 @@ from butlers.tools.context import CallContext
 from butlers.tools.declaration import Effect, tool
 
 MAX_VALUE_BYTES = 1_000_000
-RESERVED = "module:"  # the daemon's own switches
+RESERVED = "module:"  # for the daemon's module switches
 
 Key = Annotated[str, Field(min_length=1, max_length=200)]
 Version = Annotated[int, Field(ge=0)]
@@ -26,7 +26,7 @@ Version = Annotated[int, Field(ge=0)]
 
 @tool(callers=SESSIONS, effect=Effect.READ)
 async def state_get(ctx: CallContext, key: Key) -> dict[str, Any] | None:
-    """The value kept under a key, with its version; null when there is none."""
+    """The value of a key with its version, or null."""
     found = await get_entry(ctx.connection, _checked(key))
     return _shown(found) if found else None
 
@@ -35,18 +35,18 @@ async def state_get(ctx: CallContext, key: Key) -> dict[str, Any] | None:
 async def state_set(
     ctx: CallContext, key: Key, value: Any, expected_version: Version | None = None
 ) -> dict[str, Any]:
-    """Keep a JSON value under a key and return its new version.
+    """Store a JSON value under a key and return its new version.
 
-    With expected_version it is kept only if the value still has that version (0: only if there is none);
-    otherwise nothing changes and the error says what is there now.
+    With expected_version, store it only if the value still has that version (0: if there is none);
+    otherwise nothing changes and the error names the current version.
     """
     if _is_reserved(key):
-        raise InvalidArguments(f"keys that begin with {RESERVED!r} are the butler's own")
+        raise InvalidArguments(f"keys that begin with {RESERVED!r} are reserved for the butler")
     size = len(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
     if size > MAX_VALUE_BYTES:
         raise InvalidArguments(
-            f"the value has {size:,} bytes; at most {MAX_VALUE_BYTES:,} are kept",
-            hint="keep the large part elsewhere and a reference to it here",
+            f"the value has {size:,} bytes; at most {MAX_VALUE_BYTES:,} are allowed",
+            hint="store the large part elsewhere and a reference here",
         )
     return {"version": await put_entry(ctx.connection, _checked(key), value, expected_version)}
 
@@ -55,9 +55,9 @@ async def state_set(
 async def state_delete(
     ctx: CallContext, key: Key, expected_version: Version | None = None
 ) -> dict[str, Any]:
-    """Forget the value under a key; says whether there was one."""
+    """Delete the value of a key; says whether there was one."""
     if _is_reserved(key):
-        raise InvalidArguments(f"keys that begin with {RESERVED!r} are the butler's own")
+        raise InvalidArguments(f"keys that begin with {RESERVED!r} are reserved for the butler")
     return {"deleted": await remove_entry(ctx.connection, _checked(key), expected_version)}
 
 
@@ -113,7 +113,7 @@ class StateEntry:
 
 @dataclass(frozen=True, slots=True)
 class StateStore:
-    """The store for whoever is in no call of a tool: each step is a transaction of its own."""
+    """The state store for use outside tool calls. Each operation is its own transaction."""
 
     database: Database
 
@@ -138,9 +138,9 @@ async def get_entry(connection: Connection, key: str) -> StateEntry | None:
 async def put_entry(
     connection: Connection, key: str, value: Any, expected_version: int | None = None
 ) -> int:
-    """Set a value; returns its version. With ``expected_version`` only if nobody changed it meanwhile.
+    """Set a value and return its version. Raises StateConflict if it has not the expected version.
 
-    Version 0 stands for "not there": it sets a value only where there is none.
+    Version 0 means that the key must not exist.
     """
     if expected_version is None:
         statement = """
@@ -159,7 +159,7 @@ async def put_entry(
             UPDATE state SET value = $2::text::jsonb, version = version + 1, updated_at = now()
             WHERE key = $1 AND version = {int(expected_version)} RETURNING version
             """
-    # As text, because a JSON null would otherwise travel as no value at all.
+    # As text, because a JSON null would become an SQL NULL.
     version: int | None = await connection.fetchval(statement, key, json.dumps(value))
     if version is None:
         raise await _conflict(connection, key, expected_version)
@@ -169,7 +169,7 @@ async def put_entry(
 async def remove_entry(
     connection: Connection, key: str, expected_version: int | None = None
 ) -> bool:
-    """Delete a value; true when there was one."""
+    """Delete a value. Return whether there was one."""
     gone = await connection.fetchval(
         "DELETE FROM state WHERE key = $1 AND ($2::bigint IS NULL OR version = $2) RETURNING true",
         key,
@@ -183,7 +183,7 @@ async def remove_entry(
 async def list_entries(
     connection: Connection, prefix: str, after: str, limit: int
 ) -> list[StateEntry]:
-    """Entries whose key begins with ``prefix``, in key order, after a key: the next page."""
+    """Return the entries with this key prefix after the key ``after``, in key order."""
     rows = await connection.fetch(
         """
         SELECT * FROM state WHERE starts_with(key, $1) AND key > $2
@@ -198,10 +198,10 @@ async def list_entries(
 
 async def _conflict(connection: Connection, key: str, expected: int | None) -> StateConflict:
     found = await get_entry(connection, key)
-    now = f"version {found.version}" if found else "not there"
+    now = f"version {found.version}" if found else "missing"
     return StateConflict(
         f"{key!r} is {now}, not version {expected}",
-        hint="read it again with state_get and decide anew",
+        hint="read it again with state_get",
     )
 
 

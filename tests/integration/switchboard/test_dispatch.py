@@ -326,13 +326,13 @@ async def test_a_rule_that_names_a_forgotten_butler_leads_nowhere_and_the_owner_
         hops = (await owner.call("request_path", {"request_id": str(after[0])}))["hops"]
         explained = await owner.call("triage_explain", {"request_id": str(after[0])})
     (received,) = (hop for hop in hops if hop["hop"] == "received")
-    assert "whom nobody knows any more" in received["state_reason"]
+    assert "which is not registered any more" in received["state_reason"]
     (decided,) = (hop for hop in hops if hop["hop"] == "decided")
     assert (decided["target"], decided["rule"]) == ("health", "trigger")
-    assert "nobody knows gone" in explained["now"][0]["found"]
+    assert "there is no butler gone" in explained["now"][0]["found"]
     rows = await desk.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
     (told,) = (json.loads(row["payload"])["message"] for row in rows)
-    assert "leads nowhere" in told
+    assert "does not exist any more" in told
     assert "butlers rules remove" in told
 
 

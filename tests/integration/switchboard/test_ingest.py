@@ -340,7 +340,7 @@ async def test_a_butler_that_is_not_heard_of_turns_stale_and_then_quarantined(
 async def test_a_sender_who_waits_for_somebody_away_is_told_once(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("butlers.switchboard.dispatch.PATIENCE", timedelta(0))
+    monkeypatch.setattr("butlers.switchboard.dispatch.NOTICE_AFTER", timedelta(0))
     async with switchboard.owner() as owner:
         sent = await owner.call("ingest", envelope("is anybody there?"))
 
@@ -360,7 +360,7 @@ async def test_a_sender_who_waits_for_somebody_away_is_told_once(
 
     await until("some more attempts", tried_often)
     (words,) = await told()
-    assert "is away" in words["message"]
+    assert "is not running" in words["message"]
 
 
 @pytest.mark.parametrize("at_once", [100, 1])
@@ -368,7 +368,7 @@ async def test_everybody_behind_a_message_that_waits_is_told_once_and_has_a_day_
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.dispatch.NOTICES_AT_ONCE", at_once)
-    monkeypatch.setattr("butlers.switchboard.dispatch.PATIENCE", timedelta(0))
+    monkeypatch.setattr("butlers.switchboard.dispatch.NOTICE_AFTER", timedelta(0))
     async with switchboard.owner() as owner:
         sent = [
             (await owner.call("ingest", envelope(f"are you there? {number}")))["request_id"]

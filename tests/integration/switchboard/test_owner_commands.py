@@ -110,7 +110,7 @@ async def test_a_pause_keeps_what_comes_in_until_it_ends(
     assert await tester.count("sessions") == 0
     status = await say(desk, "/status")
     assert status.splitlines()[0] == "Paused."
-    assert (await say(desk, "/resume")).startswith("Going on.")
+    assert (await say(desk, "/resume")).startswith("Resumed.")
     await until("it is done", lambda: _done(tester))
     assert await tester.rows("SELECT text FROM entries") == [{"text": "this"}]
     assert (await say(desk, "/resume")).startswith("It was not paused.")

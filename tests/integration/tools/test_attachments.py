@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from butlers.domain.errors import InvalidArguments, InvalidMessage, NotFound
-from butlers.tools.attachments import LARGEST, BlobDamaged, BlobStore, media_type_of
+from butlers.tools.attachments import MAX_FILE_BYTES, BlobDamaged, BlobStore, media_type_of
 from support.in_process import InProcessButler
 from support.properties import examples
 
@@ -95,7 +95,7 @@ async def test_damage_is_said_and_not_shown(tester: InProcessButler, blobs: Blob
 
 def test_too_large_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(InvalidMessage, match="at most"):
-        BlobStore(tmp_path).put(b"x" * (LARGEST + 1))
+        BlobStore(tmp_path).put(b"x" * (MAX_FILE_BYTES + 1))
     assert not list(tmp_path.iterdir())
 
 

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from butlers.domain.caller import CallerKind
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import (
     ConfigInvalid,
     InternalError,
@@ -21,7 +22,6 @@ from butlers.domain.errors import (
     NotFound,
     PhaseFailed,
 )
-from butlers.domain.ids import uuid7
 from butlers.domain.session import SessionRequest
 from butlers.wire.tokens import FleetKey
 from support.in_process import InProcessButler, MakeButler, call_body

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotFound
-from butlers.domain.ids import uuid7
 from support.in_process import InProcessButler
 
 

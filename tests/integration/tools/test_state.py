@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from butlers.domain.clock import uuid7
 from butlers.domain.errors import ButlersError, InvalidArguments, StateConflict
-from butlers.domain.ids import uuid7
 from support.in_process import InProcessButler
 
 
@@ -66,7 +66,7 @@ async def test_keys_are_listed_in_order_by_prefix_and_page(tester: InProcessButl
         ({"key": "", "value": 1}, "key"),
         ({"key": "k" * 201, "value": 1}, "key"),
         ({"key": "a\nb", "value": 1}, "control character at position 1"),
-        ({"key": "module:health:enabled", "value": True}, "the butler's own"),
+        ({"key": "module:health:enabled", "value": True}, "reserved for the butler"),
         ({"key": "large", "value": "x" * 1_000_001}, "at most 1,000,000"),
         ({"key": "version", "value": 1, "expected_version": -1}, "expected_version"),
     ],
