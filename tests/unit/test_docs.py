@@ -1,21 +1,29 @@
-"""The documents are part of the product: what they name is there, and what is there they name."""
+"""Documents agree with the code: commands, variables, paths, links, layers, phases and kill points."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import typer
 
 from butlers.cli.main import app
 from butlers.config import settings
+from butlers.daemon.phases import PHASES
+from butlers.runtimes.base import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "butlers"
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+COMMANDS = (ROOT / "docs" / "commands.md").read_text()
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")], key=lambda path: path.as_posix()
 )
@@ -26,7 +34,8 @@ INDEX_HOSTS = ("pypi" + ".org", "npm" + "js", "files.python" + "hosted")
 
 PATH = re.compile(r"`((?:[\w.-]+/)+(?:[\w.-]+)?|[\w-]+\.(?:md|toml|lock))`")
 LINK = re.compile(r"\]\(([^)#:\s]+)\)")
-NAMED_BY_THEIR_USERS = {
+FOR_TESTS = {"BUTLERS_KILL_POINT", "BUTLERS_TEST_PACE"}
+PATHS_OF_USERS = {
     "butlers/",  # where a person keeps butlers of their own
     "keys/",
     "data/",
@@ -44,6 +53,12 @@ NAMED_BY_THEIR_USERS = {
     "skills/",
     "modules/__init__.py",
 }
+
+
+def section(document: str, heading: str) -> str:
+    """Return the text below a heading, up to the next heading of the same or a higher level."""
+    level = heading.index(" ")
+    return re.split(rf"\n#{{1,{level}}} ", document.split(f"\n{heading}\n")[1])[0]
 
 
 def commands() -> Iterator[str]:
@@ -66,14 +81,34 @@ def text_files() -> Iterator[Path]:
             yield path
 
 
+def write_docs() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("write_docs", ROOT / "scripts" / "write_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_documents_are_up_to_date() -> None:
+    script = write_docs()
+    for file, text in (
+        (script.COMMANDS, script.commands_page()),
+        (script.PICTURE, script.terminal_picture()),
+    ):
+        assert file.read_text() == text, f"run scripts/write_docs.py: {file.name} is out of date"
+
+
 @pytest.mark.parametrize("command", list(commands()))
-def test_every_command_has_a_row_in_the_readme(command: str) -> None:
-    assert re.search(rf"^\| `butlers {command}\b", README, re.MULTILINE)
+def test_every_command_has_a_section_in_the_commands_page(command: str) -> None:
+    assert f"\n## butlers {command}\n" in COMMANDS
 
 
-def test_the_readme_has_no_command_that_is_not_there() -> None:
-    rows = re.findall(r"^\| `butlers ([a-z-]+(?: [a-z]+)?)", README, re.MULTILINE)
-    assert sorted(rows) == sorted(commands())
+def test_commands_in_the_readme_exist() -> None:
+    rows = re.findall(r"^\| `butlers ([a-z-]+(?: [a-z]+)?)(?= [A-Z-]|`)", README, re.MULTILINE)
+    used = section(README, "## Use")
+    assert len(re.findall(r"^\| `butlers ", used, re.MULTILINE)) == 10
+    assert set(rows) <= set(commands())
 
 
 @pytest.mark.parametrize("variable", variables())
@@ -88,16 +123,15 @@ def test_the_variables_were_found() -> None:
 
 
 @pytest.mark.parametrize("target", ["up", "test"])
-def test_the_two_commands_of_the_readme_are_targets(target: str) -> None:
+def test_make_targets_in_the_readme_exist(target: str) -> None:
     assert re.search(rf"^make {target}\b", README, re.MULTILINE)
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
-def test_ci_runs_every_test_there_is() -> None:
-    """What CI calls is `make test`, and that leaves nothing out."""
+def test_ci_runs_every_test() -> None:
     assert re.search(r"^make test$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     (line,) = re.findall(r"-m pytest\b(.*)", (ROOT / "Makefile").read_text())
-    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    options = PYPROJECT["tool"]["pytest"]["ini_options"]
     given = f"{line} {options['addopts']}".split()
     assert not {"-k", "-m", "--ignore", "--ignore-glob", "--deselect", "-x"} & set(given)
     assert not any(word.startswith("tests") for word in given)
@@ -109,7 +143,7 @@ def test_ci_runs_every_test_there_is() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_path_in_a_document_exists(document: Path) -> None:
-    named = set(PATH.findall(document.read_text())) - NAMED_BY_THEIR_USERS
+    named = set(PATH.findall(document.read_text())) - PATHS_OF_USERS
     missing = [
         path
         for path in sorted(named)
@@ -119,23 +153,72 @@ def test_every_path_in_a_document_exists(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_link_between_documents_leads_somewhere(document: Path) -> None:
+def test_every_link_between_documents_works(document: Path) -> None:
     links = LINK.findall(document.read_text())
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
-def test_the_key_files_table_has_files_in_it() -> None:
-    table = (ROOT / "ARCHITECTURE.md").read_text().split("## Key files")[1]
+def test_files_in_the_key_files_table_exist() -> None:
+    table = section(ARCHITECTURE, "## Key files")
     rows = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     assert len(rows) >= 25
     for row in rows:
         assert (ROOT / row).is_file() or (ROOT / "src/butlers" / row).is_file(), row
 
 
-def test_every_layer_is_in_the_architecture() -> None:
-    page = (ROOT / "ARCHITECTURE.md").read_text()
-    packages = [path.parent.name for path in (ROOT / "src/butlers").glob("*/__init__.py")]
-    assert [name for name in sorted(packages) if f"`{name}/`" not in page] == []
+def test_layers_table_equals_the_contract() -> None:
+    (layers,) = [
+        contract["layers"]
+        for contract in PYPROJECT["tool"]["importlinter"]["contracts"]
+        if contract["name"] == "layers"
+    ]
+    contract = [{name for name in line.split(" | ") if not name.startswith("(")} for line in layers]
+    rows = re.findall(r"^\| (`[^|]+?`) \|", section(ARCHITECTURE, "## Layers"), re.MULTILINE)
+    assert [set(re.findall(r"`(\w+)/`", row)) for row in rows] == contract
+
+
+def test_phases_in_the_architecture_are_the_phases() -> None:
+    listed = re.findall(
+        r"^\d+\. `(\w+)`", section(ARCHITECTURE, "## A start and an end"), re.MULTILINE
+    )
+    assert listed == [phase.__name__ for phase in PHASES]  # type: ignore[attr-defined]
+
+
+def test_files_in_where_to_change_what_exist() -> None:
+    rows = re.findall(
+        r"^\| [^|]+ \| `([^`]+)`", section(ARCHITECTURE, "## Where to change what"), re.MULTILINE
+    )
+    assert len(rows) >= 10
+    assert [row for row in rows if not (ROOT / row).exists() and not (PACKAGE / row).exists()] == []
+
+
+def test_kill_points_in_contributing_are_those_of_the_code() -> None:
+    listed = re.findall(r"`([\w<>.]+)`", section(CONTRIBUTING, "### Kill points").split("|---|")[1])
+    names = {
+        "{self.queue}": "<queue>",
+        "{call.spec.name}": "<tool>",
+        "{kill_at}": "<queue>.<outcome>",
+    }
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for point in re.findall(r'\bkill_point\(f?"([^"]+)"\)', path.read_text()):
+            found.add(re.sub(r"\{[^}]+\}", lambda match: names[match[0]], point))
+    assert sorted(listed) == sorted(found)
+
+
+def test_members_of_a_runtime_in_contributing_are_those_of_the_protocol() -> None:
+    listed = re.findall(r"^\| `(\w+)", section(CONTRIBUTING, "### A runtime"), re.MULTILINE)
+    assert listed == [name for name in vars(Runtime) if not name.startswith("_")]
+
+
+def test_roster_imports_the_sdk_and_the_domain_only() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {imported}"
+        for path in (ROOT / "roster").rglob("*.py")
+        for imported in re.findall(r"^\s*(?:from|import) (butlers[\w.]*)", path.read_text(), re.M)
+        if imported != "butlers.sdk" and not imported.startswith("butlers.domain")
+    ]
+    assert wrong == []
 
 
 def test_every_decision_is_listed() -> None:

@@ -60,7 +60,7 @@ async def _migrate(
     settings: Settings, configs: list[ButlerConfig], *, walls: bool
 ) -> dict[str, list[str]]:
     from butlers.db.migrations import butler_chains, migrate, shipped_versions
-    from butlers.db.provision import Place, Provisioner
+    from butlers.db.provision import ButlerSchema, Provisioner
     from butlers.db.server import database_server
     from butlers.modules.lifecycle import ModuleSet
     from butlers.wire.tokens import FleetKey
@@ -70,7 +70,7 @@ async def _migrate(
         provisioner = Provisioner(admin, FleetKey.load(settings.home), walls=walls)
         for config in configs:
             login = await provisioner.provision(
-                Place(config.name, config.db.name, config.db.schema)
+                ButlerSchema(config.name, config.db.name, config.db.schema)
             )
             versions = shipped_versions()
             done = await migrate(login, butler_chains(config.name, versions))

@@ -32,7 +32,7 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(help="For example ANTHROPIC_API_KEY.", metavar="NAME")]
 Scope = Annotated[
-    str, typer.Option(help="Name of the one butler that may use it; default: every butler.")
+    str, typer.Option(help="Name of the one butler that may use it; shared: every butler.")
 ]
 
 

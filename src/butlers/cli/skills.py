@@ -18,8 +18,8 @@ from butlers.domain.session import Access
 if TYPE_CHECKING:
     from butlers.config.butler import ButlerConfig
     from butlers.config.fleet import FleetConfig
-    from butlers.skills.install.install import Offer
-    from butlers.skills.registry.catalogue import Registered
+    from butlers.skills.install.install import InstallOffer
+    from butlers.skills.registry.catalog import RegisteredSkill
     from butlers.skills.registry.registry import NewSkill, SkillRegistry
 
 app = typer.Typer(help="Check, register, resolve, install and run skills.", no_args_is_help=True)
@@ -157,8 +157,8 @@ def resolve(
     as_json: AsJson = False,
 ) -> None:
     """Show which versions a butler gets, dependencies first, or why they cannot be resolved."""
-    from butlers.cli.skills_report import print_resolution, resolution_dict
-    from butlers.skills.lock import LOCK_FILE, read_lock, write_lock
+    from butlers.cli.skills_report import print_resolution
+    from butlers.skills.registry.resolver import LOCK_FILE, read_lock, write_lock
     from butlers.skills.registry.resolver import resolve as resolve_packs
 
     config = _config_of(butler) if butler else None
@@ -171,16 +171,16 @@ def resolve(
     file = config.directory / LOCK_FILE if config else None
     locked = read_lock(file) if file else {}
     registry = _open_registry()
-    catalogue = registry.catalogue()
-    found = resolve_packs(catalogue, butler or PERSON, wanted, locked)
+    catalog = registry.catalog()
+    found = resolve_packs(catalog, butler or PERSON, wanted, locked)
     for pack in found.packs:  # raises if the files of a pack were changed
-        registry.path(pack.id, pack.version, catalogue)
+        registry.path(pack.id, pack.version, catalog)
     for warning in found.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if lock and file:
         write_lock(file, found)
     if as_json:
-        print_json(resolution_dict(found))
+        print_json({**found.as_dict(), "warnings": list(found.warnings)})
     else:
         print_resolution(found)
 
@@ -236,15 +236,15 @@ def install(
     """Install a skill from a folder, archive or git repository, after showing its capabilities."""
     from butlers.cli.skills_report import print_offer
     from butlers.skills.install.git import git_source
-    from butlers.skills.install.install import Installer
+    from butlers.skills.install.install import RegistryInstaller
 
-    def agrees(offer: Offer) -> bool:
+    def agrees(offer: InstallOffer) -> bool:
         if yes:
             return True
         return sys.stdin.isatty() and typer.confirm(f"install {offer.skill.label}?", err=True)
 
     found = git_source(source, commit) or Path(source)
-    installed = Installer(_open_registry(), owner, version).install(found, agrees, print_offer)
+    installed = RegistryInstaller(_open_registry(), owner, version).install(found, agrees, print_offer)
     typer.echo(f"installed {installed.id}: {', '.join(installed.versions)}")
 
 
@@ -263,7 +263,7 @@ def assign(
     label: Label, butler: Annotated[str, typer.Argument(help="Name of the butler.")]
 ) -> None:
     """Add a skill to the packs of a butler, from its next start on."""
-    from butlers.skills.assigning import assign as assign_skill
+    from butlers.skills.registry.butler_packs import assign as assign_skill
 
     done = assign_skill(_open_registry(), _config_of(butler), label)
     what = "now names" if done["changed"] else "already names"
@@ -286,7 +286,7 @@ class _Users:
 
 
 def _users() -> _Users:
-    from butlers.config.known_butlers import known_butlers
+    from butlers.config.roster import known_butlers
     from butlers.config.packs import source_file
 
     settings = Settings.from_environ()
@@ -325,7 +325,7 @@ def _named(folder: Path, settings: Settings, fleet: FleetConfig) -> tuple[str, t
 
 
 def _locked(folder: Path) -> tuple[str, ...]:
-    from butlers.skills.lock import LOCK_FILE, read_lock
+    from butlers.skills.registry.resolver import LOCK_FILE, read_lock
 
     return tuple(pack.label for pack in read_lock(folder / LOCK_FILE).values())
 
@@ -357,5 +357,5 @@ def _drafts(entry: dict[str, Any]) -> list[str]:
     return [version for version, release in releases if release["state"] == "draft"]
 
 
-def _print_registered(added: Registered) -> None:
+def _print_registered(added: RegisteredSkill) -> None:
     typer.echo(f"registered {added.id}: {', '.join(added.versions)}")

@@ -23,12 +23,13 @@ from butlers.skills.check.fix import fix as fix_skill
 from butlers.skills.check.rules import check
 from butlers.skills.findings import printable
 from butlers.skills.install.capabilities import KINDS, Capabilities, capabilities_of
-from butlers.skills.install.install import Offer
+from butlers.skills.install.install import InstallOffer
 from butlers.skills.reader import SKILL_FILES, read_skill, scan_skills
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.registry.resolver import Resolution, resolve
-from butlers.skills.scripts.answer import Answer
-from butlers.skills.scripts.runner import PATH, Call, Pack, ScriptRunner
+from butlers.skills.scripts.answer import ScriptAnswer
+from butlers.skills.scripts.runner import DEFAULT_PATH, ScriptRun, ScriptRunner
+from butlers.skills.skill import Pack
 from butlers.skills.tree import translate_os_errors
 
 _STDIN = "-"
@@ -165,24 +166,6 @@ def print_description(described: Document) -> None:
         typer.echo(f"hint: {described['hint']}", err=True)
 
 
-def resolution_dict(found: Resolution) -> Document:
-    return {
-        "butler": found.butler,
-        "requirements": list(found.requirements),
-        "packs": [
-            {
-                "id": pack.id,
-                "version": pack.version,
-                "hash": pack.digest,
-                "owner": pack.owner,
-                "requiredBy": list(pack.required_by),
-            }
-            for pack in found.packs
-        ],
-        "warnings": list(found.warnings),
-    }
-
-
 def print_resolution(found: Resolution) -> None:
     print_table(
         ("pack", "owner", "required by", "hash"),
@@ -193,7 +176,7 @@ def print_resolution(found: Resolution) -> None:
     )
 
 
-def print_offer(offer: Offer) -> None:
+def print_offer(offer: InstallOffer) -> None:
     """Print to stderr, because it belongs to the question and not to the result."""
     typer.echo(printable(f"{offer.skill.label}: {offer.skill.description}"), err=True)
     typer.echo(printable(f"  belongs to {offer.owner}, from {offer.origin}"), err=True)
@@ -228,12 +211,12 @@ class ScriptCall:
     timeout_s: float
 
 
-def run_script(registry: SkillRegistry, wanted: ScriptCall) -> Answer:
+def run_script(registry: SkillRegistry, wanted: ScriptCall) -> ScriptAnswer:
     arguments = _parse_arguments(
         sys.stdin.read() if wanted.arguments == _STDIN else wanted.arguments
     )
     environ = Settings.from_environ().environ
-    call = Call(
+    call = ScriptRun(
         wanted.script,
         arguments,
         wanted.work,
@@ -241,18 +224,18 @@ def run_script(registry: SkillRegistry, wanted: ScriptCall) -> Answer:
         wanted.access,
         ScriptLimits(seconds=wanted.timeout_s),
     )
-    runner = ScriptRunner(registry.home, environ.get("PATH") or PATH)
+    runner = ScriptRunner(registry.home, environ.get("PATH") or DEFAULT_PATH)
     return asyncio.run(runner.run(_pack(registry, wanted), call))
 
 
 def _pack(registry: SkillRegistry, wanted: ScriptCall) -> Pack:
     """Resolve like the packs of a butler: only its maker may use a draft."""
-    catalogue = registry.catalogue()
-    found = resolve(catalogue, wanted.user, [wanted.label])
+    catalog = registry.catalog()
+    found = resolve(catalog, wanted.user, [wanted.label])
     for warning in found.warnings:
         typer.echo(f"warning: {warning}", err=True)
     chosen = found.packs[-1]  # dependencies come first
-    folder = registry.path(chosen.id, chosen.version, catalogue)
+    folder = registry.path(chosen.id, chosen.version, catalog)
     skill = read_skill(folder).skill
     if skill is None:
         raise InvalidSkill(f"{folder} holds no skill")
@@ -274,7 +257,7 @@ def _parse_arguments(written: str) -> Any:
     return arguments
 
 
-def print_answer(answer: Answer) -> None:
+def print_answer(answer: ScriptAnswer) -> None:
     """Print the result to stdout and everything else to stderr."""
     for name in answer.missing:
         typer.echo(f"warning: {name} is declared but not set", err=True)
