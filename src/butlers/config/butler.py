@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -33,7 +33,13 @@ from butlers.config.values import (
 from butlers.domain.json_safe import FrozenDict, freeze
 
 Access = Literal["workspace", "sealed", "full"]
-RuntimeType = Literal["auto", "claude-code", "codex", "gemini", "reflex"]
+# A runtime's name is that of its folder: configuration is read before a runtime may be imported.
+_RUNTIMES = (Path(__file__).parents[1] / "runtimes").glob("*/__init__.py")
+_CLIS = sorted(file.parent.name.replace("_", "-") for file in _RUNTIMES)
+if TYPE_CHECKING:
+    RuntimeType = str
+else:
+    RuntimeType = Literal[("auto", *_CLIS, "reflex")]
 
 FreeTables = Annotated[Mapping[str, Mapping[str, Any]], AfterValidator(freeze)]
 

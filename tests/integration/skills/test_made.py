@@ -69,7 +69,7 @@ def custom_of(tester: InProcessButler) -> Path:
 
 
 @pytest.mark.scenario("S003-27", "S003-28", "S003-29")
-async def test_a_folder_that_appears_is_registered_and_can_be_assigned_to_others(
+async def test_new_folder_is_registered_and_can_be_assigned_to_others(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler()
@@ -98,7 +98,7 @@ async def test_a_folder_that_appears_is_registered_and_can_be_assigned_to_others
 
 
 @pytest.mark.parametrize("trouble", ["a folder that can not be looked at", "a list that can not"])
-async def test_a_butler_starts_and_makes_skills_where_others_can_not_be_looked_up(
+async def test_butler_makes_skills_when_other_butlers_are_unreadable(
     make_pack_butler: MakeButler, trouble: str
 ) -> None:
     tester = make_pack_butler()
@@ -117,7 +117,7 @@ async def test_a_butler_starts_and_makes_skills_where_others_can_not_be_looked_u
     assert tester.registry.get("weekly-reports").owner == "tester"
 
 
-async def test_what_was_made_while_the_butler_was_off_is_found_and_told_once(
+async def test_skill_made_while_the_butler_was_off_is_announced_once(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler()
@@ -132,7 +132,7 @@ async def test_what_was_made_while_the_butler_was_off_is_found_and_told_once(
 
 
 @pytest.mark.scenario("S003-30")
-async def test_one_that_is_not_valid_is_told_with_all_its_errors_until_it_is_mended(
+async def test_invalid_skill_is_reported_with_all_errors_until_fixed(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler()
@@ -155,7 +155,7 @@ async def test_one_that_is_not_valid_is_told_with_all_its_errors_until_it_is_men
     assert tester.butler.skills.maker.invalid == {}
 
 
-async def test_other_content_of_a_registered_version_is_told_and_refused(
+async def test_changed_content_of_a_registered_version_is_refused(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler()
@@ -170,7 +170,7 @@ async def test_other_content_of_a_registered_version_is_told_and_refused(
     assert tester.registry.get("weekly-reports").release(None).digest == digest
 
 
-async def test_what_claims_to_be_somebody_elses_or_reaches_out_is_told_and_refused(
+async def test_false_owner_and_outside_links_are_refused(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler()
@@ -191,7 +191,7 @@ async def test_what_claims_to_be_somebody_elses_or_reaches_out_is_told_and_refus
     assert tester.registry.get("report").release(None).digest == digest
 
 
-async def test_a_sealed_session_makes_one_and_uses_it_when_it_is_approved(
+async def test_sealed_session_makes_a_skill_and_uses_it_after_approval(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler()
@@ -205,7 +205,7 @@ async def test_a_sealed_session_makes_one_and_uses_it_when_it_is_approved(
             assert opened["instructions"] == "# Weekly\n\nCollect, then write."
             assert (opened["origin"], opened["state"]) == ("made", "draft")
             run = {"skill": "weekly-reports", "script": "generate-report", "arguments": {"week": 7}}
-            with pytest.raises(NotAllowed, match="before a person has approved it"):
+            with pytest.raises(NotAllowed, match="before a person approves it"):
                 await session.call("skill_run", run)
             async with tester.owner() as owner:
                 approved = await owner.call("skill_approve", {"skill": "weekly-reports@1.0.0"})
@@ -216,7 +216,7 @@ async def test_a_sealed_session_makes_one_and_uses_it_when_it_is_approved(
     assert [path.name for path in custom_of(tester).iterdir()] == ["weekly-reports"]
 
 
-async def test_what_was_approved_is_what_runs_and_nothing_else(
+async def test_only_the_approved_content_runs(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler()
@@ -236,7 +236,9 @@ async def test_what_was_approved_is_what_runs_and_nothing_else(
             await session.call("skill_run", run)
 
 
-async def test_all_that_is_wrong_is_told_and_nothing_is_left(make_pack_butler: MakeButler) -> None:
+async def test_skill_create_reports_all_errors_and_leaves_nothing(
+    make_pack_butler: MakeButler,
+) -> None:
     tester = make_pack_butler()
     custom_of(tester).mkdir()
     await tester.start()
@@ -259,7 +261,7 @@ async def test_all_that_is_wrong_is_told_and_nothing_is_left(make_pack_butler: M
     assert [path.name for path in custom_of(tester).iterdir()] == ["weekly-reports"]
 
 
-async def test_a_session_that_reads_a_strangers_words_makes_none(
+async def test_session_with_untrusted_input_cannot_make_skills(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler()
@@ -273,7 +275,7 @@ async def test_a_session_that_reads_a_strangers_words_makes_none(
         await session.call("skill_create", REPORT)
 
 
-async def test_the_owner_is_told_of_a_new_draft(make_pack_butler: MakeButler) -> None:
+async def test_owner_is_notified_of_a_new_draft(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler(extra=SWITCHBOARD)
     custom_of(tester).mkdir()
     await tester.start()
@@ -291,7 +293,7 @@ async def told_of(tester: InProcessButler) -> list[str]:
     return [json.loads(row["payload"])["message"].split(":")[0] for row in rows]
 
 
-async def test_the_owner_is_told_of_a_draft_whose_maker_was_killed_before_it_could(
+async def test_owner_is_notified_after_a_crash(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler(extra=SWITCHBOARD)
@@ -305,7 +307,7 @@ async def test_the_owner_is_told_of_a_draft_whose_maker_was_killed_before_it_cou
     assert await told_of(tester) == ["tester has made the skill weekly-reports@1.0.0"]
 
 
-async def test_an_owner_who_could_not_be_told_of_a_draft_is_told_later(
+async def test_failed_notification_of_a_draft_is_retried(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler(extra=SWITCHBOARD)
@@ -339,7 +341,7 @@ async def test_a_draft_has_no_secrets(make_pack_butler: MakeButler) -> None:
         assert (await owner.call("skill_run", run))["missing"] == []
 
 
-async def test_a_session_neither_approves_nor_assigns(make_pack_butler: MakeButler) -> None:
+async def test_session_cannot_approve_or_assign(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler()
     custom_of(tester).mkdir()
     await tester.start()
@@ -350,7 +352,7 @@ async def test_a_session_neither_approves_nor_assigns(make_pack_butler: MakeButl
                 await session.call(tool, {"skill": "weekly-reports"})
 
 
-async def test_the_owner_gives_a_butler_a_skill_by_a_tool(make_pack_butler: MakeButler) -> None:
+async def test_owner_assigns_a_skill_with_a_tool(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler("report@1.0.0")
     tester.register("report")
     tester.register("more", {"context/a.md": "More."}, context=["context/a.md"])
