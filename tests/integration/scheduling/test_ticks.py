@@ -144,6 +144,7 @@ async def test_a_crash_after_the_claim_loses_nothing(place: Home) -> None:
     assert len(await place.runs("ping")) == 1
     (item,) = await place.rows("SELECT * FROM queue_items WHERE queue = 'schedules'")
     assert item["attempts"] == 2
+    assert await place.sent() == []
 
 
 async def tick_and_die(butler: Butler, place: Home) -> None:
@@ -152,7 +153,6 @@ async def tick_and_die(butler: Butler, place: Home) -> None:
     try:
         scheduler = Scheduler(butler.config, database, butler.listener, place.clock, {})
         assert (await scheduler.tick()).names("queued") == ["ping"]
-        assert await place.sent() == []
         async with database.transaction() as connection:
             (lease,) = await queue.claim(connection, SCHEDULES, holder=4711)
             await schedules.begin_run(connection, UUID(lease.payload["run_id"]), NINE)
