@@ -53,7 +53,9 @@ async def health(tester: InProcessButler) -> dict[str, Any]:
     return found
 
 
-async def test_a_healthy_butler_says_so_in_both_places(tester: InProcessButler) -> None:
+async def test_health_route_and_status_tool_report_a_healthy_butler(
+    tester: InProcessButler,
+) -> None:
     async with tester.owner() as owner:
         said = await owner.call("status")
     for state in (await health(tester), said):
@@ -84,14 +86,14 @@ async def test_uptime_counts_the_seconds_since_the_butler_was_ready(
     assert (await health(tester))["uptime_s"] == 300
 
 
-async def test_health_shows_what_waits(tester: InProcessButler) -> None:
+async def test_health_shows_queue_depths(tester: InProcessButler) -> None:
     async with tester.session(uuid7()) as session:
         await session.call("notify", {"message": "hello"})
     state = await health(tester)
     assert state["queues"] == {"notify": {"ready": 1}}
 
 
-async def test_a_bad_reflex_file_is_shown_and_the_others_work(make_butler: MakeButler) -> None:
+async def test_invalid_reflex_file_is_reported_and_the_others_work(make_butler: MakeButler) -> None:
     tester = make_butler()
     file = tester.directory / "skills" / "broken" / "reflex.toml"
     file.parent.mkdir()
@@ -153,7 +155,7 @@ def kill(server: EmbeddedPostgres) -> None:
 
 
 @pytest.mark.scenario("S002-43")
-async def test_a_butler_lives_through_the_death_of_its_database(
+async def test_butler_survives_a_database_restart(
     server: EmbeddedPostgres, tmp_path: Path, home: Path
 ) -> None:
     tester = make(None, server, tmp_path, home)
@@ -200,7 +202,7 @@ async def test_a_butler_lives_through_the_death_of_its_database(
         await tester.close()
 
 
-async def test_a_call_in_whose_midst_the_database_dies_may_be_repeated(
+async def test_call_interrupted_by_a_database_crash_is_retryable(
     server: EmbeddedPostgres, tmp_path: Path, home: Path
 ) -> None:
     tester = make(None, server, tmp_path, home)
@@ -232,7 +234,7 @@ async def test_a_call_in_whose_midst_the_database_dies_may_be_repeated(
         await tester.close()
 
 
-async def test_a_session_that_ended_without_the_database_is_closed_when_it_is_back(
+async def test_session_ended_during_a_database_outage_is_closed_afterwards(
     server: EmbeddedPostgres, tmp_path: Path, home: Path
 ) -> None:
     tester = make(None, server, tmp_path, home)
@@ -260,7 +262,7 @@ async def test_a_session_that_ended_without_the_database_is_closed_when_it_is_ba
         await tester.close()
 
 
-async def test_a_butler_stops_without_its_database(
+async def test_butler_stops_while_the_database_is_down(
     server: EmbeddedPostgres, tmp_path: Path, home: Path
 ) -> None:
     tester = make(None, server, tmp_path, home)
@@ -272,7 +274,7 @@ async def test_a_butler_stops_without_its_database(
     assert not (home / "run" / "tester.json").exists()
 
 
-async def test_a_switchboard_without_its_database_refuses_and_loses_nothing(
+async def test_switchboard_without_database_rejects_messages_and_loses_none(
     server: EmbeddedPostgres, tmp_path: Path, home: Path
 ) -> None:
     tester = make("switchboard", server, tmp_path, home)

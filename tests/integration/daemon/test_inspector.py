@@ -51,7 +51,7 @@ class Inspector:
 
 
 @pytest.mark.parametrize("road", ROADS)
-async def test_the_inspector_lists_and_calls_tools(
+async def test_inspector_lists_and_calls_tools(
     tester: InProcessButler, mcp_programs: Programs, road: str
 ) -> None:
     inspector = Inspector(mcp_programs, tester, *ROADS[road])
@@ -66,7 +66,7 @@ async def test_the_inspector_lists_and_calls_tools(
 
 
 @pytest.mark.parametrize("road", ROADS)
-async def test_the_inspector_is_told_that_a_token_is_wrong(
+async def test_inspector_shows_that_a_token_is_wrong(
     tester: InProcessButler, mcp_programs: Programs, road: str
 ) -> None:
     inspector = Inspector(mcp_programs, tester, *ROADS[road])
@@ -79,7 +79,7 @@ async def test_the_inspector_is_told_that_a_token_is_wrong(
 
 
 @pytest.mark.parametrize("name", ["switchboard", "messenger", "general", "health"])
-async def test_no_tool_has_a_schema_that_a_client_may_not_understand(
+async def test_tool_schemas_pass_the_strict_inspector(
     make_butler: MakeButler, mcp_programs: Programs, name: str
 ) -> None:
     tester = make_butler(name)

@@ -31,7 +31,7 @@ PARTS = {
 
 
 @pytest.mark.scenario("S002-35")
-async def test_a_started_butler_holds_its_parts_and_they_are_those_its_tools_use(
+async def test_started_butler_has_the_parts_that_its_tools_use(
     make_butler: MakeButler,
 ) -> None:
     tester = make_butler()

@@ -101,12 +101,12 @@ def tasks_of(butler: Butler) -> set[str]:
     return {task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith(prefixes)}
 
 
-def test_the_order_is_the_one_that_was_decided() -> None:
+def test_phases_run_in_the_documented_order() -> None:
     assert [name for name in NAMES if name in DECIDED] == DECIDED
 
 
 @pytest.mark.parametrize("name", AFTER_THE_PORT)
-async def test_a_failing_phase_is_named_and_everything_before_it_is_undone(
+async def test_failing_phase_is_named_and_earlier_phases_are_undone(
     make_butler: MakeButler, admin: Login, name: str
 ) -> None:
     tester = make_butler()
@@ -140,7 +140,7 @@ async def _unconnected(admin: Login, tester: InProcessButler) -> bool:
     return await connections_of(admin, tester) == 0
 
 
-async def test_each_phase_logs_its_start_its_end_and_how_long_it_took(
+async def test_each_phase_logs_start_end_and_duration(
     tester: InProcessButler,
 ) -> None:
     with capture_logs() as logs:
@@ -153,7 +153,7 @@ async def test_each_phase_logs_its_start_its_end_and_how_long_it_took(
     assert all(line["seconds"] >= 0 for line in logs if line["event"] == "phase ended")
 
 
-async def test_a_required_variable_that_is_not_set_stops_the_start(make_butler: MakeButler) -> None:
+async def test_missing_required_variable_stops_the_start(make_butler: MakeButler) -> None:
     tester = make_butler()
     toml = tester.directory / "butler.toml"
     toml.write_text(toml.read_text() + '\n[butler.env]\nrequired = ["NOT_SET", "NOR_THIS"]\n')
@@ -163,7 +163,7 @@ async def test_a_required_variable_that_is_not_set_stops_the_start(make_butler: 
     assert isinstance(failed.value.__cause__, ConfigInvalid)
 
 
-async def test_a_runtime_without_its_key_stops_the_start(make_butler: MakeButler) -> None:
+async def test_runtime_without_credential_stops_the_start(make_butler: MakeButler) -> None:
     tester = make_butler()
     toml = tester.directory / "butler.toml"
     toml.write_text(toml.read_text() + '\n[runtime]\ntype = "claude-code"\n')

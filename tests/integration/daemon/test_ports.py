@@ -44,7 +44,7 @@ def listening_process(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_the_holder_of_a_taken_port_is_named(host: str) -> None:
+def test_error_names_the_process_that_holds_the_port(host: str) -> None:
     with listening_process(host) as (port, child):
         holder = find_holder(port)
         assert holder is not None
@@ -59,12 +59,12 @@ def test_the_holder_of_a_taken_port_is_named(host: str) -> None:
     assert "BUTLERS_PORT_OFFSET" in (refused.value.hint or "")
 
 
-def test_who_listens_on_another_address_is_not_blamed() -> None:
+def test_listener_on_another_address_is_not_named() -> None:
     with listening_process("127.0.0.2") as (port, _child):
         assert find_holder(port) is None
 
 
-def test_a_port_that_nobody_lets_us_see_is_still_a_typed_error() -> None:
+def test_port_held_by_an_invisible_process_is_a_typed_error() -> None:
     """Bound but not listening: there is no listener to name."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -73,7 +73,7 @@ def test_a_port_that_nobody_lets_us_see_is_still_a_typed_error() -> None:
             bind_port(port, patience_s=0)
 
 
-def test_of_two_that_bound_the_same_port_the_second_to_listen_is_told_who_was_first() -> None:
+def test_second_listener_on_a_bound_port_gets_the_holder() -> None:
     """Linux lets both bind while neither listens; two daemons that start at once meet here."""
     with bind_port(0) as first:
         port = first.getsockname()[1]
@@ -83,7 +83,7 @@ def test_of_two_that_bound_the_same_port_the_second_to_listen_is_told_who_was_fi
                 hold_port(second)
 
 
-def test_a_port_can_be_bound_again_at_once() -> None:
+def test_port_can_be_bound_again_at_once() -> None:
     with bind_port(0) as first:
         port = first.getsockname()[1]
         hold_port(first)
@@ -95,7 +95,7 @@ def test_a_port_can_be_bound_again_at_once() -> None:
 
 
 @pytest.mark.scenario("S002-26")
-async def test_a_butler_whose_port_is_taken_says_who_holds_it(make_butler: MakeButler) -> None:
+async def test_butler_with_a_taken_port_names_the_holder(make_butler: MakeButler) -> None:
     tester = make_butler()
     with listening_process() as (port, child):
         file = tester.directory / "butler.toml"

@@ -42,7 +42,7 @@ async def assert_nobody_is_let_in(postbox: ButlerProcess) -> None:
 
 
 @pytest.mark.scenario("S002-25")
-async def test_the_server_takes_connections_on_the_port_that_the_config_names(
+async def test_server_listens_on_the_configured_port(
     postbox: ButlerProcess,
 ) -> None:
     postbox.write()
@@ -58,7 +58,7 @@ async def test_the_server_takes_connections_on_the_port_that_the_config_names(
 
 
 @pytest.mark.scenario("S002-27", "S002-44", "S002-45")
-async def test_the_log_tells_the_start_and_the_end_step_by_step(postbox: ButlerProcess) -> None:
+async def test_log_shows_each_step_of_start_and_shutdown(postbox: ButlerProcess) -> None:
     postbox.write()
     await postbox.start()
     begun = postbox.events
@@ -90,7 +90,7 @@ async def test_the_log_tells_the_start_and_the_end_step_by_step(postbox: ButlerP
 
 
 @pytest.mark.scenario("S002-31")
-async def test_a_signal_ends_an_idle_butler_in_order(postbox: ButlerProcess) -> None:
+async def test_signal_stops_an_idle_butler_in_order(postbox: ButlerProcess) -> None:
     postbox.write()
     await postbox.start()
     async with postbox.owner() as owner:  # a client that stays, with nothing running
@@ -104,7 +104,7 @@ async def test_a_signal_ends_an_idle_butler_in_order(postbox: ButlerProcess) -> 
 
 
 @pytest.mark.scenario("S002-32")
-async def test_a_signal_waits_for_the_session_that_is_at_work(postbox: ButlerProcess) -> None:
+async def test_signal_waits_for_the_running_session(postbox: ButlerProcess) -> None:
     postbox.write()
     await postbox.start()
     async with postbox.shut_doors(1) as doors, postbox.owner() as owner:
@@ -137,7 +137,7 @@ async def _is_refused(owner: clients.ToolClient) -> bool:
 
 
 @pytest.mark.scenario("S002-33")
-async def test_a_session_that_does_not_end_in_time_does_not_hold_the_exit(
+async def test_session_beyond_the_time_limit_does_not_delay_the_exit(
     postbox: ButlerProcess,
 ) -> None:
     postbox.write("shutdown.timeout_s = 0.2")

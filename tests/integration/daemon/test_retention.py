@@ -70,7 +70,7 @@ async def kept(tester: InProcessButler) -> set[UUID]:
     return {row["request_id"] for row in await tester.rows("SELECT request_id FROM message_inbox")}
 
 
-async def test_old_messages_that_are_over_go_and_all_others_stay(
+async def test_sweep_deletes_old_finished_messages_only(
     switchboard: InProcessButler,
 ) -> None:
     stranger = {"channel": "email", "provider": "imap", "endpoint_identity": "me@example.com"}
@@ -95,7 +95,7 @@ async def test_old_messages_that_are_over_go_and_all_others_stay(
     assert sum((await keeping(switchboard).sweep()).values()) == 0
 
 
-async def test_who_keeps_for_ever_loses_nothing(switchboard: InProcessButler) -> None:
+async def test_keep_days_zero_deletes_nothing(switchboard: InProcessButler) -> None:
     over = await ingest(switchboard, "one")
     await end(switchboard, over, "done")
     await grow_old(switchboard)
@@ -104,7 +104,7 @@ async def test_who_keeps_for_ever_loses_nothing(switchboard: InProcessButler) ->
     assert await kept(switchboard) == {over}
 
 
-async def test_much_goes_in_several_steps(
+async def test_sweep_deletes_in_batches(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "BATCH", 2)
@@ -115,7 +115,7 @@ async def test_much_goes_in_several_steps(
     assert (gone["message_inbox"], gone["queue_items"]) == (5, 5)
 
 
-async def test_the_journal_of_a_dead_letter_stays_until_it_is_over(tester: InProcessButler) -> None:
+async def test_journal_of_a_dead_letter_is_kept(tester: InProcessButler) -> None:
     """A replay has to find what was done already."""
     over, dead = request_context(), request_context()
     async with tester.butler.database.transaction() as connection:
@@ -136,7 +136,7 @@ async def test_the_journal_of_a_dead_letter_stays_until_it_is_over(tester: InPro
     assert await tester.count("entries") == 2, "what butlers know is nobody's to sweep"
 
 
-async def test_files_go_with_the_last_message_that_has_them(switchboard: InProcessButler) -> None:
+async def test_file_is_deleted_with_its_last_message(switchboard: InProcessButler) -> None:
     blobs = BlobStore(switchboard.butler.config.storage.blob_dir)
     unwanted, needed, young = (blobs.put(text) for text in (b"old", b"needed", b"young"))
     request = replace(request_context(), request_id=uuid7())
@@ -157,7 +157,7 @@ async def test_files_go_with_the_last_message_that_has_them(switchboard: InProce
         blobs.get(unwanted)
 
 
-def test_a_sweep_that_was_cut_off_has_removed_nothing_that_is_wanted(
+def test_interrupted_sweep_deletes_no_needed_file(
     switchboard: InProcessButler,
 ) -> None:
     folder = switchboard.butler.config.storage.blob_dir

@@ -52,7 +52,7 @@ async def start(tester: InProcessButler, machine: Path, *credentials: str) -> Bu
 @pytest.mark.scenario("S001-31")
 @pytest.mark.scenario("S001-37")
 @pytest.mark.parametrize("runtime", PROGRAMS)
-async def test_the_configuration_names_the_cli_the_model_and_how_many(
+async def test_config_sets_cli_model_and_concurrency(
     make_butler: MakeButler, machine: Path, runtime: str
 ) -> None:
     install(machine, *PROGRAMS)
@@ -71,7 +71,7 @@ async def test_the_configuration_names_the_cli_the_model_and_how_many(
 
 @pytest.mark.scenario("S001-31")
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
-def test_every_adapter_is_invoked_in_the_same_way(adapter: type[Runtime]) -> None:
+def test_every_adapter_has_the_same_interface(adapter: type[Runtime]) -> None:
     assert inspect.iscoroutinefunction(adapter.invoke)
     names = list(inspect.signature(adapter.invoke).parameters)
     assert names[:5] == ["self", "prompt", "system_prompt", "mcp_servers", "env"]
@@ -90,7 +90,7 @@ def test_every_adapter_is_invoked_in_the_same_way(adapter: type[Runtime]) -> Non
         ([], KEYS.values(), "reflex"),
     ],
 )
-async def test_auto_takes_the_first_that_is_here_and_has_a_credential(
+async def test_auto_takes_the_first_installed_cli_with_a_credential(
     house_of_auto: InProcessButler,
     machine: Path,
     installed: list[str],
@@ -108,7 +108,7 @@ def house_of_auto(make_butler: MakeButler) -> InProcessButler:
 
 
 @pytest.mark.parametrize("runtime", PROGRAMS)
-async def test_a_cli_that_is_named_and_not_here_is_fatal_and_says_how_to_get_it(
+async def test_configured_cli_that_is_not_installed_fails_with_install_hint(
     make_butler: MakeButler, machine: Path, runtime: str
 ) -> None:
     tester = make_butler(extra=f'[runtime]\ntype = "{runtime}"\n')
@@ -118,7 +118,7 @@ async def test_a_cli_that_is_named_and_not_here_is_fatal_and_says_how_to_get_it(
 
 
 @pytest.mark.parametrize("runtime", PROGRAMS)
-async def test_a_cli_that_is_named_and_has_no_credential_is_fatal(
+async def test_configured_cli_without_credential_fails(
     make_butler: MakeButler, machine: Path, runtime: str
 ) -> None:
     install(machine, *PROGRAMS)
@@ -128,7 +128,7 @@ async def test_a_cli_that_is_named_and_has_no_credential_is_fatal(
     assert f"butlers secrets set {KEYS[runtime]}" in (failed.value.hint or "")
 
 
-async def test_codex_is_run_without_its_wrapper(
+async def test_codex_is_started_without_its_wrapper(
     make_butler: MakeButler, machine: Path, tmp_path: Path
 ) -> None:
     """The wrapper leaves an orphan when it is killed; the binary lies beside it."""

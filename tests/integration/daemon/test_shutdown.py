@@ -95,7 +95,7 @@ async def test_running_calls_of_every_client_get_their_results(
     assert_ended_in_order(caplog)
 
 
-async def test_new_calls_are_refused_by_name_while_old_ones_run(tester: InProcessButler) -> None:
+async def test_new_calls_are_rejected_while_running_ones_finish(tester: InProcessButler) -> None:
     async with tester.owner() as owner, tester.peer("switchboard") as peer:
         running = asyncio.create_task(owner.call("slow", {"label": "last"}))
         await tester.until_running("last")
@@ -118,7 +118,7 @@ async def test_new_calls_are_refused_by_name_while_old_ones_run(tester: InProces
     assert_port_is_free(tester.port)
 
 
-async def test_clients_of_older_protocols_are_told_the_same(tester: InProcessButler) -> None:
+async def test_clients_of_older_protocols_get_the_same_rejection(tester: InProcessButler) -> None:
     async with (
         clients.mcp_sse(tester.butler.url, tester.owner_token) as sse,
         clients.mcp_streamable(tester.butler.url, tester.owner_token) as streamable,
@@ -137,7 +137,7 @@ async def test_clients_of_older_protocols_are_told_the_same(tester: InProcessBut
         await stopping
 
 
-async def test_a_running_trigger_may_still_start_its_session(tester: InProcessButler) -> None:
+async def test_running_trigger_may_still_start_its_session(tester: InProcessButler) -> None:
     """One session at a time: the second waits for its turn, which comes during the shutdown."""
     async with tester.owner() as owner:
         first = asyncio.create_task(owner.call("trigger", {"prompt": "wait for one"}))
@@ -155,7 +155,9 @@ async def test_a_running_trigger_may_still_start_its_session(tester: InProcessBu
     assert await tester.count("entries") == 1
 
 
-async def test_a_committed_write_is_answered_before_the_end(tester: InProcessButler) -> None:
+async def test_committed_write_is_answered_before_the_shutdown_ends(
+    tester: InProcessButler,
+) -> None:
     async with tester.owner() as owner:
         running = asyncio.create_task(owner.call("slow_write", {"label": "kept"}))
         await tester.until_running("kept")
@@ -169,7 +171,7 @@ async def test_a_committed_write_is_answered_before_the_end(tester: InProcessBut
 
 @pytest.mark.parametrize("tool", ["slow", "slow_write"])
 @pytest.mark.parametrize("connect", GENERATIONS, ids=lambda connect: connect.__name__)
-async def test_a_call_that_never_ends_does_not_hold_the_shutdown(
+async def test_call_that_never_ends_does_not_delay_the_shutdown(
     make_butler: MakeButler, connect: clients.Connect, tool: str
 ) -> None:
     tester = make_butler(extra=SHORT)
@@ -190,7 +192,7 @@ async def test_a_call_that_never_ends_does_not_hold_the_shutdown(
     assert_port_is_free(tester.port)
 
 
-async def test_an_idle_butler_with_standing_streams_stops(
+async def test_idle_butler_with_open_streams_stops(
     tester: InProcessButler, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -202,7 +204,7 @@ async def test_an_idle_butler_with_standing_streams_stops(
     assert_ended_in_order(caplog)
 
 
-async def test_it_can_be_started_again_on_what_it_left(tester: InProcessButler) -> None:
+async def test_butler_restarts_on_its_existing_data(tester: InProcessButler) -> None:
     async with tester.owner() as owner:
         await owner.call("write", {"text": "before"})
     await tester.butler.stop()
@@ -263,7 +265,7 @@ def ends_of(logs: list[Any]) -> list[str]:
 
 
 @pytest.mark.scenario("S002-37")
-async def test_stop_waits_for_the_session_then_ends_the_modules_and_the_pool(
+async def test_stop_waits_for_sessions_then_stops_modules_and_pool(
     doorman: Butler, admin: Login
 ) -> None:
     token = doorman.key.mint(CallerKind.OWNER, "owner", "postbox")
@@ -286,7 +288,7 @@ async def test_stop_waits_for_the_session_then_ends_the_modules_and_the_pool(
 
 
 @pytest.mark.scenario("S001-05")
-async def test_sessions_share_one_time_limit_and_everything_ends_in_reverse(
+async def test_sessions_share_one_time_limit_and_parts_stop_in_reverse_order(
     doorman: Butler, admin: Login
 ) -> None:
     """The clock of the test is put on beyond the limit while the first session is waited for. So the
@@ -333,5 +335,7 @@ async def test_sessions_share_one_time_limit_and_everything_ends_in_reverse(
 
 
 @pytest.mark.parametrize("line", ["shutdown_timeout_s = 7", "shutdown.timeout_s = 7"])
-async def test_the_time_limit_is_the_one_of_the_config(make_butler: MakeButler, line: str) -> None:
+async def test_shutdown_time_limit_comes_from_the_config(
+    make_butler: MakeButler, line: str
+) -> None:
     assert (await make_butler(extra=line).start()).grace_s == 7

@@ -123,9 +123,7 @@ def told_when_it_starts(tester: InProcessButler) -> None:
 
 
 @pytest.mark.scenario("S002-28", "S002-36")
-async def test_each_step_stands_after_its_phase_and_not_before(
-    make_butler: MakeButler, admin: Login
-) -> None:
+async def test_each_phase_creates_its_part(make_butler: MakeButler, admin: Login) -> None:
     tester = make_butler()
     told_when_it_starts(tester)
     witness = Witness(tester, admin)
@@ -143,7 +141,7 @@ async def test_each_step_stands_after_its_phase_and_not_before(
 
 
 @pytest.mark.scenario("S002-29")
-async def test_a_failing_core_migration_is_told_and_no_later_step_is_taken(
+async def test_failing_core_migration_stops_the_start_with_its_error(
     make_butler: MakeButler, admin: Login
 ) -> None:
     tester = make_butler()
@@ -183,7 +181,7 @@ def with_switchboard(tester: InProcessButler) -> None:
     )
 
 
-async def test_only_the_switchboard_routes_and_only_the_others_register(
+async def test_only_the_switchboard_has_the_inbound_service_and_does_not_register(
     make_butler: MakeButler, tmp_path: Path
 ) -> None:
     tester = make_butler()

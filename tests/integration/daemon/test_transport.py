@@ -29,7 +29,7 @@ async def ask(tester: InProcessButler, method: str, path: str, **headers: str) -
 
 
 @pytest.mark.parametrize("connect", clients.ALL, ids=lambda connect: connect.__name__)
-async def test_every_client_lists_and_calls_at_the_same_url(
+async def test_every_client_lists_and_calls_tools_at_one_url(
     tester: InProcessButler, connect: Connect
 ) -> None:
     assert tester.butler.url == f"http://127.0.0.1:{tester.port}/mcp"
@@ -45,7 +45,7 @@ async def test_every_client_lists_and_calls_at_the_same_url(
 
 @pytest.mark.scenario("S001-02")
 @pytest.mark.parametrize("connect", clients.ALL, ids=lambda connect: connect.__name__)
-async def test_a_session_has_the_whole_surface_and_is_bound_to_itself(
+async def test_session_sees_all_its_tools_and_is_identified(
     tester: InProcessButler, connect: Connect
 ) -> None:
     """Core tools and those of the butler's own module; and who calls is known from the connection."""
@@ -63,7 +63,7 @@ async def test_a_session_has_the_whole_surface_and_is_bound_to_itself(
     assert {row["request_id"] for row in rows} == {session.request_id}
 
 
-async def test_all_clients_at_once(tester: InProcessButler) -> None:
+async def test_all_clients_work_concurrently(tester: InProcessButler) -> None:
     url, token = tester.butler.url, tester.owner_token
     async with (
         clients.ours(url, token) as one,
@@ -77,7 +77,7 @@ async def test_all_clients_at_once(tester: InProcessButler) -> None:
 
 
 @pytest.mark.parametrize("connect", clients.ALL, ids=lambda connect: connect.__name__)
-async def test_a_call_that_outlasts_the_servers_patience_is_answered(
+async def test_call_longer_than_the_ping_interval_is_answered(
     tester: InProcessButler, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After it the protocol library turns the answer into a stream; every client must read that too."""
@@ -93,12 +93,14 @@ async def test_a_call_that_outlasts_the_servers_patience_is_answered(
 
 
 @pytest.mark.parametrize(("method", "path"), ENDPOINTS)
-async def test_no_request_without_a_token(tester: InProcessButler, method: str, path: str) -> None:
+async def test_request_without_a_token_is_rejected(
+    tester: InProcessButler, method: str, path: str
+) -> None:
     assert (await ask(tester, method, path)).status_code == 401
 
 
 @pytest.mark.parametrize(("method", "path"), ENDPOINTS)
-async def test_no_request_with_a_wrong_token(
+async def test_request_with_a_wrong_token_is_rejected(
     tester: InProcessButler, method: str, path: str
 ) -> None:
     good = tester.owner_token
@@ -116,7 +118,7 @@ async def test_no_request_with_a_wrong_token(
         assert "quick" not in answer.text
 
 
-async def test_a_token_in_another_place_does_not_count(tester: InProcessButler) -> None:
+async def test_token_outside_the_authorization_header_is_ignored(tester: InProcessButler) -> None:
     token = tester.owner_token
     assert (await ask(tester, "POST", f"/mcp?token={token}")).status_code == 401
     assert (await ask(tester, "POST", "/mcp", Authorization=f"Basic {token}")).status_code == 401
@@ -128,7 +130,9 @@ async def test_a_token_in_another_place_does_not_count(tester: InProcessButler) 
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "192.0.2.7"]
 )
-async def test_a_foreign_host_is_misdirected(tester: InProcessButler, path: str, host: str) -> None:
+async def test_foreign_host_header_is_rejected(
+    tester: InProcessButler, path: str, host: str
+) -> None:
     headers = {"Host": host, "Authorization": f"Bearer {tester.owner_token}"}
     assert (await ask(tester, "GET", path, **headers)).status_code == 421
     if path == "/mcp":
@@ -137,7 +141,7 @@ async def test_a_foreign_host_is_misdirected(tester: InProcessButler, path: str,
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "https://127.0.0.1.evil.example"])
-async def test_a_foreign_origin_is_refused(tester: InProcessButler, origin: str) -> None:
+async def test_foreign_origin_header_is_rejected(tester: InProcessButler, origin: str) -> None:
     headers = {"Origin": origin, "Authorization": f"Bearer {tester.owner_token}"}
     for method, path in ENDPOINTS:
         assert (await ask(tester, method, path, **headers)).status_code == 403
@@ -157,7 +161,7 @@ async def test_only_loopback_is_bound(tester: InProcessButler) -> None:
             socket.create_connection((other, tester.port), timeout=5).close()
 
 
-async def test_a_session_id_of_the_protocol_belongs_to_its_token(tester: InProcessButler) -> None:
+async def test_protocol_session_id_is_bound_to_its_token(tester: InProcessButler) -> None:
     """A 2025 session that the owner opened is not there for a peer who learned its id."""
     opened = await ask_initialize(tester, tester.owner_token)
     stolen = {
@@ -169,7 +173,7 @@ async def test_a_session_id_of_the_protocol_belongs_to_its_token(tester: InProce
     assert (await ask(tester, "POST", "/mcp", **stolen)).status_code == 404
 
 
-async def test_our_client_names_a_refused_token(tester: InProcessButler) -> None:
+async def test_our_client_reports_a_rejected_token(tester: InProcessButler) -> None:
     async with tester.client(tester.token(CallerKind.PEER, "general", audience="other")) as client:
         with pytest.raises(NotAuthenticated):
             await client.call("quick")

@@ -45,7 +45,7 @@ def message(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.scenario("S001-42")
-async def test_every_knob_of_the_buffer_has_effect(
+async def test_every_buffer_setting_has_an_effect(
     desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """THEN queue_capacity bounds what waits, worker_count how many are dispatched at once,

@@ -47,7 +47,7 @@ async def decided(tester: InProcessButler, text: str) -> tuple[str, str, str]:
     return row["target"], row["rule"], row["reason"]
 
 
-async def test_a_session_says_whose_it_is(desk: InProcessButler) -> None:
+async def test_classification_session_decides_the_target(desk: InProcessButler) -> None:
     async def think(butler: McpClient) -> str:
         assert {tool["name"] for tool in await butler.list_tools()} == {"assign"}
         await butler.call("assign", {"butler": "travel", "reason": "it speaks of a flight"})
@@ -64,19 +64,19 @@ async def test_a_session_says_whose_it_is(desk: InProcessButler) -> None:
     assert asked.terms.grants.access == "sealed"
 
 
-async def test_what_a_reflex_knows_costs_no_session(desk: InProcessButler) -> None:
+async def test_reflex_match_needs_no_classification(desk: InProcessButler) -> None:
     desk.butler.spawner.model = model = FakeRuntime()
     target, rule, _ = await decided(desk, "weight 80 kg")
     assert (target, rule, model.asked) == ("health", "reflex", [])
 
 
-async def test_without_a_model_it_goes_to_the_general_one(desk: InProcessButler) -> None:
+async def test_without_a_model_the_general_butler_gets_the_message(desk: InProcessButler) -> None:
     assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
     assert await desk.count("sessions") == 0
 
 
 @pytest.mark.parametrize("name", ["nobody", "messenger", "switchboard"])
-async def test_only_a_butler_for_people_can_be_chosen(desk: InProcessButler, name: str) -> None:
+async def test_infrastructure_butlers_cannot_be_assigned(desk: InProcessButler, name: str) -> None:
     async def think(butler: McpClient) -> str:
         with pytest.raises(NotFound, match=name) as refused:
             await butler.call("assign", {"butler": name, "reason": "why not"})
@@ -87,7 +87,7 @@ async def test_only_a_butler_for_people_can_be_chosen(desk: InProcessButler, nam
     assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
 
 
-async def test_a_session_that_fails_or_says_nothing_changes_nothing(desk: InProcessButler) -> None:
+async def test_failed_or_silent_classification_falls_back(desk: InProcessButler) -> None:
     async def fail(_butler: McpClient) -> str:
         raise ButlersError("no model today")
 
@@ -96,7 +96,7 @@ async def test_a_session_that_fails_or_says_nothing_changes_nothing(desk: InProc
         assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
 
 
-async def test_a_session_that_broke_off_after_one_part_decides_nothing(
+async def test_classification_that_broke_off_after_one_part_is_withdrawn(
     desk: InProcessButler,
 ) -> None:
     """Half of a split would lose the other half."""
@@ -109,7 +109,7 @@ async def test_a_session_that_broke_off_after_one_part_decides_nothing(
     assert (await decided(desk, "two things"))[:2] == ("general", "fallback")
 
 
-async def test_what_is_decided_stays_decided(desk: InProcessButler) -> None:
+async def test_decision_is_made_once(desk: InProcessButler) -> None:
     """A second run of a message, or a model that is late, finds the decision made."""
 
     async def think(butler: McpClient) -> str:
@@ -128,7 +128,7 @@ async def test_what_is_decided_stays_decided(desk: InProcessButler) -> None:
     ]
 
 
-async def test_nobody_else_assigns(desk: InProcessButler) -> None:
+async def test_only_classification_sessions_may_assign(desk: InProcessButler) -> None:
     async with desk.owner() as owner, desk.peer("health") as peer:
         for client in (owner, peer):
             with pytest.raises(ButlersError, match="may not call assign"):

@@ -84,7 +84,7 @@ def parts(*assigned: dict[str, Any]) -> FakeRuntime:
 # -- what was said before ----------------------------------------------------------------------------
 
 
-async def test_the_recent_conversation_travels_with_the_route(desk: InProcessButler) -> None:
+async def test_route_contains_the_recent_conversation(desk: InProcessButler) -> None:
     first = await ingest(desk, "@health weight 80")
     await routed(desk, first, "health")
     async with desk.peer("health") as health:
@@ -118,7 +118,7 @@ async def test_the_recent_conversation_travels_with_the_route(desk: InProcessBut
         ("anna@example.com", "owner", False),
     ],
 )
-async def test_an_answer_is_marked_that_leads_where_somebody_else_in_the_thread_pointed(
+async def test_reply_with_a_link_of_another_participant_is_marked(
     desk: InProcessButler, asks: str, pointed: str, marked: bool
 ) -> None:
     async with desk.owner() as owner:
@@ -152,7 +152,7 @@ async def test_an_answer_is_marked_that_leads_where_somebody_else_in_the_thread_
     assert handed_on["outside_links"] == ([link] if marked else [])
 
 
-async def test_only_so_much_of_it_and_only_so_old(desk: InProcessButler) -> None:
+async def test_conversation_is_limited_by_number_and_age(desk: InProcessButler) -> None:
     for number in range(33):
         last = await ingest(desk, f"@health {number}")
     turns = (await routed(desk, last, "health"))["conversation"]
@@ -165,7 +165,7 @@ async def test_only_so_much_of_it_and_only_so_old(desk: InProcessButler) -> None
 # -- order -------------------------------------------------------------------------------------------
 
 
-async def test_a_butler_that_is_away_holds_up_nobody_elses_messages(desk: InProcessButler) -> None:
+async def test_unavailable_butler_does_not_block_messages_for_others(desk: InProcessButler) -> None:
     waiting = await ingest(desk, "@gone first")
     behind = await ingest(desk, "@gone second")
     passing = await ingest(desk, "@health third")
@@ -174,7 +174,7 @@ async def test_a_butler_that_is_away_holds_up_nobody_elses_messages(desk: InProc
     assert (await state_of(desk, behind))["state"] != "done"
 
 
-async def test_what_waited_for_a_butler_arrives_in_order(desk: InProcessButler) -> None:
+async def test_messages_that_waited_arrive_in_order(desk: InProcessButler) -> None:
     sent = [await ingest(desk, f"@gone {number}") for number in range(5)]
 
     async def all_tried() -> bool | None:
@@ -200,7 +200,7 @@ async def test_what_waited_for_a_butler_arrives_in_order(desk: InProcessButler) 
 # -- several butlers -----------------------------------------------------------------------------------
 
 
-async def test_parts_go_to_their_butlers_at_once(desk: InProcessButler) -> None:
+async def test_parts_are_sent_to_their_butlers_concurrently(desk: InProcessButler) -> None:
     desk.butler.spawner.model = parts(
         {"butler": "tester", "part": "keep this"}, {"butler": "health", "part": "weight 80 kg"}
     )
@@ -214,7 +214,7 @@ async def test_parts_go_to_their_butlers_at_once(desk: InProcessButler) -> None:
     assert second["report"]
 
 
-async def test_a_part_that_depends_on_another_waits_for_its_end(desk: InProcessButler) -> None:
+async def test_dependent_part_waits_for_the_previous_part(desk: InProcessButler) -> None:
     desk.butler.spawner.model = parts(
         {"butler": "tester", "part": "first"},
         {"butler": "health", "part": "second", "after_previous": True},
@@ -234,7 +234,7 @@ async def test_a_part_that_depends_on_another_waits_for_its_end(desk: InProcessB
     await until("all of it is handed over", lambda: _is(desk, request_id, "health", "done"))
 
 
-async def test_a_part_whose_predecessor_failed_goes_nowhere_and_the_sender_is_told(
+async def test_part_after_a_failed_part_is_not_sent_and_the_sender_is_notified(
     desk: InProcessButler,
 ) -> None:
     desk.butler.spawner.model = parts(
@@ -256,7 +256,9 @@ async def test_a_part_whose_predecessor_failed_goes_nowhere_and_the_sender_is_to
     assert "tester failed with the part before it" in message
 
 
-async def test_a_split_message_goes_once_to_each_even_if_one_is_away(desk: InProcessButler) -> None:
+async def test_split_message_reaches_each_butler_once_even_if_one_was_away(
+    desk: InProcessButler,
+) -> None:
     desk.butler.spawner.model = parts({"butler": "gone"}, {"butler": "health"})
     request_id = await ingest(desk, "both of you")
     await routed(desk, request_id, "health")
@@ -269,7 +271,7 @@ async def test_a_split_message_goes_once_to_each_even_if_one_is_away(desk: InPro
     assert len(rows) == 1
 
 
-async def test_a_part_for_one_who_is_away_holds_up_nobody_but_what_follows_it_there(
+async def test_waiting_part_blocks_only_later_messages_for_the_same_butler(
     desk: InProcessButler,
 ) -> None:
     desk.butler.spawner.model = parts({"butler": "gone"}, {"butler": "health"})
@@ -294,7 +296,7 @@ async def test_a_part_for_one_who_is_away_holds_up_nobody_but_what_follows_it_th
     ]
 
 
-async def test_what_waits_for_a_butler_that_is_forgotten_is_decided_again(
+async def test_messages_for_a_removed_butler_are_decided_again(
     desk: InProcessButler,
 ) -> None:
     request_id = await ingest(desk, "@gone and @health")
@@ -312,7 +314,7 @@ async def test_what_waits_for_a_butler_that_is_forgotten_is_decided_again(
     assert "health" in (refused.value.hint or "")
 
 
-async def test_a_rule_that_names_a_forgotten_butler_leads_nowhere_and_the_owner_is_told_once(
+async def test_rule_for_a_removed_butler_is_ignored_and_the_owner_notified_once(
     desk: InProcessButler,
 ) -> None:
     rule = {"kind": "pattern", "value": "ship", "action": "route", "target": "gone"}
@@ -340,7 +342,7 @@ async def _is(tester: InProcessButler, request_id: UUID, part: str, state: str) 
     return (await state_of(tester, request_id, part))["state"] == state or None
 
 
-async def test_one_that_is_found_at_another_address_finds_what_waited_for_it(
+async def test_butler_at_a_new_address_gets_what_waited(
     desk: InProcessButler,
 ) -> None:
     """Also when it does not say that it is back: somebody else had taken its name meanwhile."""

@@ -72,7 +72,7 @@ async def hook(
     return await post(tester, f"/webhook/{name}", content, headers)
 
 
-async def test_an_envelope_is_committed_when_its_answer_is_there(door: InProcessButler) -> None:
+async def test_http_ingest_commits_before_it_answers(door: InProcessButler) -> None:
     message = envelope("weight 80")
     answer = await ingest(door, message)
     assert answer.status_code == 202
@@ -84,7 +84,7 @@ async def test_an_envelope_is_committed_when_its_answer_is_there(door: InProcess
     assert again.json() == {**told, "duplicate": True}
 
 
-async def test_the_two_doors_know_of_each_other(door: InProcessButler) -> None:
+async def test_http_and_mcp_ingest_share_deduplication(door: InProcessButler) -> None:
     message = envelope("weight 80")
     async with door.owner() as owner:
         first = await owner.call("ingest", message)
@@ -104,7 +104,7 @@ async def test_the_two_doors_know_of_each_other(door: InProcessButler) -> None:
         (envelope(source={"channel": "pigeon"}), 400, "unknown_channel"),
     ],
 )
-async def test_what_is_no_envelope_is_refused_and_leaves_nothing(
+async def test_invalid_envelope_is_rejected_without_trace(
     door: InProcessButler, body: Any, status: int, code: str
 ) -> None:
     answer = await ingest(door, body)
@@ -114,7 +114,7 @@ async def test_what_is_no_envelope_is_refused_and_leaves_nothing(
     assert await door.count("message_inbox") == 0
 
 
-async def test_only_the_owner_takes_messages_in(door: InProcessButler) -> None:
+async def test_http_ingest_needs_the_owners_token(door: InProcessButler) -> None:
     wrong = {
         "none": "",
         "a made-up one": "Bearer nonsense",
@@ -129,12 +129,12 @@ async def test_only_the_owner_takes_messages_in(door: InProcessButler) -> None:
     assert await door.count("message_inbox") == 0
 
 
-async def test_a_body_without_an_end_is_refused_in_time(door: InProcessButler) -> None:
+async def test_endless_body_is_rejected(door: InProcessButler) -> None:
     answer = await ingest(door, b"x" * (41 * 2**20))
     assert answer.status_code == 413
 
 
-async def test_a_large_picture_comes_in_here(door: InProcessButler) -> None:
+async def test_large_attachment_is_accepted_over_http(door: InProcessButler) -> None:
     picture = b"\x89PNG\r\n\x1a\n" + bytes(8_000_000)
     file = {"media_type": "image/png", "content": base64.b64encode(picture).decode()}
     answer = await ingest(door, envelope("look", payload={"attachments": [file]}))
@@ -147,7 +147,7 @@ async def test_a_large_picture_comes_in_here(door: InProcessButler) -> None:
     assert (refused.status_code, refused.json()["error"]["code"]) == (413, "message_too_large")
 
 
-async def test_when_there_is_too_much_it_says_when_to_come_again(
+async def test_full_queue_answers_429_with_retry_after(
     door: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: object) -> bool:
@@ -163,7 +163,7 @@ async def test_when_there_is_too_much_it_says_when_to_come_again(
 # -- webhooks ------------------------------------------------------------------------------------------
 
 
-async def test_a_signed_post_is_a_message_of_the_program(door: InProcessButler) -> None:
+async def test_signed_webhook_post_becomes_a_message(door: InProcessButler) -> None:
     body = {"text": "order 7 has shipped", "id": "evt-7", "sender": "orders", "thread": "o-7"}
     answer = await hook(door, "shop", body)
     assert (answer.status_code, answer.json()["status"]) == (202, "held"), answer.text
@@ -182,14 +182,14 @@ async def test_a_signed_post_is_a_message_of_the_program(door: InProcessButler) 
     assert later.json()["status"] == "accepted"
 
 
-async def test_what_comes_by_the_owners_webhook_is_the_owners_word(door: InProcessButler) -> None:
+async def test_message_of_an_owner_webhook_counts_as_the_owners(door: InProcessButler) -> None:
     answer = await hook(door, "phone", {"text": "weight 80", "sender": "mallory"})
     assert answer.json()["status"] == "accepted"
     (row,) = await door.rows("SELECT sender, sender_roles FROM message_inbox")
     assert row == {"sender": "phone:owner", "sender_roles": ["owner"]}
 
 
-async def test_what_is_not_signed_is_refused_without_a_word_why(door: InProcessButler) -> None:
+async def test_unsigned_post_is_rejected_without_details(door: InProcessButler) -> None:
     body = {"text": "hello"}
     attempts = {
         "another secret": hook(door, "shop", body, secret="guess"),
@@ -206,7 +206,7 @@ async def test_what_is_not_signed_is_refused_without_a_word_why(door: InProcessB
     assert await door.count("message_inbox") == 0
 
 
-async def test_who_has_the_secret_of_another_webhook_is_not_the_owner(
+async def test_webhook_may_not_send_in_the_owners_name(
     door: InProcessButler,
 ) -> None:
     refused = await hook(door, "shop", {"text": "/stop", "sender": "owner"})
@@ -214,7 +214,7 @@ async def test_who_has_the_secret_of_another_webhook_is_not_the_owner(
     assert await door.count("message_inbox") == 0
 
 
-async def test_a_time_that_is_no_time_is_refused_like_a_wrong_signature(
+async def test_invalid_timestamp_is_rejected_like_a_wrong_signature(
     door: InProcessButler,
 ) -> None:
     for timestamp in ("9" * 5_000, "-1", "now", "１２３"):
@@ -225,7 +225,7 @@ async def test_a_time_that_is_no_time_is_refused_like_a_wrong_signature(
         assert (await post(door, "/webhook/shop", {"text": "x"}, headers)).status_code == 401
 
 
-async def test_a_changed_body_is_refused(door: InProcessButler) -> None:
+async def test_changed_body_is_rejected(door: InProcessButler) -> None:
     timestamp = str(int(door.butler.clock.now().timestamp()))
     headers = {
         "Butlers-Timestamp": timestamp,
@@ -235,7 +235,7 @@ async def test_a_changed_body_is_refused(door: InProcessButler) -> None:
     assert answer.status_code == 401
 
 
-async def test_a_webhook_whose_every_post_is_refused_is_seen(door: InProcessButler) -> None:
+async def test_webhook_with_only_rejected_posts_is_unhealthy(door: InProcessButler) -> None:
     for body in (b"{", {"no": "text"}):
         assert (await hook(door, "shop", body)).status_code == 400
     async with door.owner() as owner:
@@ -246,7 +246,7 @@ async def test_a_webhook_whose_every_post_is_refused_is_seen(door: InProcessButl
     assert found["phone"]["health"] == "healthy"
 
 
-async def test_while_it_shuts_down_it_sends_messages_elsewhere(door: InProcessButler) -> None:
+async def test_ingest_during_shutdown_answers_503(door: InProcessButler) -> None:
     door.butler.in_flight.refuse_outsiders()
     answer = await ingest(door, envelope(event={"external_event_id": str(uuid7())}))
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")

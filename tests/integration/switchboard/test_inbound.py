@@ -94,7 +94,7 @@ async def questions(tester: InProcessButler) -> list[str]:
 # -- who is let in -----------------------------------------------------------------------------------
 
 
-async def test_a_strangers_messages_are_held_and_the_owner_is_asked_once(
+async def test_messages_of_an_unknown_sender_are_held_and_the_owner_asked_once(
     desk: InProcessButler,
 ) -> None:
     first = await ingest(desk, mail("one"))
@@ -113,7 +113,7 @@ async def test_a_strangers_messages_are_held_and_the_owner_is_asked_once(
     ]
 
 
-async def test_whoever_is_let_in_is_answered_in_the_order_they_wrote(desk: InProcessButler) -> None:
+async def test_held_messages_are_released_in_order(desk: InProcessButler) -> None:
     held = [await ingest(desk, mail(text)) for text in ("weight 1", "weight 2", "weight 3")]
     answer = await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
     assert answer["released"] == 3
@@ -127,7 +127,7 @@ async def test_whoever_is_let_in_is_answered_in_the_order_they_wrote(desk: InPro
     assert (await call(desk, "contacts_waiting"))["waiting"] == []
 
 
-async def test_one_person_is_not_two_because_of_how_their_address_is_written(
+async def test_address_spelling_does_not_make_another_sender(
     desk: InProcessButler,
 ) -> None:
     assert (await ingest(desk, mail("weight 1", sender="Anna@Example.com ")))["status"] == "held"
@@ -136,7 +136,7 @@ async def test_one_person_is_not_two_because_of_how_their_address_is_written(
     assert (await ingest(desk, mail("weight 2", sender="anna@EXAMPLE.com")))["status"] == "accepted"
 
 
-async def test_a_rule_made_meanwhile_holds_for_what_is_let_in(desk: InProcessButler) -> None:
+async def test_rules_apply_to_released_messages(desk: InProcessButler) -> None:
     skipped = await ingest(desk, mail("buy now"))
     noted = await ingest(desk, mail("a secret"))
     kept = await ingest(desk, mail("weight 80"))
@@ -153,7 +153,7 @@ async def test_a_rule_made_meanwhile_holds_for_what_is_let_in(desk: InProcessBut
     assert [row["key"] for row in queued] == [kept["request_id"]]
 
 
-async def test_a_command_of_an_address_that_turns_out_to_be_the_owners_is_carried_out(
+async def test_held_command_runs_when_the_address_becomes_the_owners(
     desk: InProcessButler,
 ) -> None:
     held = await ingest(desk, mail("/status"))
@@ -163,7 +163,7 @@ async def test_a_command_of_an_address_that_turns_out_to_be_the_owners_is_carrie
     assert row["queue"] == "commands"
 
 
-async def test_what_is_no_message_at_all_counts_as_refused(desk: InProcessButler) -> None:
+async def test_invalid_ingest_arguments_are_counted_as_refused(desk: InProcessButler) -> None:
     beat = {
         "kind": "imap",  # not what its channel is called
         "endpoint_identity": "me@example.com",
@@ -180,7 +180,7 @@ async def test_what_is_no_message_at_all_counts_as_refused(desk: InProcessButler
     assert "payload" in found["why"] or "schema_version" in found["why"]
 
 
-async def test_whoever_is_blocked_is_kept_and_goes_no_further(desk: InProcessButler) -> None:
+async def test_messages_of_a_blocked_sender_are_stored_and_skipped(desk: InProcessButler) -> None:
     held = await ingest(desk, mail("buy!"))
     await call(desk, "contacts_block", channel="email", identity="anna@example.com")
     later = await ingest(desk, mail("buy more!"))
@@ -192,7 +192,7 @@ async def test_whoever_is_blocked_is_kept_and_goes_no_further(desk: InProcessBut
     assert len(await questions(desk)) == 1
 
 
-async def test_nothing_of_somebody_known_stays_held(desk: InProcessButler) -> None:
+async def test_no_message_stays_held_after_its_sender_is_allowed(desk: InProcessButler) -> None:
     """Let in while their messages come in: each is either released, or never held."""
     allow = call(desk, "contacts_allow", channel="email", identity="anna@example.com")
     await asyncio.gather(*(ingest(desk, mail(f"{n}")) for n in range(12)), allow)
@@ -217,7 +217,7 @@ async def told_it_is_full(tester: InProcessButler) -> list[str]:
     return [words for words in await questions(tester) if "no room" in words]
 
 
-async def test_of_a_flood_of_strangers_nothing_is_lost_and_the_owner_is_told_once(
+async def test_full_hold_rejects_messages_and_notifies_the_owner_once(
     desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 5)
@@ -237,7 +237,7 @@ async def test_of_a_flood_of_strangers_nothing_is_lost_and_the_owner_is_told_onc
     assert len(await told_it_is_full(desk)) == 1
 
 
-async def test_a_repeat_of_what_is_held_is_known_though_there_is_no_room(
+async def test_duplicate_of_a_held_message_is_recognized_when_full(
     desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 1)
@@ -251,7 +251,7 @@ async def test_a_repeat_of_what_is_held_is_known_though_there_is_no_room(
     assert refused.value.hint
 
 
-async def test_strangers_files_take_room_too(
+async def test_held_files_count_toward_the_limit(
     desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD_BYTES", 2_000)
@@ -266,7 +266,7 @@ async def test_strangers_files_take_room_too(
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["of a stranger", "of somebody known"])
-async def test_what_is_sent_away_leaves_no_file_behind(
+async def test_rejected_message_leaves_no_file(
     desk: InProcessButler, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     if known:
@@ -297,20 +297,20 @@ async def _always(*_: object) -> bool:
     return True
 
 
-async def test_an_address_of_the_owners_speaks_for_the_owner(desk: InProcessButler) -> None:
+async def test_message_from_an_owner_address_counts_as_the_owners(desk: InProcessButler) -> None:
     await call(desk, "contacts_allow", channel="email", identity="me@home", role="owner")
     found = await ingest(desk, mail("weight 80", sender="me@home"))
     assert (await message_row(desk, found["request_id"]))["sender_roles"] == ["owner"]
 
 
 @pytest.mark.parametrize("tool", ["contacts_allow", "contacts_block"])
-async def test_nobody_locks_the_owner_out(desk: InProcessButler, tool: str) -> None:
+async def test_owner_address_cannot_be_blocked(desk: InProcessButler, tool: str) -> None:
     with pytest.raises(InvalidArguments, match="is you"):
         await call(desk, tool, channel="console", identity="owner")
     assert (await ingest(desk, envelope("hello")))["status"] == "accepted"
 
 
-async def test_only_the_owner_says_who_is_who(desk: InProcessButler) -> None:
+async def test_only_the_owner_may_change_contacts(desk: InProcessButler) -> None:
     async with desk.peer("health") as peer, desk.session() as session:
         for client in (peer, session):
             for tool in ("contacts_allow", "contacts_block", "rules_add", "rules_remove"):
@@ -318,7 +318,7 @@ async def test_only_the_owner_says_who_is_who(desk: InProcessButler) -> None:
                     await client.call(tool, {})
 
 
-async def test_other_butlers_read_contacts_and_write_none(desk: InProcessButler) -> None:
+async def test_other_butlers_may_read_but_not_write_contacts(desk: InProcessButler) -> None:
     (row,) = await desk.rows(
         "SELECT has_table_privilege(r.rolname, 'shared.contacts', 'INSERT') AS writes"
         " FROM pg_roles r WHERE r.rolname LIKE '%switchboard'"
@@ -331,7 +331,7 @@ async def test_other_butlers_read_contacts_and_write_none(desk: InProcessButler)
 # -- the owner's rules -------------------------------------------------------------------------------
 
 
-async def test_a_rule_routes_before_anybody_is_asked(desk: InProcessButler) -> None:
+async def test_rule_routes_without_asking_a_model(desk: InProcessButler) -> None:
     desk.butler.spawner.model = model = FakeRuntime()
     await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
     await call(
@@ -348,7 +348,9 @@ async def test_a_rule_routes_before_anybody_is_asked(desk: InProcessButler) -> N
     assert rule["last_hit_at"]
 
 
-async def test_what_a_rule_skips_is_kept_and_what_it_notes_is_not(desk: InProcessButler) -> None:
+async def test_skipped_message_is_stored_and_noted_one_loses_its_content(
+    desk: InProcessButler,
+) -> None:
     await call(desk, "rules_add", kind="header", header="List-Id", action="skip")
     await call(desk, "rules_add", kind="pattern", value="invoice", action="metadata_only")
     news = mail("news", payload={"raw": {"headers": {"List-Id": "<offers>"}}})
@@ -362,20 +364,20 @@ async def test_what_a_rule_skips_is_kept_and_what_it_notes_is_not(desk: InProces
     assert await desk.rows("SELECT 1 FROM queue_items") == []
 
 
-async def test_a_rule_puts_a_message_behind_all_others(desk: InProcessButler) -> None:
+async def test_low_priority_rule_lowers_the_tier(desk: InProcessButler) -> None:
     await call(desk, "rules_add", kind="sender", value="owner", action="low_priority")
     await ingest(desk, envelope("weight 80", control={"policy_tier": "high_priority"}))
     (item,) = await desk.rows("SELECT priority FROM queue_items WHERE queue = 'inbox'")
     assert item["priority"] == 2
 
 
-async def test_no_rule_keeps_the_owner_from_stopping_it_all(desk: InProcessButler) -> None:
+async def test_rules_do_not_apply_to_the_owners_commands(desk: InProcessButler) -> None:
     await call(desk, "rules_add", kind="sender", value="owner", action="skip")
     assert (await ingest(desk, envelope("/stop")))["status"] == "accepted"
     assert (await ingest(desk, envelope("hello")))["status"] == "skipped"
 
 
-async def test_the_first_rule_by_position_decides_and_one_can_be_taken_back(
+async def test_rule_with_the_lowest_position_decides_and_can_be_removed(
     desk: InProcessButler,
 ) -> None:
     last = await call(desk, "rules_add", kind="sender", value="owner", action="skip", position=9)
@@ -398,7 +400,7 @@ async def test_the_first_rule_by_position_decides_and_one_can_be_taken_back(
         ({"kind": "sender", "value": "", "action": "skip"}, "empty"),
     ],
 )
-async def test_a_rule_that_can_not_work_is_refused(
+async def test_rule_that_cannot_act_is_rejected(
     desk: InProcessButler, rule: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(ButlersError, match=why) as refused:
@@ -407,7 +409,7 @@ async def test_a_rule_that_can_not_work_is_refused(
     assert (await call(desk, "rules_list"))["rules"] == []
 
 
-async def test_rules_are_suggested_from_repeated_decisions_and_never_applied_unasked(
+async def test_repeated_decisions_suggest_a_rule_without_applying_it(
     desk: InProcessButler,
 ) -> None:
     async def think(butler: McpClient) -> str:
@@ -437,7 +439,7 @@ async def test_rules_are_suggested_from_repeated_decisions_and_never_applied_una
 # -- threads, answers, replays -----------------------------------------------------------------------
 
 
-async def test_a_mail_thread_stays_with_its_butler_and_a_chat_does_not(
+async def test_email_thread_stays_with_its_butler_and_a_chat_does_not(
     desk: InProcessButler,
 ) -> None:
     await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
@@ -458,7 +460,7 @@ async def test_a_mail_thread_stays_with_its_butler_and_a_chat_does_not(
     assert (await decided(desk, envelope("hello", event=_named("c-2", **chat))))[1] == "fallback"
 
 
-async def test_a_thread_of_long_ago_says_nothing(desk: InProcessButler) -> None:
+async def test_old_thread_does_not_decide(desk: InProcessButler) -> None:
     await call(desk, "contacts_allow", channel="email", identity="anna@example.com")
     thread = {"external_thread_id": "t-1"}
     await decided(desk, mail("my flight", event=_named("m-1", **thread)))
@@ -466,7 +468,7 @@ async def test_a_thread_of_long_ago_says_nothing(desk: InProcessButler) -> None:
     assert (await decided(desk, mail("hi", event=_named("m-2", **thread))))[1] == "fallback"
 
 
-async def test_an_explicit_reply_goes_where_the_answered_message_went(
+async def test_explicit_reply_goes_to_the_butler_of_the_original_message(
     desk: InProcessButler,
 ) -> None:
     await decided(desk, envelope("my flight", event=_named("e-1")))
@@ -474,7 +476,7 @@ async def test_an_explicit_reply_goes_where_the_answered_message_went(
     assert await decided(desk, reply) == ("travel", "affinity")
 
 
-async def test_a_decision_is_explained_and_replayed_with_todays_rules(
+async def test_decision_is_explained_then_and_with_current_rules(
     desk: InProcessButler,
 ) -> None:
     answer = await ingest(desk, envelope("my flight"))
@@ -500,7 +502,7 @@ async def test_a_decision_is_explained_and_replayed_with_todays_rules(
 # -- repeats -------------------------------------------------------------------------------------------
 
 
-async def test_a_source_without_ids_is_known_by_its_words_for_some_minutes(
+async def test_source_without_ids_is_deduplicated_by_text_for_some_minutes(
     desk: InProcessButler,
 ) -> None:
     nameless = {"event": {"external_event_id": ""}}
@@ -514,13 +516,13 @@ async def test_a_source_without_ids_is_known_by_its_words_for_some_minutes(
     assert not later["duplicate"], "a second genuine one counts"
 
 
-async def test_a_source_with_ids_may_say_the_same_twice(desk: InProcessButler) -> None:
+async def test_source_with_ids_may_repeat_a_text(desk: InProcessButler) -> None:
     first, second = [await ingest(desk, envelope("took my ibuprofen")) for _ in range(2)]
     assert first["request_id"] != second["request_id"]
     assert not second["duplicate"]
 
 
-async def test_the_same_words_in_two_threads_are_two_messages(desk: InProcessButler) -> None:
+async def test_same_text_in_two_threads_is_two_messages(desk: InProcessButler) -> None:
     first, second = [
         await ingest(desk, envelope("yes", event=_named("", external_thread_id=thread)))
         for thread in ("a", "b")
@@ -529,7 +531,7 @@ async def test_the_same_words_in_two_threads_are_two_messages(desk: InProcessBut
     assert first["request_id"] != second["request_id"]
 
 
-async def test_twenty_nameless_ones_at_once_are_one(desk: InProcessButler) -> None:
+async def test_twenty_concurrent_messages_without_id_are_stored_once(desk: InProcessButler) -> None:
     message = envelope("weight 80", event={"external_event_id": ""})
     answers = await asyncio.gather(*(ingest(desk, message) for _ in range(20)))
     assert len({answer["request_id"] for answer in answers}) == 1
@@ -542,7 +544,7 @@ def file(content: bytes, media_type: str, **more: Any) -> dict[str, Any]:
     return {"media_type": media_type, "content": base64.b64encode(content).decode(), **more}
 
 
-async def test_an_attachment_is_kept_by_its_content_and_can_be_read(desk: InProcessButler) -> None:
+async def test_attachment_is_stored_by_content_and_readable(desk: InProcessButler) -> None:
     message = envelope(
         "look", payload={"attachments": [file(PNG, "image/jpeg", filename="cat.jpg")]}
     )
@@ -554,7 +556,7 @@ async def test_an_attachment_is_kept_by_its_content_and_can_be_read(desk: InProc
     assert base64.b64decode(read["content"]) == PNG
 
 
-async def test_a_picture_alone_is_a_message(desk: InProcessButler) -> None:
+async def test_attachment_without_text_is_a_message(desk: InProcessButler) -> None:
     answer = await ingest(desk, envelope("", payload={"attachments": [file(PNG, "image/png")]}))
     assert answer["status"] == "accepted"
 
@@ -573,7 +575,7 @@ async def test_a_picture_alone_is_a_message(desk: InProcessButler) -> None:
         ([file(b"x" * (25 * 2**20 + 1), "text/plain")], "too large"),
     ],
 )
-async def test_what_is_no_attachment_refuses_the_message(
+async def test_invalid_attachment_rejects_the_message(
     desk: InProcessButler, attachments: list[dict[str, Any]], why: str
 ) -> None:
     with pytest.raises(ButlersError, match=why) as refused:
@@ -585,7 +587,7 @@ async def test_what_is_no_attachment_refuses_the_message(
 # -- several butlers -----------------------------------------------------------------------------------
 
 
-async def test_a_message_can_be_for_several(desk: InProcessButler) -> None:
+async def test_message_can_be_assigned_to_several_butlers(desk: InProcessButler) -> None:
     async def think(butler: McpClient) -> str:
         await butler.call(
             "assign", {"butler": "travel", "reason": "a trip", "part": "book the train"}
@@ -613,7 +615,7 @@ async def test_a_message_can_be_for_several(desk: InProcessButler) -> None:
     )
 
 
-async def test_only_who_has_a_part_says_how_it_ended(desk: InProcessButler) -> None:
+async def test_only_a_butler_with_a_part_may_report_its_end(desk: InProcessButler) -> None:
     answer = await ingest(desk, envelope("weight 80"))
     await decisions(desk, answer["request_id"])
     said = {"request_id": answer["request_id"], "well": True}
@@ -640,7 +642,7 @@ def heartbeat(**changes: Any) -> dict[str, Any]:
     }
 
 
-async def test_a_connector_is_seen_from_its_first_heartbeat_to_its_silence(
+async def test_connector_health_from_first_heartbeat_to_silence(
     desk: InProcessButler,
 ) -> None:
     beat = heartbeat(counters={"messages_ingested": 3}, version="1.2")
@@ -654,7 +656,7 @@ async def test_a_connector_is_seen_from_its_first_heartbeat_to_its_silence(
     assert "not heard of" in one["why"]
 
 
-async def test_one_whose_every_message_is_refused_is_seen_whatever_it_says(
+async def test_connector_with_only_refused_messages_is_rejected(
     desk: InProcessButler,
 ) -> None:
     await call(desk, "connector_heartbeat", heartbeat=heartbeat())
@@ -668,7 +670,7 @@ async def test_one_whose_every_message_is_refused_is_seen_whatever_it_says(
     assert one["last_minute"] == seen
 
 
-async def test_one_that_does_not_say_where_it_is_and_is_always_refused_is_seen(
+async def test_refused_messages_without_an_endpoint_are_listed(
     desk: InProcessButler,
 ) -> None:
     nameless = mail() | {"source": {"channel": "email", "provider": "imap"}}
@@ -685,7 +687,7 @@ async def test_one_that_does_not_say_where_it_is_and_is_always_refused_is_seen(
     assert "all 2 messages" in listed[0]["why"]
 
 
-async def test_one_that_itself_counts_only_failures_is_seen(desk: InProcessButler) -> None:
+async def test_connector_that_reports_only_failures_is_rejected(desk: InProcessButler) -> None:
     beat = heartbeat(counters={"messages_failed": 2})
     await call(desk, "connector_heartbeat", heartbeat=beat)
     (one,) = (await call(desk, "connectors_list"))["connectors"]
@@ -699,7 +701,7 @@ async def test_one_that_itself_counts_only_failures_is_seen(desk: InProcessButle
     assert one["health"] == "healthy"
 
 
-async def test_one_that_sends_the_same_again_and_again_is_seen(desk: InProcessButler) -> None:
+async def test_connector_that_repeats_messages_is_looping(desk: InProcessButler) -> None:
     await call(desk, "connector_heartbeat", heartbeat=heartbeat())
     message = mail("again")
     async with desk.owner() as owner:
@@ -709,7 +711,7 @@ async def test_one_that_sends_the_same_again_and_again_is_seen(desk: InProcessBu
     assert one["health"] == "looping"
 
 
-async def test_a_checkpoint_belongs_to_the_instance_at_work(desk: InProcessButler) -> None:
+async def test_checkpoint_belongs_to_the_running_instance(desk: InProcessButler) -> None:
     old, new = heartbeat(), heartbeat()
     where = {"kind": "email", "endpoint": "me@example.com"}
     await call(desk, "connector_heartbeat", heartbeat=old)

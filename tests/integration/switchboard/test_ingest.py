@@ -70,7 +70,9 @@ async def inbox(tester: InProcessButler) -> tuple[int, int]:
     return await tester.count("message_inbox"), await tester.count("queue_items")
 
 
-async def test_what_is_refused_is_named_and_leaves_nothing(switchboard: InProcessButler) -> None:
+async def test_rejected_message_is_explained_and_leaves_no_trace(
+    switchboard: InProcessButler,
+) -> None:
     told: dict[str, str] = {}
     for why, (message, _code) in REFUSED.items():
         answer = await switchboard.call_raw("ingest", message, switchboard.owner_token)
@@ -88,7 +90,7 @@ async def test_what_is_refused_is_named_and_leaves_nothing(switchboard: InProces
     ]
 
 
-async def test_exactly_one_megabyte_is_taken(switchboard: InProcessButler) -> None:
+async def test_message_of_exactly_one_megabyte_is_accepted(switchboard: InProcessButler) -> None:
     async with switchboard.owner() as owner:
         await owner.call("ingest", envelope("x" * MEGABYTE))
     assert await switchboard.rows("SELECT length(text) AS n FROM message_inbox") == [
@@ -96,7 +98,7 @@ async def test_exactly_one_megabyte_is_taken(switchboard: InProcessButler) -> No
     ]
 
 
-async def test_a_message_is_committed_when_its_answer_is_there(
+async def test_ingest_commits_before_it_answers(
     switchboard: InProcessButler,
 ) -> None:
     message = envelope(
@@ -128,7 +130,7 @@ async def test_a_message_is_committed_when_its_answer_is_there(
     assert item == {"queue": "inbox", "key": answer["request_id"], "priority": 1}
 
 
-async def test_a_repeat_is_a_duplicate(switchboard: InProcessButler) -> None:
+async def test_repeated_event_is_a_duplicate(switchboard: InProcessButler) -> None:
     message = envelope()
     async with switchboard.owner() as owner:
         first = await owner.call("ingest", message)
@@ -141,7 +143,7 @@ async def test_a_repeat_is_a_duplicate(switchboard: InProcessButler) -> None:
     assert await inbox(switchboard) == (1, 1)
 
 
-async def test_an_idempotency_key_stands_for_the_event_id(switchboard: InProcessButler) -> None:
+async def test_idempotency_key_replaces_the_event_id(switchboard: InProcessButler) -> None:
     control = {"idempotency_key": "mail-1"}
     async with switchboard.owner() as owner:
         first = await owner.call("ingest", envelope(control=control))
@@ -153,7 +155,7 @@ async def test_an_idempotency_key_stands_for_the_event_id(switchboard: InProcess
     assert await inbox(switchboard) == (1, 1)
 
 
-async def test_a_colon_does_not_make_two_messages_one(switchboard: InProcessButler) -> None:
+async def test_colons_in_ids_do_not_merge_messages(switchboard: InProcessButler) -> None:
     """Endpoint "a:b" with event "c" is not endpoint "a" with event "b:c"."""
     async with switchboard.owner() as owner:
         for endpoint, event in (("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c")):
@@ -167,7 +169,7 @@ async def test_a_colon_does_not_make_two_messages_one(switchboard: InProcessButl
     assert await inbox(switchboard) == (3, 3)
 
 
-async def test_twenty_at_once_are_one(switchboard: InProcessButler) -> None:
+async def test_twenty_concurrent_repeats_are_stored_once(switchboard: InProcessButler) -> None:
     message = envelope()
 
     async def ingest() -> dict[str, Any]:
@@ -181,7 +183,7 @@ async def test_twenty_at_once_are_one(switchboard: InProcessButler) -> None:
     assert await inbox(switchboard) == (1, 1)
 
 
-async def test_a_message_nobody_can_take_yet_is_kept_and_tried_again(
+async def test_message_without_an_available_butler_is_retried(
     switchboard: InProcessButler,
 ) -> None:
     """No butler has registered: the decision is made and kept, the item waits."""
@@ -217,7 +219,7 @@ def registration(name: str) -> dict[str, Any]:
     return {"name": name, "url": "http://127.0.0.1:9/mcp", "description": "test"}
 
 
-async def test_nobody_delivers_in_anothers_name(switchboard: InProcessButler) -> None:
+async def test_delivery_in_another_butlers_name_is_rejected(switchboard: InProcessButler) -> None:
     async with switchboard.peer("general") as peer:
         with pytest.raises(NotAllowed, match="general can not deliver in the name of health"):
             await peer.call("deliver", {"delivery": delivery("health")})
@@ -226,7 +228,7 @@ async def test_nobody_delivers_in_anothers_name(switchboard: InProcessButler) ->
     assert await switchboard.count("queue_items") == 1
 
 
-async def test_a_delivery_is_taken_once(switchboard: InProcessButler) -> None:
+async def test_repeated_delivery_is_a_duplicate(switchboard: InProcessButler) -> None:
     once = delivery("general")
     async with switchboard.peer("general") as peer:
         assert await peer.call("deliver", {"delivery": once}) == {
@@ -237,7 +239,9 @@ async def test_a_delivery_is_taken_once(switchboard: InProcessButler) -> None:
     assert await switchboard.count("queue_items") == 1
 
 
-async def test_nobody_registers_in_anothers_name(switchboard: InProcessButler) -> None:
+async def test_registration_in_another_butlers_name_is_rejected(
+    switchboard: InProcessButler,
+) -> None:
     async with switchboard.peer("general") as peer:
         with pytest.raises(NotAllowed, match="general can not register messenger"):
             await peer.call("register", {"registration": registration("messenger")})
@@ -247,7 +251,7 @@ async def test_nobody_registers_in_anothers_name(switchboard: InProcessButler) -
     assert await switchboard.count("butler_registry") == 1
 
 
-async def test_a_peer_that_is_not_the_switchboard_routes_nothing_to_it(
+async def test_only_the_switchboard_may_route_to_a_butler(
     switchboard: InProcessButler,
 ) -> None:
     async with switchboard.peer("health") as peer:
@@ -272,7 +276,7 @@ async def test_a_peer_that_is_not_the_switchboard_routes_nothing_to_it(
     assert await switchboard.count("queue_items") == 0
 
 
-async def test_only_the_switchboard_hands_deliveries_to_the_messenger(
+async def test_only_the_switchboard_may_deliver_to_the_messenger(
     make_butler: MakeButler,
 ) -> None:
     messenger = make_butler("messenger")
@@ -289,7 +293,7 @@ async def test_only_the_switchboard_hands_deliveries_to_the_messenger(
 # -- when there is too much --------------------------------------------------------------------------
 
 
-async def test_beyond_its_capacity_it_pushes_back_and_keeps_nothing_of_it(
+async def test_full_queue_rejects_messages_without_storing_them(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is known already is still answered; whoever is new is told to come again."""
@@ -315,7 +319,7 @@ async def test_beyond_its_capacity_it_pushes_back_and_keeps_nothing_of_it(
 # -- who is there ------------------------------------------------------------------------------------
 
 
-async def test_a_butler_that_is_not_heard_of_turns_stale_and_then_quarantined(
+async def test_silent_butler_becomes_stale_and_then_quarantined(
     switchboard: InProcessButler,
 ) -> None:
     async with switchboard.peer("health") as health:
@@ -337,7 +341,7 @@ async def test_a_butler_that_is_not_heard_of_turns_stale_and_then_quarantined(
         assert found["state"] == "active"
 
 
-async def test_a_sender_who_waits_for_somebody_away_is_told_once(
+async def test_sender_of_a_waiting_message_is_notified_once(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.dispatch.NOTICE_AFTER", timedelta(0))
@@ -364,7 +368,7 @@ async def test_a_sender_who_waits_for_somebody_away_is_told_once(
 
 
 @pytest.mark.parametrize("at_once", [100, 1])
-async def test_everybody_behind_a_message_that_waits_is_told_once_and_has_a_day_of_their_own(
+async def test_senders_behind_a_waiting_message_are_notified_once_per_day(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.dispatch.NOTICES_AT_ONCE", at_once)

@@ -73,7 +73,7 @@ async def outcomes(tester: InProcessButler) -> list[str]:
     return [row["outcome"] for row in rows]
 
 
-async def test_stop_ends_every_running_session_and_names_who_did_not_answer(
+async def test_stop_ends_all_sessions_and_names_silent_butlers(
     desk: InProcessButler, tester: InProcessButler
 ) -> None:
     tester.butler.spawner.model = FakeRuntime(for_ever)
@@ -93,7 +93,7 @@ async def test_stop_ends_every_running_session_and_names_who_did_not_answer(
     assert await say(desk, "/STOP") == "Nothing was running. No answer from: gone."
 
 
-async def test_a_pause_keeps_what_comes_in_until_it_ends(
+async def test_messages_during_a_pause_are_handled_after_it(
     desk: InProcessButler, tester: InProcessButler
 ) -> None:
     assert (await say(desk, "/pause")).startswith("Paused until you say /resume.")
@@ -116,7 +116,7 @@ async def test_a_pause_keeps_what_comes_in_until_it_ends(
     assert (await say(desk, "/resume")).startswith("It was not paused.")
 
 
-async def test_a_pause_has_an_end_if_one_is_named(
+async def test_pause_with_a_duration_ends_by_itself(
     desk: InProcessButler, tester: InProcessButler
 ) -> None:
     answer = await say(desk, "/pause 2 hours")
@@ -126,7 +126,7 @@ async def test_a_pause_has_an_end_if_one_is_named(
     assert "how long" in await say(desk, "/pause a bit")
 
 
-async def test_a_pause_that_is_given_an_end_keeps_nothing_beyond_it(
+async def test_shortened_pause_releases_messages_at_its_new_end(
     desk: InProcessButler, tester: InProcessButler
 ) -> None:
     await say(desk, "/pause")
@@ -158,7 +158,7 @@ async def test_a_pause_that_is_given_an_end_keeps_nothing_beyond_it(
         await until(f"{name} to be kept until the new end", kept_so)
 
 
-async def test_who_was_away_hears_of_the_pause_when_it_registers(
+async def test_butler_that_was_away_learns_of_the_pause_when_it_registers(
     desk: InProcessButler, tester: InProcessButler
 ) -> None:
     await say(desk, "/pause")
@@ -171,7 +171,7 @@ async def test_who_was_away_hears_of_the_pause_when_it_registers(
         assert (await late.call("register", {"registration": known}))["pause"] is None
 
 
-async def test_an_answer_that_a_pause_has_overtaken_does_not_end_it(
+async def test_outdated_answer_does_not_end_a_pause(
     tester: InProcessButler,
 ) -> None:
     butler = tester.butler
@@ -184,7 +184,7 @@ async def test_an_answer_that_a_pause_has_overtaken_does_not_end_it(
     assert await tester.count("pause") == 0
 
 
-async def test_an_answer_waits_for_a_pause_that_is_being_told(tester: InProcessButler) -> None:
+async def test_answer_waits_for_a_concurrent_pause(tester: InProcessButler) -> None:
     butler = tester.butler
     asked_at = butler.pause_state.orders
     async with butler.database.transaction() as connection:
@@ -195,7 +195,9 @@ async def test_an_answer_waits_for_a_pause_that_is_being_told(tester: InProcessB
     assert await tester.count("pause") == 1
 
 
-async def test_who_registers_while_a_pause_begins_is_asked_too(desk: InProcessButler) -> None:
+async def test_butler_that_registers_while_a_pause_begins_is_asked_too(
+    desk: InProcessButler,
+) -> None:
     services = desk.butler.services
     late = Registration("late", "http://127.0.0.1:9/mcp", "late")
     async with desk.butler.database.transaction() as connection:
@@ -217,14 +219,14 @@ async def _waiting(tester: InProcessButler, task: asyncio.Task[Any] | None = Non
     return bool(rows) or (task is not None and task.done())
 
 
-async def test_status_says_how_each_is(desk: InProcessButler, tester: InProcessButler) -> None:
+async def test_status_lists_every_butler(desk: InProcessButler, tester: InProcessButler) -> None:
     lines = (await say(desk, "/status")).splitlines()
     assert [line.split(":")[0] for line in lines] == ["switchboard", "tester", "gone"]
     assert lines[1] == "tester: healthy"
     assert lines[2] == "gone: no answer"
 
 
-async def test_a_command_gets_through_when_nothing_else_does(desk: InProcessButler) -> None:
+async def test_command_is_handled_while_the_inbox_is_blocked(desk: InProcessButler) -> None:
     """Every worker busy, the lane of its conversation blocked: it has a way of its own."""
     desk.butler.spawner.model = FakeRuntime(for_ever)
     async with desk.owner() as owner:
@@ -237,7 +239,7 @@ async def test_a_command_gets_through_when_nothing_else_does(desk: InProcessButl
     assert (await say(desk, "/stop")).startswith("Stopped")
 
 
-async def test_a_command_is_on_the_record_of_its_message(desk: InProcessButler) -> None:
+async def test_command_is_recorded_with_its_message(desk: InProcessButler) -> None:
     async with desk.owner() as owner:
         request_id = (await owner.call("ingest", envelope("/status")))["request_id"]
 
@@ -250,7 +252,7 @@ async def test_a_command_is_on_the_record_of_its_message(desk: InProcessButler) 
     assert (hop["command"], hop["attempts"]) == ("status", 1)
 
 
-async def test_whose_command_fails_each_time_is_told(
+async def test_sender_of_a_failing_command_is_notified(
     desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "backoff", lambda _attempt: timedelta(0))
@@ -269,14 +271,14 @@ async def test_whose_command_fails_each_time_is_told(
 
 
 @pytest.mark.parametrize("text", ["/stopped", "stop", "/stop it /pause"[:5] + "ping", "/unknown"])
-async def test_other_words_are_messages(desk: InProcessButler, text: str) -> None:
+async def test_unknown_slash_words_are_messages(desk: InProcessButler, text: str) -> None:
     async with desk.owner() as owner:
         await owner.call("ingest", envelope(text))
     rows = await desk.rows("SELECT queue FROM queue_items WHERE queue IN ('inbox', 'commands')")
     assert rows == [{"queue": "inbox"}]
 
 
-async def test_anybody_elses_command_is_just_a_message(
+async def test_command_of_another_sender_is_an_ordinary_message(
     desk: InProcessButler, tester: InProcessButler
 ) -> None:
     async with desk.owner() as owner:
@@ -289,7 +291,7 @@ async def test_anybody_elses_command_is_just_a_message(
     assert await tester.count("pause") == 0
 
 
-async def test_only_the_switchboard_controls_a_butler(tester: InProcessButler) -> None:
+async def test_only_the_switchboard_may_control_a_butler(tester: InProcessButler) -> None:
     async with tester.peer("health") as peer, tester.owner() as owner:
         for tool in ("control_stop", "control_pause", "control_resume"):
             with pytest.raises(NotAllowed, match="only the Switchboard"):

@@ -21,7 +21,7 @@ def blobs(tester: InProcessButler) -> BlobStore:
     return BlobStore(tester.butler.config.storage.blob_dir)
 
 
-async def test_a_text_is_text(tester: InProcessButler, blobs: BlobStore) -> None:
+async def test_text_file_is_returned_as_text(tester: InProcessButler, blobs: BlobStore) -> None:
     reference = blobs.put("grüezi".encode())
     async with tester.session() as session:
         assert await session.call("get_attachment", {"storage_ref": reference}) == {
@@ -34,7 +34,7 @@ async def test_a_text_is_text(tester: InProcessButler, blobs: BlobStore) -> None
         }
 
 
-async def test_a_long_text_comes_in_pages_of_whole_characters(
+async def test_long_text_is_paged_at_whole_characters(
     tester: InProcessButler, blobs: BlobStore
 ) -> None:
     text = "ä€😀x" * 9_000
@@ -49,7 +49,7 @@ async def test_a_long_text_comes_in_pages_of_whole_characters(
     assert read == text
 
 
-async def test_what_is_no_text_is_base64(tester: InProcessButler, blobs: BlobStore) -> None:
+async def test_binary_file_is_returned_as_base64(tester: InProcessButler, blobs: BlobStore) -> None:
     image = b"\x89PNG\r\n\x1a\n" + os.urandom(100)
     async with tester.session() as session:
         page = await session.call("get_attachment", {"storage_ref": blobs.put(image)})
@@ -61,19 +61,19 @@ async def test_what_is_no_text_is_base64(tester: InProcessButler, blobs: BlobSto
     "reference",
     ["", "sha256:", "../../etc/passwd", "sha256:" + "g" * 64, "md5:" + "0" * 64, "/etc/passwd"],
 )
-async def test_a_reference_is_no_path(tester: InProcessButler, reference: str) -> None:
+async def test_reference_cannot_be_a_path(tester: InProcessButler, reference: str) -> None:
     async with tester.session() as session:
         with pytest.raises(InvalidArguments, match="not a storage_ref"):
             await session.call("get_attachment", {"storage_ref": reference})
 
 
-async def test_an_unknown_one_is_not_found(tester: InProcessButler) -> None:
+async def test_unknown_reference_is_not_found(tester: InProcessButler) -> None:
     async with tester.session() as session:
         with pytest.raises(NotFound):
             await session.call("get_attachment", {"storage_ref": "sha256:" + "0" * 64})
 
 
-async def test_a_place_that_is_none_is_named(tester: InProcessButler, blobs: BlobStore) -> None:
+async def test_invalid_offset_is_explained(tester: InProcessButler, blobs: BlobStore) -> None:
     reference = blobs.put("äöü".encode())
     async with tester.session() as session:
         for offset, limit in ((7, 10), (1, 10), (0, 1)):
@@ -84,7 +84,7 @@ async def test_a_place_that_is_none_is_named(tester: InProcessButler, blobs: Blo
                 )
 
 
-async def test_damage_is_said_and_not_shown(tester: InProcessButler, blobs: BlobStore) -> None:
+async def test_damaged_file_is_an_error(tester: InProcessButler, blobs: BlobStore) -> None:
     reference = blobs.put(b"as it was")
     (kept,) = (path for path in tester.butler.config.storage.blob_dir.rglob("*") if path.is_file())
     kept.write_bytes(b"as it is not")
@@ -93,7 +93,7 @@ async def test_damage_is_said_and_not_shown(tester: InProcessButler, blobs: Blob
             await session.call("get_attachment", {"storage_ref": reference})
 
 
-def test_too_large_is_not_kept(tmp_path: Path) -> None:
+def test_too_large_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidMessage, match="at most"):
         BlobStore(tmp_path).put(b"x" * (MAX_FILE_BYTES + 1))
     assert not list(tmp_path.iterdir())
@@ -101,7 +101,7 @@ def test_too_large_is_not_kept(tmp_path: Path) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 @given(st.binary(max_size=2_000))
-def test_what_was_put_is_what_is_got(tmp_path: Path, content: bytes) -> None:
+def test_stored_file_is_returned_unchanged(tmp_path: Path, content: bytes) -> None:
     blobs = BlobStore(tmp_path)
     reference = blobs.put(content)
     assert blobs.put(content) == reference

@@ -44,7 +44,7 @@ def transaction_of(what: str, sent: Sent) -> list[str]:
     return queries[begin : next(later, len(queries))]
 
 
-async def test_a_reading_call_of_a_session_is_three_round_trips(
+async def test_read_call_of_a_session_takes_three_round_trips(
     sent: Sent, tester: InProcessButler
 ) -> None:
     async with tester.session(uuid4()) as session:
@@ -55,7 +55,7 @@ async def test_a_reading_call_of_a_session_is_three_round_trips(
     assert commit == "COMMIT;"
 
 
-async def test_effect_journal_and_audit_of_a_writing_call_are_one_transaction(
+async def test_write_call_is_one_transaction_with_journal_and_audit(
     sent: Sent, tester: InProcessButler
 ) -> None:
     async with tester.session(uuid4()) as session:
@@ -70,7 +70,7 @@ async def test_effect_journal_and_audit_of_a_writing_call_are_one_transaction(
 
 
 @pytest.mark.parametrize("tool", ["write_and_fail", "write_and_crash"])
-async def test_a_call_that_fails_leaves_nothing_but_its_audit(
+async def test_failed_call_leaves_only_its_audit_row(
     sent: Sent, tester: InProcessButler, tool: str
 ) -> None:
     async with tester.session(uuid4()) as session:

@@ -49,7 +49,7 @@ BY_ROLE: dict[str, dict[str, set[CallerKind]]] = {
 
 
 @pytest.mark.parametrize("role", BY_ROLE)
-async def test_a_core_tool_is_listed_to_and_taken_from_those_who_may(
+async def test_tools_are_listed_to_and_accepted_from_permitted_callers(
     make_butler: MakeButler, role: str
 ) -> None:
     tester = make_butler(role)
@@ -67,7 +67,7 @@ async def test_a_core_tool_is_listed_to_and_taken_from_those_who_may(
     assert rows == [{"caller_kind": "session", "ok": False}]
 
 
-async def test_a_context_is_never_an_argument(tester: InProcessButler) -> None:
+async def test_context_is_not_an_argument(tester: InProcessButler) -> None:
     async with tester.owner() as owner:
         for tool in await owner.list_tools():
             assert "ctx" not in tool["inputSchema"]["properties"]
@@ -77,7 +77,7 @@ async def test_a_context_is_never_an_argument(tester: InProcessButler) -> None:
                 await owner.call(tool["name"], {**needed, "ctx": {}})
 
 
-async def test_a_session_token_ends_with_its_session(tester: InProcessButler) -> None:
+async def test_session_token_expires_with_its_session(tester: InProcessButler) -> None:
     asked = SessionRequest(uuid7(), "test", "test", request_id=uuid7())
     with tester.butler.guard.admit(asked) as token:
         async with tester.client(token) as client:
@@ -91,14 +91,14 @@ async def test_a_session_token_ends_with_its_session(tester: InProcessButler) ->
             await client.list_tools()
 
 
-async def test_a_session_token_ends_when_its_session_breaks(tester: InProcessButler) -> None:
+async def test_session_token_expires_when_its_session_crashes(tester: InProcessButler) -> None:
     asked = SessionRequest(uuid7(), "test", "test")
     with pytest.raises(RuntimeError), tester.butler.guard.admit(asked) as token:
         raise RuntimeError("the runtime crashed")
     assert tester.butler.guard.find(token) is None
 
 
-async def test_a_session_token_opens_its_own_butler_only(make_butler: MakeButler) -> None:
+async def test_session_token_is_valid_for_its_butler_only(make_butler: MakeButler) -> None:
     one, other = make_butler(), make_butler("general")
     await one.start()
     await other.start()
@@ -110,7 +110,7 @@ async def test_a_session_token_opens_its_own_butler_only(make_butler: MakeButler
             await client.call("status")
 
 
-async def test_a_token_for_another_butler_or_of_another_fleet_is_refused(
+async def test_token_for_another_butler_or_fleet_is_rejected(
     tester: InProcessButler,
 ) -> None:
     strangers = [
@@ -125,7 +125,7 @@ async def test_a_token_for_another_butler_or_of_another_fleet_is_refused(
                 await client.call("quick")
 
 
-async def test_a_caller_is_who_its_token_says(tester: InProcessButler) -> None:
+async def test_caller_is_identified_by_its_token(tester: InProcessButler) -> None:
     async with tester.peer("general") as peer:
         assert await peer.call("quick") == {"text": "hello", "caller": "peer", "name": "general"}
 
@@ -165,7 +165,7 @@ async def test_effect_journal_and_audit_commit_together(tester: InProcessButler)
         ("write_and_crash", InternalError, "write_and_crash failed: ZeroDivisionError"),
     ],
 )
-async def test_an_error_rolls_everything_back_but_the_attempt(
+async def test_error_rolls_back_everything_but_the_audit(
     tester: InProcessButler, tool: str, error: type[Exception], told: str
 ) -> None:
     async with tester.session(uuid7()) as session:
@@ -178,7 +178,7 @@ async def test_an_error_rolls_everything_back_but_the_attempt(
     assert audited == {"tool": tool, "ok": False, "replayed": False, "error": told}
 
 
-async def test_what_a_session_reads_and_waits_for_is_audited_too(tester: InProcessButler) -> None:
+async def test_read_and_long_calls_of_sessions_are_audited(tester: InProcessButler) -> None:
     async with tester.session(uuid7()) as session:
         await session.call("quick")
         await session.call("status")
@@ -187,7 +187,7 @@ async def test_what_a_session_reads_and_waits_for_is_audited_too(tester: InProce
     assert await tester.count("call_journal") == 0
 
 
-async def test_an_owners_write_is_audited_and_happens_each_time(tester: InProcessButler) -> None:
+async def test_owners_write_is_audited_and_not_journaled(tester: InProcessButler) -> None:
     async with tester.owner() as owner:
         await owner.call("write", {"text": "same"})
         await owner.call("write", {"text": "same"})
@@ -209,7 +209,7 @@ async def audit(tester: InProcessButler) -> list[tuple[bool, bool]]:
 
 
 @pytest.mark.parametrize("tool", ["write", "write_null", "write_nested", "write_list"])
-async def test_a_second_run_gets_the_recorded_result(tester: InProcessButler, tool: str) -> None:
+async def test_second_run_gets_the_recorded_result(tester: InProcessButler, tool: str) -> None:
     request_id, results = uuid7(), []
     for _run in range(3):
         async with tester.session(request_id) as session:
@@ -221,7 +221,7 @@ async def test_a_second_run_gets_the_recorded_result(tester: InProcessButler, to
     assert await audit(tester) == [(True, False), (True, True), (True, True)]
 
 
-async def test_a_replayed_answer_is_the_same_on_the_wire(tester: InProcessButler) -> None:
+async def test_replayed_answer_is_identical_on_the_wire(tester: InProcessButler) -> None:
     request_id, answers = uuid7(), []
     for _run in range(2):
         asked = SessionRequest(uuid7(), "test", "test", request_id=request_id)
@@ -231,7 +231,7 @@ async def test_a_replayed_answer_is_the_same_on_the_wire(tester: InProcessButler
     assert answers[0]["result"]["structuredContent"] == {"result": [1, "once"]}
 
 
-async def test_the_same_call_twice_in_one_run_happens_twice(tester: InProcessButler) -> None:
+async def test_same_call_twice_in_one_run_happens_twice(tester: InProcessButler) -> None:
     request_id = uuid7()
     for _run in range(2):
         async with tester.session(request_id) as session:
@@ -258,7 +258,7 @@ async def test_another_request_other_arguments_or_another_tool_happen_again(
     assert await tester.count("call_journal") == 4
 
 
-async def test_the_order_of_arguments_makes_no_other_call(tester: InProcessButler) -> None:
+async def test_order_of_arguments_does_not_matter(tester: InProcessButler) -> None:
     request_id = uuid7()
     async with tester.session(request_id) as session:
         await session.call("notify", {"message": "hello", "channel": "console"})
@@ -267,7 +267,7 @@ async def test_the_order_of_arguments_makes_no_other_call(tester: InProcessButle
     assert await tester.count("queue_items") == 1
 
 
-async def test_a_failed_call_is_tried_again_by_the_next_run(tester: InProcessButler) -> None:
+async def test_failed_call_is_repeated_by_the_next_run(tester: InProcessButler) -> None:
     request_id = uuid7()
     for _run in range(2):
         async with tester.session(request_id) as session:
@@ -276,7 +276,7 @@ async def test_a_failed_call_is_tried_again_by_the_next_run(tester: InProcessBut
     assert await audit(tester) == [(False, False), (False, False)]
 
 
-async def test_a_success_after_a_failure_is_not_repeated_by_a_run_that_succeeds_at_once(
+async def test_success_after_a_failure_is_replayed_by_the_next_run(
     tester: InProcessButler,
 ) -> None:
     request_id = uuid7()
@@ -303,7 +303,7 @@ async def test_concurrent_runs_of_one_request_have_one_effect(tester: InProcessB
     assert sorted(await audit(tester)) == [(True, False)] + [(True, True)] * 7
 
 
-async def test_a_second_run_waits_for_the_first_to_commit(tester: InProcessButler) -> None:
+async def test_concurrent_second_run_waits_for_the_first_to_commit(tester: InProcessButler) -> None:
     request_id = uuid7()
 
     async def run() -> Any:
@@ -330,7 +330,7 @@ async def blocked(tester: InProcessButler) -> list[dict[str, Any]]:
 # -- how it fails ----------------------------------------------------------------------------------
 
 
-async def test_a_crash_tells_the_caller_nothing_and_the_log_everything(
+async def test_crash_is_logged_in_full_and_hidden_from_the_caller(
     tester: InProcessButler,
 ) -> None:
     with capture_logs() as logs:
@@ -363,7 +363,7 @@ async def test_a_crash_tells_the_caller_nothing_and_the_log_everything(
         ({"count": 1, "self": 4711}, "self"),
     ],
 )
-async def test_wrong_arguments_are_named_and_not_repeated(
+async def test_invalid_arguments_are_named_without_their_values(
     tester: InProcessButler, arguments: dict[str, Any], named: str
 ) -> None:
     answer = await tester.call_raw("typed", arguments, tester.owner_token)
@@ -374,7 +374,7 @@ async def test_wrong_arguments_are_named_and_not_repeated(
     assert "4711" not in json.dumps(answer)
 
 
-async def test_wrong_arguments_of_a_write_are_audited(tester: InProcessButler) -> None:
+async def test_invalid_arguments_of_a_write_are_audited(tester: InProcessButler) -> None:
     async with tester.session(uuid7()) as session:
         with pytest.raises(InvalidArguments, match="text"):
             await session.call("write", {"txt": "x"})
@@ -382,7 +382,7 @@ async def test_wrong_arguments_of_a_write_are_audited(tester: InProcessButler) -
     assert await tester.count("call_journal") == 0
 
 
-async def test_an_unknown_tool_is_not_found(tester: InProcessButler) -> None:
+async def test_unknown_tool_is_not_found(tester: InProcessButler) -> None:
     async with tester.owner() as owner:
         for name in ("no_such_tool", "QUICK", "quick.", "../status", "a" * 300):
             with pytest.raises(NotFound, match="there is no tool"):
@@ -390,9 +390,7 @@ async def test_an_unknown_tool_is_not_found(tester: InProcessButler) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "lone \ud800 surrogate", "\udfff"])
-async def test_text_that_nothing_can_hold_is_a_wrong_argument(
-    tester: InProcessButler, text: str
-) -> None:
+async def test_unstorable_text_is_an_invalid_argument(tester: InProcessButler, text: str) -> None:
     answer = await tester.call_raw("write", {"text": text}, tester.owner_token)
     error = answer["result"]["structuredContent"]["error"]
     assert error["code"] == "invalid_arguments"
@@ -401,7 +399,7 @@ async def test_text_that_nothing_can_hold_is_a_wrong_argument(
     assert await audit(tester) == [(False, False)]  # whatever was sent, the attempt is on record
 
 
-async def test_text_in_an_argument_nobody_declared_does_not_stop_the_audit(
+async def test_unstorable_text_in_an_undeclared_argument_is_audited(
     tester: InProcessButler,
 ) -> None:
     answer = await tester.call_raw("write", {"\x00\ud800": "\x00"}, tester.owner_token)
@@ -409,7 +407,7 @@ async def test_text_in_an_argument_nobody_declared_does_not_stop_the_audit(
     assert await audit(tester) == [(False, False)]
 
 
-async def test_huge_arguments_are_taken_and_the_audit_stays_small(tester: InProcessButler) -> None:
+async def test_huge_arguments_are_truncated_in_the_audit(tester: InProcessButler) -> None:
     text = "x" * 3_000_000
     async with tester.owner() as owner:
         answer = await owner.call("write", {"text": text})
@@ -420,7 +418,7 @@ async def test_huge_arguments_are_taken_and_the_audit_stays_small(tester: InProc
     assert size["n"] < 100_000
 
 
-async def test_a_request_beyond_all_measure_is_not_read(tester: InProcessButler) -> None:
+async def test_oversized_request_is_not_read(tester: InProcessButler) -> None:
     body = call_body("write", {"text": "x" * 5_000_000})
     answer = await tester.post(body, tester.owner_token, name="write")
     assert answer.status_code == 413
@@ -429,7 +427,7 @@ async def test_a_request_beyond_all_measure_is_not_read(tester: InProcessButler)
     assert await tester.count("tool_calls") == 1
 
 
-async def test_a_trigger_with_text_that_nothing_can_hold(tester: InProcessButler) -> None:
+async def test_trigger_with_unstorable_text_is_rejected(tester: InProcessButler) -> None:
     async with tester.owner() as owner:
         for arguments in ({"prompt": "a\0"}, {"prompt": "a", "context": "\0"}, {"prompt": " "}):
             with pytest.raises(InvalidMessage):
@@ -437,7 +435,7 @@ async def test_a_trigger_with_text_that_nothing_can_hold(tester: InProcessButler
     assert await tester.count("sessions") == 0
 
 
-async def test_a_notification_with_text_that_nothing_can_hold(tester: InProcessButler) -> None:
+async def test_notification_with_unstorable_text_is_rejected(tester: InProcessButler) -> None:
     async with tester.session(uuid7()) as session:
         for arguments in ({"message": "a\0"}, {"message": "a", "recipient": "\0"}, {"message": ""}):
             with pytest.raises(InvalidMessage):
@@ -468,7 +466,7 @@ def route(target: str = "tester", request_id: UUID | None = None) -> dict[str, A
 
 
 @pytest.mark.parametrize("name", ["route.execute", "route_execute"])
-async def test_only_the_switchboard_routes(tester: InProcessButler, name: str) -> None:
+async def test_only_the_switchboard_may_route(tester: InProcessButler, name: str) -> None:
     async with tester.peer("general") as peer:
         with pytest.raises(NotAllowed, match="only the Switchboard"):
             await peer.call(name, {"route": route()})
@@ -485,7 +483,7 @@ async def test_only_the_switchboard_routes(tester: InProcessButler, name: str) -
     ]
 
 
-async def test_extra_keys_in_a_route_are_refused_wherever_they_are(tester: InProcessButler) -> None:
+async def test_unknown_keys_in_a_route_are_rejected(tester: InProcessButler) -> None:
     odd = [
         {**route(), "extra": 1},
         {**route(), "request": {**route()["request"], "extra": 1}},
@@ -503,9 +501,7 @@ async def test_extra_keys_in_a_route_are_refused_wherever_they_are(tester: InPro
 
 
 @pytest.mark.parametrize("taken", ["status", "route_execute"])
-async def test_a_tool_name_with_two_owners_stops_the_start(
-    make_butler: MakeButler, taken: str
-) -> None:
+async def test_duplicate_tool_name_stops_the_start(make_butler: MakeButler, taken: str) -> None:
     tester = make_butler(
         tools=TOOLS.replace("async def quick(", f"async def {taken}(").replace(
             "tools = (quick,", f"tools = ({taken},"

@@ -11,7 +11,7 @@ from butlers.domain.errors import NotFound
 from support.in_process import InProcessButler
 
 
-async def test_a_session_is_listed_and_shown_with_its_calls(tester: InProcessButler) -> None:
+async def test_session_is_listed_and_shown_with_its_calls(tester: InProcessButler) -> None:
     async with tester.owner() as owner:
         done = await owner.call("trigger", {"prompt": "keep the spare key"})
         assert done["success"] is True
@@ -29,7 +29,7 @@ async def test_a_session_is_listed_and_shown_with_its_calls(tester: InProcessBut
     assert UUID(shown["id"]) == UUID(done["session_id"])
 
 
-async def test_an_unknown_session_is_not_found(tester: InProcessButler) -> None:
+async def test_unknown_session_is_not_found(tester: InProcessButler) -> None:
     async with tester.owner() as owner:
         with pytest.raises(NotFound, match="there is no session"):
             await owner.call("sessions_get", {"session_id": str(uuid7())})

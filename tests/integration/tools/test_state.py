@@ -12,7 +12,7 @@ from butlers.domain.errors import ButlersError, InvalidArguments, StateConflict
 from support.in_process import InProcessButler
 
 
-async def test_a_value_is_kept_read_and_forgotten(tester: InProcessButler) -> None:
+async def test_value_is_stored_read_and_deleted(tester: InProcessButler) -> None:
     async with tester.owner() as owner:
         value = {"list": [1, None, "ü"], "deep": {"x": 1.5}}
         assert await owner.call("state_set", {"key": "a/b", "value": value}) == {"version": 1}
@@ -25,7 +25,7 @@ async def test_a_value_is_kept_read_and_forgotten(tester: InProcessButler) -> No
         assert await owner.call("state_get", {"key": "a/b"}) is None
 
 
-async def test_compare_and_set_lets_one_of_many_through(tester: InProcessButler) -> None:
+async def test_compare_and_set_succeeds_once_of_many(tester: InProcessButler) -> None:
     async with tester.owner() as owner:
         await owner.call("state_set", {"key": "n", "value": 0})
 
@@ -71,7 +71,7 @@ async def test_keys_are_listed_in_order_by_prefix_and_page(tester: InProcessButl
         ({"key": "version", "value": 1, "expected_version": -1}, "expected_version"),
     ],
 )
-async def test_what_can_not_be_kept_is_refused_with_the_reason(
+async def test_unstorable_value_is_rejected_with_the_reason(
     tester: InProcessButler, arguments: dict[str, Any], said: str
 ) -> None:
     async with tester.owner() as owner:
@@ -80,14 +80,14 @@ async def test_what_can_not_be_kept_is_refused_with_the_reason(
         assert (await owner.call("state_list"))["keys"] == []
 
 
-async def test_a_session_keeps_state_once_however_often_it_runs(tester: InProcessButler) -> None:
+async def test_session_sets_state_once_however_often_it_runs(tester: InProcessButler) -> None:
     request_id = uuid7()
     for _run in range(2):
         async with tester.session(request_id) as session:
             assert await session.call("state_set", {"key": "x", "value": 1}) == {"version": 1}
 
 
-async def test_a_peer_has_no_business_here(tester: InProcessButler) -> None:
+async def test_peers_may_not_use_the_state_store(tester: InProcessButler) -> None:
     async with tester.peer("switchboard") as peer:
         with pytest.raises(ButlersError, match="may not call"):
             await peer.call("state_get", {"key": "x"})
