@@ -106,7 +106,7 @@ def test_killed_there_and_restarted_each_is_answered_once_and_in_order(
 def test_killed_while_it_writes_down_that_somebody_is_away(
     fleet: WebhookFleet, away: str, queue: str, moment: str
 ) -> None:
-    """Who is away comes back only after the Switchboard has: what waited is neither lost nor doubled."""
+    """The butler returns only after the Switchboard: nothing that waited is lost or doubled."""
     thread = f"{away}-{queue}-{moment}"
     said = {f"{thread}-{pulse}": pulse for pulse in itertools.islice(_pulses, MESSAGES)}
     fleet.stop(away)

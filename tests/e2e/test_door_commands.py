@@ -1,4 +1,4 @@
-"""The owner's say at the one door in, as they type it: rules, contacts, connectors, triage, commands."""
+"""CLI commands for the Switchboard: rules, contacts, connectors, triage, owner commands."""
 
 from __future__ import annotations
 

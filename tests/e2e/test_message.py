@@ -1,4 +1,4 @@
-"""One message travels the whole road between separate processes; each hop is read from its own tables."""
+"""One message through separate processes, end to end; each hop is read from its own tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP routes for programs that do not speak MCP: ``POST /ingest`` and the routes of the channels.
+"""Ingest without MCP: ``POST /ingest``, the HTTP routes of channels, and channels in this process.
 
 They answer like the ``ingest`` tool: a message is committed before its request id is returned.
 """
@@ -9,12 +9,13 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from butlers.channels.base import Channel, RequestHandler, read_body
+from butlers.channels.base import Channel, InboundContext, RequestHandler, read_body
 from butlers.channels.registry import build_routes
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import (
@@ -26,10 +27,14 @@ from butlers.domain.errors import (
     NotAuthenticated,
     QueueFull,
 )
+from butlers.domain.faults import kill_point
 from butlers.domain.message import InboundEnvelope
+from butlers.domain.registration import Heartbeat
 from butlers.domain.trace import HEADER, TraceContext, in_trace
-from butlers.switchboard.channel_inbox import ChannelInbox
-from butlers.switchboard.ingest import InboundService
+from butlers.switchboard import connectors, senders
+from butlers.switchboard.connectors import IngestOutcome
+from butlers.switchboard.ingest import InboundService, as_answer
+from butlers.tools.call_results import error_fields
 from butlers.tools.role import HttpRoute, RoleParts
 from butlers.wire.codec import decode
 
@@ -41,6 +46,60 @@ STATUS = {
     MessageTooLarge: 413,
     QueueFull: 429,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelInbox:
+    """The Switchboard as channels in its process see it. Each call is one transaction."""
+
+    parts: RoleParts
+    inbound: InboundService
+
+    def context(self) -> InboundContext:
+        async def secret(name: str) -> str:
+            return await self.parts.credentials.require(name, env=name)
+
+        return InboundContext(
+            clock=self.parts.clock,
+            secret=secret,
+            inbox=self,
+            count_rejected=lambda endpoint, reason: self.inbound.stats.count(
+                endpoint, IngestOutcome.REFUSED, reason
+            ),
+            set_owner_address=self._set_owner_address,
+        )
+
+    async def accept(
+        self, envelope: InboundEnvelope, *, counted_as: str | None = None
+    ) -> dict[str, Any]:
+        async with self.parts.database.transaction() as connection:
+            accepted = await self.inbound.accept(connection, envelope, counted_as=counted_as)
+            kill_point("door.before_commit")
+        kill_point("door.committed")
+        return as_answer(accepted)
+
+    async def save_heartbeat(self, heartbeat: Heartbeat) -> None:
+        async with self.parts.database.transaction() as connection:
+            await connectors.record_heartbeat(connection, self.inbound.stats, heartbeat)
+
+    async def read_checkpoint(self, kind: str, endpoint: str) -> dict[str, Any] | None:
+        async with self.parts.database.transaction() as connection:
+            found = await connectors.read_checkpoint(connection, kind, endpoint)
+        return found.cursor if found else None
+
+    async def save_checkpoint(
+        self, kind: str, endpoint: str, instance_id: UUID, cursor: dict[str, Any]
+    ) -> None:
+        async with self.parts.database.transaction() as connection:
+            await connectors.advance_checkpoint(connection, kind, endpoint, instance_id, cursor)
+
+    async def _set_owner_address(self, channel: str, address: str, is_owners: bool) -> None:
+        async with self.parts.database.transaction() as connection:
+            if is_owners:
+                owner = await senders.owner_id(connection)
+                await senders.add_address(connection, owner, channel, address)
+            else:
+                await senders.remove_address(connection, channel, address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +169,5 @@ def _error_response(error: ButlersError) -> JSONResponse:
         (code for kind, code in STATUS.items() if isinstance(error, kind)),
         503 if error.retryable else 500 if isinstance(error, InternalError) else 400,
     )
-    fields = {
-        "code": error.code,
-        "message": error.message,
-        "hint": error.hint,
-        "retryable": error.retryable,
-    }
     headers = {"Retry-After": "1"} if error.retryable else None
-    return JSONResponse({"error": fields}, status, headers)
+    return JSONResponse({"error": error_fields(error)}, status, headers)

@@ -26,12 +26,11 @@ from butlers.switchboard import (
     rules,
     triage,
 )
-from butlers.switchboard.channel_inbox import ChannelInbox
 from butlers.switchboard.classification import Classifier
 from butlers.switchboard.commands import OwnerCommands
 from butlers.switchboard.connectors import IngestStats
 from butlers.switchboard.dispatch import Dispatcher, HistoryLimits
-from butlers.switchboard.http_ingest import HttpIngest
+from butlers.switchboard.http_ingest import ChannelInbox, HttpIngest
 from butlers.switchboard.ingest import InboundService, MessageIntake
 from butlers.switchboard.triage import Triage
 from butlers.tools.attachments import BlobStore

@@ -1,4 +1,4 @@
-"""The protocol's own conformance suite, whole, against a butler at work.
+"""The MCP conformance suite, complete, against a running butler.
 
 The suite is written for a demo server and asks by name for its tools, prompts and resources. What a butler
 can have of them it has here; the rest is listed with what the suite says and why that is right. A scenario
@@ -35,7 +35,7 @@ async def test_simple_text(ctx: CallContext) -> str:
 
 @tool(callers=EVERYONE, effect=Effect.READ)
 async def test_error_handling(ctx: CallContext) -> str:
-    """Fail, as it is meant to."""
+    """Fail, as the suite expects."""
     raise NotFound("This tool intentionally returns an error for testing")
 
 
@@ -65,7 +65,7 @@ PASSED = {
 
 
 class Known(NamedTuple):
-    """What the suite says of a scenario that does not pass, and why that is right."""
+    """Expected failure of a scenario, and the reason why it is right."""
 
     says: str
     why: str
@@ -126,7 +126,7 @@ async def test_conformance_suite_finds_only_the_known_failures(
 
 
 async def run_suite(tester: InProcessButler, programs: Programs, results: Path) -> dict[str, str]:
-    """Each scenario with what the suite holds against it; an empty text where that is nothing."""
+    """Return the failures of each scenario; an empty text if it passed."""
     async with bearer_proxy(tester.port, tester.owner_token) as port:
         url = f"http://localhost:{port}/mcp"
         ended = await programs.run(

@@ -1,4 +1,4 @@
-"""What a butler says of itself: healthy, degraded by a bad file, degraded without its database."""
+"""Health of a butler: healthy, degraded by an invalid file, degraded without its database."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_invalid_reflex_file_is_reported_and_the_others_work(make_butler: 
             assert {key: logged[key] for key in found} == found
         assert logged["log_level"] == "warning"
 
-        # Its skill is off as a whole, the other skill is not.
+        # Its skill is disabled as a whole, the other skill is not.
         assert (await owner.call("trigger", {"prompt": "good"}))["outcome"] == "no-match"
         assert (await owner.call("trigger", {"prompt": "ping"}))["output"] == "pong"
 
@@ -127,7 +127,7 @@ async def test_invalid_reflex_file_is_reported_and_the_others_work(make_butler: 
 
 @pytest.fixture
 async def server(home: Path) -> AsyncIterator[EmbeddedPostgres]:
-    """A server of this test's own, which keeps what it has committed."""
+    """A database server for this test, which keeps what is committed."""
     own = EmbeddedPostgres(home)
     await asyncio.to_thread(own.acquire)
     yield own

@@ -1,4 +1,4 @@
-"""The protocol's own Inspector, by its command line, is one more client of the same URL."""
+"""The MCP Inspector's command line as another client of the same URL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROADS = {
     "streamable, 2026": ("--transport", "http", "--protocol-era", "modern"),
     "sse": ("--transport", "sse"),
 }
-NOT_AUTHENTICATED = 3  # the Inspector's own exit code for it
+NOT_AUTHENTICATED = 3  # the Inspector's exit code
 
 
 class Inspector:

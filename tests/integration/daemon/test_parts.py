@@ -1,4 +1,4 @@
-"""The Butler as composition root: it holds every part of its daemon for as long as it lives."""
+"""The Butler as composition root: it owns every part of its daemon from start to stop."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_started_butler_has_the_parts_that_its_tools_use(
         offered = {tool.name for tool in await butler.mcp.list_tools(run_middleware=False)}
         assert await client.names() < offered  # those that the owner may call
         await assert_the_tools_and_the_parts_know_the_same(tester, client)
-    assert {name: getattr(butler, name) for name in PARTS} == held  # the same all the time
+    assert {name: getattr(butler, name) for name in PARTS} == held  # not replaced meanwhile
 
 
 async def assert_the_tools_and_the_parts_know_the_same(
@@ -77,7 +77,7 @@ async def assert_the_tools_and_the_parts_know_the_same(
     task = {"name": "tea", "cron": "0 17 * * *", "prompt": "ping"}
     made = await client.call("schedule_create", task)
     await client.call("schedule_update", {"id": made["id"], "run_now": True})
-    await butler.service(Scheduler).tick()  # or its own loop is quicker
+    await butler.service(Scheduler).tick()  # unless its own loop was faster
 
     async def ran() -> bool:
         (shown,) = (await client.call("schedule_list", {}))["schedules"]

@@ -1,4 +1,4 @@
-"""Each phase of a start, made to fail: no later one runs, every earlier one is undone, and it is named."""
+"""Failure of each start-up phase: later ones do not run, earlier ones are undone, the error names it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.in_process import InProcessButler, MakeButler
 from support.waiting import until
 
 NAMES = [phase.__name__ for phase in PHASES]
-AFTER_THE_PORT = NAMES[1:]  # before it there is nothing that could answer /health
+AFTER_THE_PORT = NAMES[1:]  # before it nothing answers /health
 
 DECIDED = [
     "initialize_telemetry",
@@ -47,7 +47,7 @@ DECIDED = [
 
 
 class Planted(Exception):
-    """What the failing phase raises."""
+    """Raised by the failing phase."""
 
 
 def failing_at(name: str, ran: list[str]) -> tuple[Phase, ...]:

@@ -1,4 +1,4 @@
-"""A port that is taken: who holds it, and what to do."""
+"""A taken port: the error names the holder and says what to do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ sys.stdin.read()
 def listening_process(
     host: str = "127.0.0.1", port: int = 0
 ) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """A real process of somebody else's that listens."""
+    """A listening process outside this one."""
     child = subprocess.Popen(
         [sys.executable, "-c", LISTENER, host, str(port)],
         stdin=subprocess.PIPE,
@@ -74,7 +74,7 @@ def test_port_held_by_an_invisible_process_is_a_typed_error() -> None:
 
 
 def test_second_listener_on_a_bound_port_gets_the_holder() -> None:
-    """Linux lets both bind while neither listens; two daemons that start at once meet here."""
+    """Linux lets both bind while neither listens; two daemons that start at once get here."""
     with bind_port(0) as first:
         port = first.getsockname()[1]
         with bind_port(port) as second:

@@ -1,4 +1,4 @@
-"""A butler as a process: the port it serves, what its log says, and how a signal ends it."""
+"""A butler as a process: its port, its log, and its end by a signal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDS_OF_MODULES = [f"module shutdown: {name}" for name in reversed(MODULES)]
 async def postbox(
     tmp_path: Path, home: Path, admin: Login, database_name: str
 ) -> AsyncIterator[ButlerProcess]:
-    """A butler that is written, not started."""
+    """A butler with its files, not started."""
     process = ButlerProcess(tmp_path / "postbox", home, admin, database_name)
     yield process
     process.close()
@@ -93,7 +93,7 @@ async def test_log_shows_each_step_of_start_and_shutdown(postbox: ButlerProcess)
 async def test_signal_stops_an_idle_butler_in_order(postbox: ButlerProcess) -> None:
     postbox.write()
     await postbox.start()
-    async with postbox.owner() as owner:  # a client that stays, with nothing running
+    async with postbox.owner() as owner:  # an idle client
         await owner.call("status", {})
         postbox.terminate()
         assert await postbox.ended() == 0
@@ -116,7 +116,7 @@ async def test_signal_waits_for_the_running_session(postbox: ButlerProcess) -> N
         await until("the butler to refuse", lambda: _is_refused(owner))
         await assert_nobody_is_let_in(postbox)
         assert not session.done()
-        assert postbox.events[-1] == "shutdown initiated"  # no module has been ended
+        assert postbox.events[-1] == "shutdown initiated"  # no module has stopped
 
         await doors.open(1)
         assert (await session)["output"] == "Door 1 is open."

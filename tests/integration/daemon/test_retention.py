@@ -1,4 +1,4 @@
-"""What is over and old goes; what is not over stays, however old it is."""
+"""Retention deletes old rows that have ended, and keeps open ones however old they are."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ async def grow_old(tester: InProcessButler) -> None:
 
 
 async def end(tester: InProcessButler, request_id: UUID, state: str) -> None:
-    """As if it had ended so: there is no butler here that could take it."""
+    """Set the state of a queued message, because no butler here could handle it."""
 
-    async def rests() -> list[dict[str, Any]]:
+    async def set_state() -> list[dict[str, Any]]:
         return await tester.rows(
             "UPDATE queue_items SET state = $2, finished_at = now(), told = true"
             " WHERE key = $1 AND state = 'ready' RETURNING 1",
@@ -63,7 +63,7 @@ async def end(tester: InProcessButler, request_id: UUID, state: str) -> None:
             state,
         )
 
-    await until("it to rest", rests)
+    await until("the item to be ready", set_state)
 
 
 async def kept(tester: InProcessButler) -> set[UUID]:
@@ -84,8 +84,8 @@ async def test_sweep_deletes_old_finished_messages_only(
     young = await ingest(switchboard, "four")
     await end(switchboard, young, "done")
 
-    gone = await keeping(switchboard).sweep()
-    assert (gone["message_inbox"], gone["queue_items"]) == (1, 1)
+    deleted = await keeping(switchboard).sweep()
+    assert (deleted["message_inbox"], deleted["queue_items"]) == (1, 1)
     assert await kept(switchboard) == {held, dead, waiting, young}
     decided = await switchboard.rows("SELECT DISTINCT request_id FROM route_decisions")
     assert over not in {row["request_id"] for row in decided}
@@ -99,7 +99,7 @@ async def test_keep_days_zero_deletes_nothing(switchboard: InProcessButler) -> N
     over = await ingest(switchboard, "one")
     await end(switchboard, over, "done")
     await grow_old(switchboard)
-    assert switchboard.butler.config.storage.keep_days == 0, "nobody has to ask for it"
+    assert switchboard.butler.config.storage.keep_days == 0, "the default"
     assert await keeping(switchboard, keep_days=0).sweep() == {}
     assert await kept(switchboard) == {over}
 
@@ -111,12 +111,12 @@ async def test_sweep_deletes_in_batches(
     for number in range(5):
         await end(switchboard, await ingest(switchboard, f"{number}"), "done")
     await grow_old(switchboard)
-    gone = await keeping(switchboard).sweep()
-    assert (gone["message_inbox"], gone["queue_items"]) == (5, 5)
+    deleted = await keeping(switchboard).sweep()
+    assert (deleted["message_inbox"], deleted["queue_items"]) == (5, 5)
 
 
 async def test_journal_of_a_dead_letter_is_kept(tester: InProcessButler) -> None:
-    """A replay has to find what was done already."""
+    """A replay must find the recorded calls."""
     over, dead = request_context(), request_context()
     async with tester.butler.database.transaction() as connection:
         for request in (over, dead):
@@ -129,11 +129,11 @@ async def test_journal_of_a_dead_letter_is_kept(tester: InProcessButler) -> None
             await session.call("write", {"text": state})
         await end(tester, request.request_id, state)
     await grow_old(tester)
-    gone = await keeping(tester).sweep()
-    assert (gone["call_journal"], gone["queue_items"]) == (1, 1)
+    deleted = await keeping(tester).sweep()
+    assert (deleted["call_journal"], deleted["queue_items"]) == (1, 1)
     (row,) = await tester.rows("SELECT request_id FROM call_journal")
     assert row["request_id"] == dead.request_id
-    assert await tester.count("entries") == 2, "what butlers know is nobody's to sweep"
+    assert await tester.count("entries") == 2, "a module's own data is not deleted"
 
 
 async def test_file_is_deleted_with_its_last_message(switchboard: InProcessButler) -> None:

@@ -1,4 +1,4 @@
-"""What a butler thinks with: the CLI that its configuration names, or the first that could."""
+"""Choice of a butler's runtime: the configured CLI, or the first usable one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ADAPTERS = {"claude-code": ClaudeCodeAdapter, "codex": CodexAdapter, "gemini": G
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A folder of programs, to be found on the PATH."""
+    """A folder of programs on the PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     return folder

@@ -1,4 +1,4 @@
-"""Shutdown loses no running call, refuses new ones by name, and comes to an end."""
+"""Shutdown loses no running call, rejects new ones with an error code, and ends in time."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def assert_port_is_free(port: int) -> None:
 
 
 def assert_ended_in_order(caplog: pytest.LogCaptureFixture) -> None:
-    """The server says so when it had to cancel a stream, or when one was cut off."""
+    """Return the server's log lines about cancelled or cut streams."""
     assert [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.ERROR] == []
 
 
 async def until_refusing(tester: InProcessButler) -> None:
-    """Until the shutdown has begun to refuse those who come from outside."""
+    """Wait until the shutdown rejects calls from outside."""
     async with tester.owner() as owner:
 
         async def refused() -> bool:
@@ -75,7 +75,7 @@ async def test_running_calls_of_every_client_get_their_results(
             connect.__name__: await stack.enter_async_context(connect(url, token))
             for connect in clients.ALL
         }
-        for connect in clients.ALL:  # standing streams on which nothing runs
+        for connect in clients.ALL:  # idle streams
             await stack.enter_async_context(connect(url, token))
         calls = {
             name: asyncio.create_task(client.call("slow", {"label": name}))
@@ -107,7 +107,7 @@ async def test_new_calls_are_rejected_while_running_ones_finish(tester: InProces
                 await outsider.call("quick")
             assert refused.value.retryable
             assert refused.value.hint
-        async with tester.session() as session:  # it has to finish what a running call waits for
+        async with tester.session() as session:  # a running call waits for it
             assert (await session.call("quick"))["caller"] == "session"
 
         tester.open_gate()
@@ -185,7 +185,7 @@ async def test_call_that_never_ends_does_not_delay_the_shutdown(
     await tester.until_running("stuck")
     await tester.butler.stop()
 
-    assert tester.bench().running == []  # it was ended, not left behind
+    assert tester.bench().running == []  # it was cancelled
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
     assert await tester.count("entries") == 0
@@ -226,7 +226,7 @@ async def test_butler_restarts_on_its_existing_data(tester: InProcessButler) -> 
 async def doorman(
     tmp_path: Path, home: Path, key: FleetKey, provisioner: Provisioner, database_name: str
 ) -> AsyncIterator[Butler]:
-    """A butler with three modules whose sessions wait at doors, and a clock in the test's hand."""
+    """A butler with three modules whose sessions wait for the test, and a clock set by the test."""
     write_doorman(tmp_path / "postbox", database_name, AT_NINE)
     butler = Butler(
         load_config(tmp_path / "postbox"),
@@ -255,7 +255,7 @@ async def until_nobody_is_let_in(butler: Butler, token: str) -> None:
 
 
 def ends_of(logs: list[Any]) -> list[str]:
-    """Which modules ended, and the pool, in the order of the log."""
+    """Return the modules and the pool in the order in which the log says they stopped."""
     wanted = ("module shutdown", "database pool closed")
     return [
         " ".join(filter(None, (line["event"], line.get("module"))))

@@ -1,4 +1,4 @@
-"""A start, watched from outside after each phase: what stands, and in which order it came to stand."""
+"""Observation of a start after each phase: which parts exist, in which order."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def upgrade() -> None:
 
 @dataclass
 class Witness:
-    """Looks at the world after each phase."""
+    """Records, after each phase, which parts exist."""
 
     tester: InProcessButler
     admin: Login
-    stands: dict[str, str] = field(default_factory=dict)  # what -> the phase after which it stood
+    stands: dict[str, str] = field(default_factory=dict)  # part -> the phase after which it existed
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -83,7 +83,7 @@ class Witness:
         return [what for what, stands in signs.items() if stands]
 
     async def tables(self) -> set[str] | None:
-        """None: there is no such database."""
+        """Return the tables, or None if there is no such database."""
         name = self.tester.config().db.name
         try:
             connection = await asyncpg.connect(
@@ -108,13 +108,13 @@ async def _tools(butler: Butler) -> set[str]:
 
 
 async def _answers(butler: Butler) -> bool:
-    """Whether an MCP request is taken at all: it is for want of a token that it is refused."""
+    """Return whether MCP is served: a request is then rejected only because it has no token."""
     async with httpx.AsyncClient(trust_env=False, verify=False) as http:
         return (await http.post(butler.url, json={})).status_code == 401
 
 
-def told_when_it_starts(tester: InProcessButler) -> None:
-    """The bench module, made to leave a sign when it is started."""
+def record_module_start(tester: InProcessButler) -> None:
+    """Let the bench module record its start."""
     file = tester.directory / "modules" / "__init__.py"
     file.write_text(
         file.read_text()
@@ -125,10 +125,10 @@ def told_when_it_starts(tester: InProcessButler) -> None:
 @pytest.mark.scenario("S002-28", "S002-36")
 async def test_each_phase_creates_its_part(make_butler: MakeButler, admin: Login) -> None:
     tester = make_butler()
-    told_when_it_starts(tester)
+    record_module_start(tester)
     witness = Witness(tester, admin)
     butler = tester.make(phases=witness.phases)
-    assert (butler.config.name, butler.phase) == ("tester", "created")  # it is given its config
+    assert (butler.config.name, butler.phase) == ("tester", "created")
 
     await butler.start()
 
@@ -145,7 +145,7 @@ async def test_failing_core_migration_stops_the_start_with_its_error(
     make_butler: MakeButler, admin: Login
 ) -> None:
     tester = make_butler()
-    told_when_it_starts(tester)
+    record_module_start(tester)
     head = max(path.stem for path in (tester.versions / "core").glob("core_*.py"))
     broken = BROKEN.format(head="_".join(head.split("_")[:2]))
     (tester.versions / "core" / "core_999_broken.py").write_text(broken)

@@ -1,4 +1,4 @@
-"""One URL for every client; a token, a Host and an Origin for every request."""
+"""One URL for every client; checks of token, Host and Origin for every request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_every_client_lists_and_calls_tools_at_one_url(
 async def test_session_sees_all_its_tools_and_is_identified(
     tester: InProcessButler, connect: Connect
 ) -> None:
-    """Core tools and those of the butler's own module; and who calls is known from the connection."""
+    """It has the core tools and those of the module, and is identified by its connection."""
     session = SessionRequest(uuid7(), "test", "test", request_id=uuid7())
     with tester.butler.guard.admit(session) as token:
         async with connect(tester.butler.url, token) as client:
@@ -80,14 +80,12 @@ async def test_all_clients_work_concurrently(tester: InProcessButler) -> None:
 async def test_call_longer_than_the_ping_interval_is_answered(
     tester: InProcessButler, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After it the protocol library turns the answer into a stream; every client must read that too."""
+    """After this interval the protocol library answers with a stream, which every client must read."""
     monkeypatch.setattr("mcp.server._streamable_http_modern._SSE_PING_INTERVAL", 0.01)
     async with connect(tester.butler.url, tester.owner_token) as client:
         asked = asyncio.ensure_future(client.call("slow", {"label": "long"}))
         await tester.until_running("long")
-        await asyncio.sleep(
-            0.05
-        )  # several times the patience; the answer is right however long it is
+        await asyncio.sleep(0.05)  # several times the interval
         tester.open_gate()
         assert await asked == {"label": "long"}
 
@@ -162,7 +160,7 @@ async def test_only_loopback_is_bound(tester: InProcessButler) -> None:
 
 
 async def test_protocol_session_id_is_bound_to_its_token(tester: InProcessButler) -> None:
-    """A 2025 session that the owner opened is not there for a peer who learned its id."""
+    """A peer cannot use a protocol session of the owner, even if it knows the id."""
     opened = await ask_initialize(tester, tester.owner_token)
     stolen = {
         "Mcp-Session-Id": opened.headers["mcp-session-id"],
@@ -202,7 +200,7 @@ async def ask_initialize(tester: InProcessButler, token: str) -> httpx.Response:
 
 
 def _addresses_of_this_machine() -> set[str]:
-    """What the machine is called from outside, where it has an outside."""
+    """Return the machine's address in the network, or None."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.255", 9))  # sends nothing

@@ -1,4 +1,4 @@
-"""The [buffer] of the Switchboard: each of its knobs does what it says."""
+"""The [buffer] settings of the Switchboard."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_every_buffer_setting_has_an_effect(
     assert len(model.asked) == 3, "three workers, three at once"
     assert max(asked_for) == 2, "two in one batch, though three are free"
 
-    # A worker that froze: its lease is over. The scanner finds that by itself, after the grace.
+    # The lease of a frozen worker has expired. The scanner finds it after the grace time.
     frozen = await desk.rows(
         "UPDATE queue_items SET lease_until = now() - interval '1 minute'"
         " WHERE queue = 'inbox' AND state = 'leased' RETURNING key, fence"

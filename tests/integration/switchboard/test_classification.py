@@ -1,4 +1,4 @@
-"""Whose message is it? A session is asked only when nothing cheaper knows, and only its tool decides."""
+"""Classification: a session is asked only if no cheaper step decides, and only its tool decides."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_failed_or_silent_classification_falls_back(desk: InProcessButler)
 async def test_classification_that_broke_off_after_one_part_is_withdrawn(
     desk: InProcessButler,
 ) -> None:
-    """Half of a split would lose the other half."""
+    """Keeping one part would lose the others."""
 
     async def think(butler: McpClient) -> str:
         await butler.call("assign", {"butler": "travel", "reason": "one of two", "part": "half"})
@@ -110,7 +110,7 @@ async def test_classification_that_broke_off_after_one_part_is_withdrawn(
 
 
 async def test_decision_is_made_once(desk: InProcessButler) -> None:
-    """A second run of a message, or a model that is late, finds the decision made."""
+    """A second run of a message, or a late model, finds the decision made."""
 
     async def think(butler: McpClient) -> str:
         await butler.call("assign", {"butler": "travel", "reason": "first"})

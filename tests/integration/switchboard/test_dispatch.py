@@ -1,4 +1,4 @@
-"""A message on its way to its butlers: what was said before travels along, and parts keep their order."""
+"""Dispatch of messages to butlers: recent conversation, parts, order, unavailable butlers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.waiting import until
 
 @pytest.fixture
 async def desk(switchboard: InProcessButler, make_butler: MakeButler) -> InProcessButler:
-    """A Switchboard that knows two butlers that are really there, and one that is not."""
+    """A Switchboard with two running butlers and one that is not running."""
     for name in (None, "health"):
         tester = make_butler(name)
         await tester.start()
@@ -42,7 +42,7 @@ async def ingest(tester: InProcessButler, text: str, **changes: Any) -> UUID:
 
 
 async def routed(tester: InProcessButler, request_id: UUID, target: str) -> dict[str, Any]:
-    """The route as the target keeps it, read from its own tables."""
+    """Return the route from the target's own tables."""
 
     async def look() -> list[dict[str, Any]]:
         schema = "health" if target == "health" else "public"
@@ -60,7 +60,7 @@ async def routed(tester: InProcessButler, request_id: UUID, target: str) -> dict
 async def state_of(
     tester: InProcessButler, request_id: UUID, part: str | None = None
 ) -> dict[str, Any]:
-    """Of the message, or of one butler's part of it."""
+    """Return the queue item of the message, or of one butler's part."""
     key = f"{request_id}:{part}" if part else str(request_id)
 
     async def look() -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ async def test_route_contains_the_recent_conversation(desk: InProcessButler) -> 
     [
         ("owner", "anna@example.com", True),
         ("ben@example.com", "anna@example.com", True),
-        ("anna@example.com", "anna@example.com", False),  # it is her own
+        ("anna@example.com", "anna@example.com", False),  # her own link
         ("owner", "owner", False),
         ("anna@example.com", "owner", False),
     ],
@@ -183,7 +183,7 @@ async def test_messages_that_waited_arrive_in_order(desk: InProcessButler) -> No
 
     await until("each to have been tried", all_tried)
     (tester,) = await desk.rows("SELECT url FROM butler_registry WHERE name = 'tester'")
-    # It is back under another address, where somebody lives who takes nothing that is not for them.
+    # It registers again under the address of another butler, which rejects its messages.
     await known(desk, "gone", tester["url"])
 
     async def all_over() -> list[dict[str, Any]] | None:
@@ -333,9 +333,9 @@ async def test_rule_for_a_removed_butler_is_ignored_and_the_owner_notified_once(
     assert (decided["target"], decided["rule"]) == ("health", "trigger")
     assert "there is no butler gone" in explained["now"][0]["found"]
     rows = await desk.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
-    (told,) = (json.loads(row["payload"])["message"] for row in rows)
-    assert "does not exist any more" in told
-    assert "butlers rules remove" in told
+    (notice,) = (json.loads(row["payload"])["message"] for row in rows)
+    assert "does not exist any more" in notice
+    assert "butlers rules remove" in notice
 
 
 async def _is(tester: InProcessButler, request_id: UUID, part: str, state: str) -> bool | None:
@@ -345,7 +345,7 @@ async def _is(tester: InProcessButler, request_id: UUID, part: str, state: str) 
 async def test_butler_at_a_new_address_gets_what_waited(
     desk: InProcessButler,
 ) -> None:
-    """Also when it does not say that it is back: somebody else had taken its name meanwhile."""
+    """Also without the flag that it is back: another process had used its name meanwhile."""
     request_id = await ingest(desk, "@gone later")
 
     async def waits() -> bool | None:

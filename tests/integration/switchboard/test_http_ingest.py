@@ -1,4 +1,4 @@
-"""Messages over plain HTTP: the same door, the same promises, for programs that do not speak MCP."""
+"""Ingest over plain HTTP, with the guarantees of the MCP tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in, what the owner's rules do, where threads and answers go: settled before anybody thinks."""
+"""Senders, rules, threads, replies, attachments and connectors, all without a model."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_held_messages_are_released_in_order(desk: InProcessButler) -> Non
     assert answer["released"] == 3
     rows = await desk.rows("SELECT key, lane FROM queue_items WHERE queue = 'inbox' ORDER BY id")
     assert [row["key"] for row in rows] == [one["request_id"] for one in held]
-    lane = rows[-1]["lane"]  # the first may already be on its way to its butler
+    lane = rows[-1]["lane"]  # the first may already be routed
     assert {row["lane"] for row in rows} <= {lane, joined(lane, "health")}
     again = await ingest(desk, mail("weight 4"))
     assert again["status"] == "accepted"
@@ -165,7 +165,7 @@ async def test_held_command_runs_when_the_address_becomes_the_owners(
 
 async def test_invalid_ingest_arguments_are_counted_as_refused(desk: InProcessButler) -> None:
     beat = {
-        "kind": "imap",  # not what its channel is called
+        "kind": "imap",  # differs from the channel's name
         "endpoint_identity": "me@example.com",
         "instance_id": str(uuid7()),
         "sent_at": datetime.now(UTC).isoformat(),
@@ -193,7 +193,7 @@ async def test_messages_of_a_blocked_sender_are_stored_and_skipped(desk: InProce
 
 
 async def test_no_message_stays_held_after_its_sender_is_allowed(desk: InProcessButler) -> None:
-    """Let in while their messages come in: each is either released, or never held."""
+    """The sender is allowed while messages come in: each is released or never held."""
     allow = call(desk, "contacts_allow", channel="email", identity="anna@example.com")
     await asyncio.gather(*(ingest(desk, mail(f"{n}")) for n in range(12)), allow)
     assert (await call(desk, "contacts_waiting"))["waiting"] == []
@@ -201,7 +201,7 @@ async def test_no_message_stays_held_after_its_sender_is_allowed(desk: InProcess
 
 
 async def flood(tester: InProcessButler, messages: list[dict[str, Any]]) -> tuple[int, int]:
-    """How many were held, and how many were sent away to come again; there is no third."""
+    """Return the numbers of held and of rejected messages. There is no third outcome."""
 
     async def one(message: dict[str, Any]) -> bool:
         try:
@@ -227,7 +227,7 @@ async def test_full_hold_rejects_messages_and_notifies_the_owner_once(
     assert {row["state"] for row in rows} == {"held"}
     assert all(row["text"] for row in rows)
     assert len(await told_it_is_full(desk)) == 1
-    # Whoever comes again finds what is kept, and room when the owner has decided.
+    # A repeated message is a duplicate, and there is room again after the owner's decision.
     await call(desk, "contacts_block", channel="email", identity="0@example.com")
     await call(desk, "contacts_allow", channel="email", identity="1@example.com")
     for message in flooding:
@@ -678,7 +678,7 @@ async def test_refused_messages_without_an_endpoint_are_listed(
         with pytest.raises(InvalidArguments):
             await ingest(desk, nameless)
     with pytest.raises(InvalidArguments):
-        await ingest(desk, mail() | {"payload": {}})  # it says where, and never that it is there
+        await ingest(desk, mail() | {"payload": {}})  # with an endpoint, but without any heartbeat
     listed = (await call(desk, "connectors_list"))["connectors"]
     assert [(one["kind"], one["endpoint"], one["health"]) for one in listed] == [
         ("unknown", "(not said)", "rejected"),

@@ -1,4 +1,4 @@
-"""The one door in: what is refused leaves nothing behind, what is answered is committed."""
+"""The ingest tool: a rejected message leaves no trace, an answered one is committed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_rejected_message_is_explained_and_leaves_no_trace(
         told[why] = error["code"]
         assert await inbox(switchboard) == (0, 0), why
     assert told == {why: code for why, (_message, code) in REFUSED.items()}
-    # Each attempt is on record, however bad it was.
+    # Each attempt is audited.
     assert await switchboard.rows("SELECT ok, count(*) AS n FROM tool_calls GROUP BY ok") == [
         {"ok": False, "n": len(REFUSED)}
     ]
@@ -186,7 +186,7 @@ async def test_twenty_concurrent_repeats_are_stored_once(switchboard: InProcessB
 async def test_message_without_an_available_butler_is_retried(
     switchboard: InProcessButler,
 ) -> None:
-    """No butler has registered: the decision is made and kept, the item waits."""
+    """Without a registered butler the decision is stored and the item waits."""
     async with switchboard.owner() as owner:
         await owner.call("ingest", envelope("hello"))
 
@@ -296,7 +296,7 @@ async def test_only_the_switchboard_may_deliver_to_the_messenger(
 async def test_full_queue_rejects_messages_without_storing_them(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever is known already is still answered; whoever is new is told to come again."""
+    """A duplicate is still answered; a new message is rejected as retryable."""
     first = envelope("first")
     async with switchboard.owner() as owner:
         known = await owner.call("ingest", first)

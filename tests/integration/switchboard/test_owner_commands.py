@@ -1,4 +1,4 @@
-"""What the owner says to the house itself: stop, pause, resume, status. Nobody else, and no model."""
+"""The owner's commands /stop, /pause, /resume and /status, without a model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def tester(make_butler: MakeButler) -> InProcessButler:
 
 @pytest.fixture
 async def desk(switchboard: InProcessButler, tester: InProcessButler) -> InProcessButler:
-    """A Switchboard that knows one butler, and another that is gone."""
+    """A Switchboard with one running butler and one that is gone."""
     for name, url in (("tester", tester.butler.url), ("gone", "http://127.0.0.1:9/mcp")):
         known = {"name": name, "url": url, "description": name}
         async with switchboard.peer(name) as peer:
@@ -46,7 +46,7 @@ async def desk(switchboard: InProcessButler, tester: InProcessButler) -> InProce
 
 
 async def say(tester: InProcessButler, text: str, **changes: Any) -> str:
-    """What is answered, read from the way out: there is no Messenger here."""
+    """Send a command and return the reply from the outgoing queue, because there is no Messenger."""
     async with tester.owner() as owner:
         accepted = await owner.call("ingest", envelope(text, **changes))
     assert accepted["status"] == "accepted"
@@ -204,14 +204,14 @@ async def test_butler_that_registers_while_a_pause_begins_is_asked_too(
         caller = Caller(CallerKind.PEER, "late")
         told = await register(CallContext(services, caller, None, None, connection), late)
         assert told["pause"] is None
-        # Nobody can see it yet, and it has read that there is no pause.
+        # The registration is not committed, and the butler was answered that there is no pause.
         pausing = asyncio.create_task(say(desk, "/pause"))
         await until("the pause to wait, or to be over", lambda: _waiting(desk, pausing))
     assert "No answer from: gone, late." in await pausing
 
 
 async def _waiting(tester: InProcessButler, task: asyncio.Task[Any] | None = None) -> bool:
-    """Whether somebody waits for a lock there."""
+    """Return whether a backend of this butler's database waits for a lock."""
     rows = await tester.rows(
         "SELECT FROM pg_locks JOIN pg_database ON oid = database"
         " WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted"
@@ -227,7 +227,7 @@ async def test_status_lists_every_butler(desk: InProcessButler, tester: InProces
 
 
 async def test_command_is_handled_while_the_inbox_is_blocked(desk: InProcessButler) -> None:
-    """Every worker busy, the lane of its conversation blocked: it has a way of its own."""
+    """All workers are busy and the lane of the conversation is blocked."""
     desk.butler.spawner.model = FakeRuntime(for_ever)
     async with desk.owner() as owner:
         for number in range(6):

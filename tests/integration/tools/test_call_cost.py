@@ -1,4 +1,4 @@
-"""What a tool call costs beside its own work: round trips to the database, counted, not timed."""
+"""Cost of a tool call in round trips to the database, counted, not timed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from butlers.db.database import Connection
 from butlers.domain.errors import ButlersError
 from support.in_process import InProcessButler
 
-Sent = list[tuple[int, str]]  # by which backend, what
+Sent = list[tuple[int, str]]  # backend, statement
 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    """Whatever a pool that is opened from now on sends."""
+    """Record what pools send that are opened from now on."""
     found: Sent = []
     prepare = database.prepare_connection
 
@@ -35,7 +35,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 
 
 def transaction_of(what: str, sent: Sent) -> list[str]:
-    """The statements of the last transaction that did this, and all that its backend sent until the next."""
+    """Return the statements of the last transaction with this statement, up to its backend's next one."""
     *_, (backend, done) = [one for one in sent if what in one[1]]
     queries = [query for one, query in sent if one == backend]
     at = len(queries) - 1 - queries[::-1].index(done)

@@ -1,4 +1,4 @@
-"""Around every tool call: who may, in one transaction, once per request, and how it fails."""
+"""The call pipeline: permissions, one transaction, the journal, and errors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_tools_are_listed_to_and_accepted_from_permitted_callers(
             for name in set(core) - listed:
                 with pytest.raises(NotAllowed, match=f"the {kind} may not call"):
                     await client.call(name, {})
-    # What a session tried and was not let is on record; nothing was done.
+    # The rejected attempts of the session are audited; nothing was done.
     rows = await tester.rows("SELECT DISTINCT caller_kind, ok FROM tool_calls")
     assert rows == [{"caller_kind": "session", "ok": False}]
 
@@ -252,7 +252,7 @@ async def test_another_request_other_arguments_or_another_tool_happen_again(
         await session.call("write_null", {"text": "a"})
     async with tester.session(uuid7()) as session:
         await session.call("write", {"text": "a"})
-    async with tester.session() as session:  # nothing to journal against
+    async with tester.session() as session:  # without a request there is no journal
         await session.call("write", {"text": "a"})
     assert await tester.count("entries") == 5
     assert await tester.count("call_journal") == 4
@@ -320,7 +320,7 @@ async def test_concurrent_second_run_waits_for_the_first_to_commit(tester: InPro
 
 
 async def blocked(tester: InProcessButler) -> list[dict[str, Any]]:
-    """Who waits for somebody else's transaction, as PostgreSQL itself says."""
+    """Return the backends that wait for another transaction."""
     return await tester.rows(
         "SELECT 1 FROM pg_stat_activity"
         " WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
@@ -396,7 +396,7 @@ async def test_unstorable_text_is_an_invalid_argument(tester: InProcessButler, t
     assert error["code"] == "invalid_arguments"
     assert error["hint"]
     assert await tester.count("entries") == 0
-    assert await audit(tester) == [(False, False)]  # whatever was sent, the attempt is on record
+    assert await audit(tester) == [(False, False)]  # the attempt is audited
 
 
 async def test_unstorable_text_in_an_undeclared_argument_is_audited(

@@ -1,4 +1,4 @@
-"""What sessions did, as the session tools tell it."""
+"""The session tools: list and show."""
 
 from __future__ import annotations
 

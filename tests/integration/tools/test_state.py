@@ -1,4 +1,4 @@
-"""The state tools: values by key, versions, compare-and-set, and what is refused."""
+"""The state tools: values by key, versions, compare-and-set, rejected values."""
 
 from __future__ import annotations
 
