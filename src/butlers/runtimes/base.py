@@ -42,7 +42,7 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What a session may use beside its butler's tools, listed literally. Sealed: nothing."""
+    """Files and commands that a session may use beside its butler's tools, listed literally."""
 
     access: Access = Access.SEALED
     readable: tuple[Path, ...] = ()  # folders, absolute

@@ -79,7 +79,7 @@ class Notes:
 def _outside_text(session: SessionRequest, live: LiveSession) -> str:
     """Return which text of others the session has read; empty if none."""
     if session.request is not None and not session.request.is_owners:
-        return "somebody else's message"
+        return "a message of another person"
     read = ", ".join(sorted(live.outside))
     return f"what others may have written ({read})" if read else ""
 

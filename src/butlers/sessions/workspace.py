@@ -1,4 +1,4 @@
-"""What a session is given: a private folder, an access level spelled out as grants, and an environment."""
+"""The equipment of a session: a private folder, grants for its access level, and an environment."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ async def assert_all_refused(cli_session: CliSession, outside: Path, *calls: Cal
     assert result.error
 
 
-async def test_what_was_granted_works(workspace: CliSession) -> None:
+async def test_granted_actions_work(workspace: CliSession) -> None:
     notes = workspace.cwd / "AGENTS.md"
     result = await attempt(
         workspace,
@@ -138,7 +138,7 @@ async def test_only_these_tools_are_on_offer(workspace: CliSession) -> None:
     assert own == {"Bash", "Edit", "Read", "Write"}
 
 
-async def test_commands_that_were_not_granted(workspace: CliSession, outside: Path) -> None:
+async def test_commands_without_a_grant_are_refused(workspace: CliSession, outside: Path) -> None:
     await assert_all_refused(
         workspace,
         outside,
@@ -158,12 +158,14 @@ async def test_commands_that_were_not_granted(workspace: CliSession, outside: Pa
     )
 
 
-async def test_a_script_that_is_a_link_out_is_not_run(workspace: CliSession, outside: Path) -> None:
+async def test_script_that_links_outside_does_not_run(workspace: CliSession, outside: Path) -> None:
     """Though it was granted by its name."""
     await assert_all_refused(workspace, outside, bash("python3 skills/errand/away.py"))
 
 
-async def test_other_ways_to_a_script(workspace: CliSession, outside: Path) -> None:
+async def test_other_spellings_of_a_script_are_refused(
+    workspace: CliSession, outside: Path
+) -> None:
     await assert_all_refused(
         workspace,
         outside,
@@ -188,7 +190,7 @@ async def test_other_ways_to_a_script(workspace: CliSession, outside: Path) -> N
     )
 
 
-async def test_more_than_one_command(workspace: CliSession, outside: Path) -> None:
+async def test_chained_commands_are_refused(workspace: CliSession, outside: Path) -> None:
     made = outside / "made"
     await assert_all_refused(
         workspace,
@@ -222,7 +224,7 @@ async def test_more_than_one_command(workspace: CliSession, outside: Path) -> No
     )
 
 
-async def test_reading_outside(workspace: CliSession, outside: Path) -> None:
+async def test_reading_outside_is_refused(workspace: CliSession, outside: Path) -> None:
     await assert_all_refused(
         workspace,
         outside,
@@ -238,7 +240,7 @@ async def test_reading_outside(workspace: CliSession, outside: Path) -> None:
     )
 
 
-async def test_writing_anything_but_the_notes(workspace: CliSession, outside: Path) -> None:
+async def test_writing_other_files_is_refused(workspace: CliSession, outside: Path) -> None:
     cwd = workspace.cwd
     await assert_all_refused(
         workspace,
@@ -256,9 +258,7 @@ async def test_writing_anything_but_the_notes(workspace: CliSession, outside: Pa
     )
 
 
-async def test_what_may_not_be_read_can_not_be_overwritten(
-    workspace: CliSession, outside: Path
-) -> None:
+async def test_unreadable_file_cannot_be_overwritten(workspace: CliSession, outside: Path) -> None:
     """The CLI lets no file be written before it was read, which comes before any question of rights."""
     files = [workspace.private / name for name in ("gate.json", "settings.json", "mcp.json")]
     files += [workspace.cwd / "away.txt", workspace.cwd / "butler.toml"]
@@ -268,9 +268,7 @@ async def test_what_may_not_be_read_can_not_be_overwritten(
     assert result.outcome is Outcome.OK  # refused by a rule of the tool, not by its access level
 
 
-async def test_a_script_can_not_be_changed_and_then_run(
-    workspace: CliSession, outside: Path
-) -> None:
+async def test_changed_script_does_not_run(workspace: CliSession, outside: Path) -> None:
     script = workspace.cwd / "skills" / "errand" / "run.py"
     before = everything(workspace.cwd, outside)
     evil = f"open({str(outside / 'made')!r}, 'w')\n"
@@ -284,7 +282,7 @@ async def test_a_script_can_not_be_changed_and_then_run(
     assert result.outcome is Outcome.OK  # it did what it may
 
 
-async def test_notes_that_are_a_link_out_are_not_written(
+async def test_notes_that_link_outside_are_not_written(
     workspace: CliSession, outside: Path
 ) -> None:
     notes = workspace.cwd / "AGENTS.md"
@@ -293,13 +291,13 @@ async def test_notes_that_are_a_link_out_are_not_written(
     await assert_all_refused(workspace, outside, read(notes), write(notes))
 
 
-async def test_in_the_background_nothing_is_run(workspace: CliSession) -> None:
+async def test_background_commands_are_refused(workspace: CliSession) -> None:
     result = await attempt(workspace, bash(SCRIPT, run_in_background=True))
     assert not any(call.ok for call in result.tool_calls)
     assert "RAN" not in workspace.model.turns[-1].results[0]
 
 
-async def test_a_gate_that_does_not_work_stays_shut(
+async def test_broken_gate_refuses_the_call(
     workspace: CliSession, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(permissions, "interpreter", lambda: "/no/such/python")
@@ -309,7 +307,7 @@ async def test_a_gate_that_does_not_work_stays_shut(
     )
 
 
-async def test_a_gate_that_hangs_stays_shut(
+async def test_hanging_gate_refuses_the_call(
     workspace: CliSession, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CLI itself would let the call through when its patience with a hook is over."""

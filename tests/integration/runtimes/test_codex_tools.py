@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parametrize("cli", [CODEX], indirect=True, ids=["codex"
 
 
 @pytest.mark.parametrize("name", ["gpt-5.5", "gpt-6-luna", "no-such-model", None])
-async def test_every_model_gets_the_tools_themselves(
+async def test_catalog_gives_every_model_plain_tools(
     cli_session: CliSession, name: str | None
 ) -> None:
     """Some it would let search for them, some write JavaScript for them; one it does not know."""
@@ -33,7 +33,7 @@ async def test_every_model_gets_the_tools_themselves(
     assert result.model == first.model
 
 
-async def test_it_knows_every_word_of_its_configuration(cli_session: CliSession) -> None:
+async def test_codex_accepts_every_key_of_its_configuration(cli_session: CliSession) -> None:
     for access in (Access.SEALED, Access.FULL):
         cli_session.grants = Grants(access)
         cli_session.args = ("--strict-config",)
@@ -41,7 +41,9 @@ async def test_it_knows_every_word_of_its_configuration(cli_session: CliSession)
 
 
 @pytest.mark.parametrize("name", ["shell", "local_shell", "apply_patch", "view_image", "exec"])
-async def test_what_is_not_offered_is_not_done_either(cli_session: CliSession, name: str) -> None:
+async def test_tool_that_is_not_offered_cannot_be_called(
+    cli_session: CliSession, name: str
+) -> None:
     arguments = {"command": ["touch", "made"], "cmd": "touch made", "path": "butler.toml"}
     cli_session.model.script = [Use(Call(name, arguments, anyway=True)), Say("I could not.")]
     result = await cli_session.invoke()
@@ -58,13 +60,13 @@ async def test_a_shell_of_a_full_session_does_not_see_the_token(cli_session: Cli
     assert "bs." not in seen
 
 
-def test_its_catalogue_is_read(executable: Path) -> None:
+def test_bundled_catalog_is_read(executable: Path) -> None:
     catalog = bundled(executable)
     assert catalog.default == "gpt-6.1-sol"
     assert len(catalog.as_json(sealed=True)) < 100_000
 
 
-async def test_skills_beside_it_are_not_listed(cli_session: CliSession) -> None:
+async def test_skills_next_to_the_folder_are_not_listed(cli_session: CliSession) -> None:
     """A sealed session could not read them; it has the butler's own tools for that."""
     for folder in (".agents/skills/errand", ".codex/skills/errand"):
         file = cli_session.cwd / folder / "SKILL.md"

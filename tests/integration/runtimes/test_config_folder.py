@@ -107,7 +107,7 @@ async def test_notes_are_read_by_hand_and_are_not_in_the_prompt(butler: CliButle
 
 
 @pytest.mark.scenario("S000-09")
-async def test_a_note_is_there_for_the_next_session(butler: CliButler) -> None:
+async def test_note_is_readable_in_the_next_session(butler: CliButler) -> None:
     note = "Morning briefings before 8am."
     (folder(butler) / "AGENTS.md").write_text("# Notes\n")
     butler.model.script = [
@@ -124,7 +124,7 @@ async def test_a_note_is_there_for_the_next_session(butler: CliButler) -> None:
 
 
 @pytest.mark.scenario("S000-11")
-async def test_the_last_write_stays(butler: CliButler) -> None:
+async def test_last_soul_edit_wins(butler: CliButler) -> None:
     notes = folder(butler) / "AGENTS.md"
     notes.write_text("# Notes\n")
     for text in ("the first\n", "the second\n"):
@@ -151,7 +151,7 @@ async def test_empty_notes_are_read_and_written(butler: CliButler) -> None:
     assert notes.read_text() == "A first note.\n"
 
 
-async def test_what_a_message_says_can_not_write_notes(butler: CliButler) -> None:
+async def test_message_cannot_write_notes(butler: CliButler) -> None:
     """A session of a message is sealed: the tools for that are not there."""
     notes = folder(butler) / "AGENTS.md"
     notes.write_text("# Notes\n")

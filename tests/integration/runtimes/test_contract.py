@@ -96,7 +96,7 @@ async def test_a_tool_call_and_an_answer(cli_session: CliSession) -> None:
     assert result.denials == ()
 
 
-async def test_what_it_used_and_which_model(cli_session: CliSession) -> None:
+async def test_usage_and_model_are_reported(cli_session: CliSession) -> None:
     cli_session.model.script = [Use("quick", text="a"), Say("Done.")]
     result = await cli_session.invoke()
     assert result.usage.output_tokens == 2 * 25
@@ -218,7 +218,7 @@ async def test_a_server_that_is_down(cli_session: CliSession) -> None:
     assert cli_session.processes() == []
 
 
-async def test_a_token_that_opens_nothing(cli_session: CliSession) -> None:
+async def test_invalid_token_makes_the_butler_unreachable(cli_session: CliSession) -> None:
     """Of another installation, say: the butler is there, and says no to all of it."""
     cli_session.token = "bs.nobody"
     cli_session.model.script = [Use("write", text="milk"), Say("Done.")]
@@ -281,7 +281,9 @@ async def test_no_credential_at_all(cli_session: CliSession) -> None:
 # -- it hangs, is ended, is cancelled --------------------------------------------------------------
 
 
-async def test_it_hangs_at_the_start(cli_session: CliSession, tmp_path: Path) -> None:
+async def test_cli_that_hangs_at_the_start_times_out(
+    cli_session: CliSession, tmp_path: Path
+) -> None:
     """A CLI that says nothing at all, which has been seen to last for hours."""
     cli_session.adapter = cli_session.cli.adapter(
         _program(tmp_path, "import time; time.sleep(3600)")
@@ -318,7 +320,7 @@ async def test_a_server_that_takes_the_call_and_never_answers(cli_session: CliSe
     assert cli_session.processes() == []
 
 
-async def test_a_model_that_never_says_the_first_word(cli_session: CliSession) -> None:
+async def test_model_that_never_answers_times_out(cli_session: CliSession) -> None:
     cli_session.model.script = [Hang()]
     cli_session.limits = TimeLimits(startup_s=60, silence_s=3, total_s=60)
     result = await cli_session.invoke()
@@ -328,7 +330,7 @@ async def test_a_model_that_never_says_the_first_word(cli_session: CliSession) -
     assert cli_session.processes() == []
 
 
-async def test_it_hangs_in_the_middle(cli_session: CliSession) -> None:
+async def test_cli_that_hangs_in_the_middle_times_out(cli_session: CliSession) -> None:
     """What it did before stands, once; what it would have done after is nowhere."""
     cli_session.model.script = [
         Use("write", text="milk"),
@@ -353,7 +355,7 @@ async def test_it_hangs_in_the_middle(cli_session: CliSession) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
-async def test_the_cli_is_ended_from_outside(
+async def test_cli_killed_from_outside_is_a_crash(
     cli_session: CliSession, number: signal.Signals
 ) -> None:
     cli_session.model.script = [Use("write", text="milk"), Hang()]
@@ -391,9 +393,7 @@ async def test_a_cancelled_session_leaves_nothing(cli_session: CliSession) -> No
 
 
 @pytest.mark.parametrize("access", list(Access))
-async def test_a_level_that_it_can_not_hold_is_refused(
-    cli_session: CliSession, access: Access
-) -> None:
+async def test_unsupported_access_level_is_refused(cli_session: CliSession, access: Access) -> None:
     cli_session.grants = Grants(access)
     if cli_session.adapter.holds(access):
         assert (await cli_session.invoke()).outcome is Outcome.OK
@@ -403,7 +403,7 @@ async def test_a_level_that_it_can_not_hold_is_refused(
         assert cli_session.model.turns == []
 
 
-async def test_a_sealed_session_has_its_butlers_tools_alone(
+async def test_sealed_session_has_only_its_butlers_tools(
     cli_session: CliSession, tmp_path: Path
 ) -> None:
     planted = tmp_path / "planted"
@@ -447,7 +447,7 @@ async def test_a_tool_that_this_session_was_not_given(cli_session: CliSession) -
     assert "number" not in answer, "and nothing of a row"
 
 
-async def test_a_full_session_has_hands(cli_session: CliSession, tmp_path: Path) -> None:
+async def test_full_session_has_shell_tools(cli_session: CliSession, tmp_path: Path) -> None:
     cli_session.grants = Grants(Access.FULL)
     made = tmp_path / "made"
     make = cli_session.cli.run(f"touch {made}")
@@ -458,7 +458,7 @@ async def test_a_full_session_has_hands(cli_session: CliSession, tmp_path: Path)
     assert await rows(cli_session) == ["milk"]
 
 
-async def test_what_a_full_session_started_ends_with_it(
+async def test_processes_of_a_full_session_end_with_it(
     cli_session: CliSession, tmp_path: Path
 ) -> None:
     """Also in a session of its own, with no parent, and after the CLI has left."""
@@ -527,7 +527,7 @@ async def test_instruction_files_are_not_read_by_the_cli(
     assert not any("PERIWINKLE" in turn.text for turn in cli_session.model.turns)
 
 
-async def test_nothing_of_the_host_is_in_its_environment(
+async def test_session_environment_has_nothing_of_the_host(
     cli_session: CliSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted = {f"PLANTED_{number}": f"host-secret-{number}" for number in range(50)}

@@ -75,7 +75,7 @@ async def cost(butler: CliButler) -> tuple[int, int, int]:
 @pytest.mark.parametrize(
     ("tools", "limit"), [(0, 2_500), (28, 8_000)], ids=["no tools of its own", "forty tools"]
 )
-async def test_claude_stays_below_its_ceiling(
+async def test_fixed_cost_of_claude_stays_below_its_limit(
     open_cli_butler: OpenCliButler, tools: int, limit: int
 ) -> None:
     async with furnished(open_cli_butler, CLAUDE, tools) as butler:
@@ -87,7 +87,7 @@ async def test_claude_stays_below_its_ceiling(
 
 
 @pytest.mark.parametrize("cli", [CODEX, GEMINI], ids=lambda cli: cli.name)
-async def test_the_others_are_counted_too(open_cli_butler: OpenCliButler, cli: Cli) -> None:
+async def test_sessions_of_other_butlers_count(open_cli_butler: OpenCliButler, cli: Cli) -> None:
     async with furnished(open_cli_butler, cli, 0) as butler:
         _offered, counted, received = await cost(butler)
     assert 0.75 * received < counted < 1.25 * received
@@ -98,7 +98,7 @@ async def test_the_others_are_counted_too(open_cli_butler: OpenCliButler, cli: C
     [(CLAUDE, "workspace"), (GEMINI, "workspace"), *((cli, "full") for cli in CLIS)],
     ids=lambda value: getattr(value, "name", value),
 )
-async def test_a_wider_level_is_counted_with_the_tools_that_come_with_it(
+async def test_wider_access_counts_the_clis_own_tools(
     open_cli_butler: OpenCliButler, cli: Cli, access: str
 ) -> None:
     async with furnished(open_cli_butler, cli, 0, access) as butler:

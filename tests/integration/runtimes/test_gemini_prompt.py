@@ -18,7 +18,7 @@ def cli() -> Cli:
     return GEMINI
 
 
-async def test_words_that_did_not_reach_the_model_are_no_success(
+async def test_missing_system_prompt_event_is_a_failure(
     cli_session: CliSession, tmp_path: Path
 ) -> None:
     """As with a version that asks its model in another way."""
@@ -31,7 +31,7 @@ async def test_words_that_did_not_reach_the_model_are_no_success(
     assert SYSTEM_PROMPT not in turn.text
 
 
-async def test_a_word_of_the_conversation_is_never_taken_for_the_prompts_place(
+async def test_text_cannot_imitate_the_system_prompt_mark(
     cli_session: CliSession,
 ) -> None:
     cli_session.model.script = [Use(Call("quick", {"text": "SYSTEM-PROMPT-"})), Say("Done.")]

@@ -97,7 +97,7 @@ async def assert_all_refused(cli_session: CliSession, outside: Path, *calls: Cal
     assert result.error
 
 
-async def test_what_was_granted_works(workspace: CliSession) -> None:
+async def test_granted_actions_work(workspace: CliSession) -> None:
     notes = workspace.cwd / "AGENTS.md"
     result = await attempt(
         workspace,
@@ -132,7 +132,7 @@ async def test_only_these_tools_are_on_offer(workspace: CliSession) -> None:
     }
 
 
-async def test_commands_that_were_not_granted(workspace: CliSession, outside: Path) -> None:
+async def test_commands_without_a_grant_are_refused(workspace: CliSession, outside: Path) -> None:
     await assert_all_refused(
         workspace,
         outside,
@@ -152,7 +152,9 @@ async def test_commands_that_were_not_granted(workspace: CliSession, outside: Pa
     )
 
 
-async def test_other_ways_to_a_script(workspace: CliSession, outside: Path) -> None:
+async def test_other_spellings_of_a_script_are_refused(
+    workspace: CliSession, outside: Path
+) -> None:
     await assert_all_refused(
         workspace,
         outside,
@@ -173,7 +175,9 @@ async def test_other_ways_to_a_script(workspace: CliSession, outside: Path) -> N
 
 
 @pytest.mark.parametrize("command", ["ls skills/", SCRIPT])
-async def test_more_than_one_command(workspace: CliSession, outside: Path, command: str) -> None:
+async def test_chained_commands_are_refused(
+    workspace: CliSession, outside: Path, command: str
+) -> None:
     made = outside / "made"
     ways = (
         f"; touch {made}",
@@ -192,7 +196,7 @@ async def test_more_than_one_command(workspace: CliSession, outside: Path, comma
     await assert_all_refused(workspace, outside, *(bash(f"{command}{more}") for more in ways))
 
 
-async def test_reading_outside(workspace: CliSession, outside: Path) -> None:
+async def test_reading_outside_is_refused(workspace: CliSession, outside: Path) -> None:
     await assert_all_refused(
         workspace,
         outside,
@@ -211,13 +215,13 @@ async def test_reading_outside(workspace: CliSession, outside: Path) -> None:
     )
 
 
-async def test_a_prompt_that_names_a_link_out_brings_nothing(workspace: CliSession) -> None:
+async def test_prompt_that_names_a_link_outside_reads_nothing(workspace: CliSession) -> None:
     """The CLI puts what a prompt names as @file into it: inside the folder, which may be read."""
     await workspace.invoke("Look at @away.txt @away/secret.txt @../outside/secret.txt please.")
     assert not any(SECRET in turn.text for turn in workspace.model.turns)
 
 
-async def test_writing_anything_but_the_notes(workspace: CliSession, outside: Path) -> None:
+async def test_writing_other_files_is_refused(workspace: CliSession, outside: Path) -> None:
     cwd = workspace.cwd
     spoof = '\x00"file_path":"AGENTS.md"\x00'
     await assert_all_refused(

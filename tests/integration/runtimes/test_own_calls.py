@@ -35,9 +35,7 @@ def told(call: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("cli", [CLAUDE, GEMINI], indirect=True, ids=lambda cli: cli.name)
-async def test_what_it_ran_and_what_it_was_refused(
-    open_cli_butler: OpenCliButler, cli: Cli
-) -> None:
+async def test_runs_and_refusals_are_reported(open_cli_butler: OpenCliButler, cli: Cli) -> None:
     async with open_cli_butler(cli, 'access = "workspace"', furnish) as butler:
         target = butler.directory / "made.md"
         run, write = cli.run(SCRIPT), WRITE[cli.name](str(target))
@@ -59,7 +57,7 @@ async def test_what_it_ran_and_what_it_was_refused(
 
 
 @pytest.mark.parametrize("cli", [CLAUDE, CODEX, GEMINI], indirect=True, ids=lambda cli: cli.name)
-async def test_a_command_of_a_full_session_that_worked_and_one_that_did_not(
+async def test_commands_of_a_full_session_are_recorded_with_their_result(
     open_cli_butler: OpenCliButler, cli: Cli
 ) -> None:
     async with open_cli_butler(cli, 'access = "full"', furnish) as butler:
@@ -79,7 +77,7 @@ async def test_a_command_of_a_full_session_that_worked_and_one_that_did_not(
     )
 
 
-async def test_a_sealed_session_that_tried_is_on_record(
+async def test_refused_attempts_of_a_sealed_session_are_recorded(
     open_cli_butler: OpenCliButler, cli: Cli
 ) -> None:
     async with open_cli_butler(cli) as butler:

@@ -38,7 +38,7 @@ async def replies(tester: InProcessButler) -> list[dict[str, Any]]:
     return [json.loads(row["payload"]) for row in rows]
 
 
-async def test_a_match_calls_its_tool_and_replies(tester: InProcessButler) -> None:
+async def test_reflex_calls_its_tool_and_replies(tester: InProcessButler) -> None:
     request = request_context()
     result = await run(tester, "Keep the blue book", request)
 
@@ -75,7 +75,7 @@ async def test_a_match_calls_its_tool_and_replies(tester: InProcessButler) -> No
     ]
 
 
-async def test_a_second_run_of_the_request_does_nothing_twice(tester: InProcessButler) -> None:
+async def test_retry_of_a_request_repeats_no_call(tester: InProcessButler) -> None:
     request = request_context()
     first = await run(tester, "keep it", request)
     second = await run(tester, "keep it", request)
@@ -92,7 +92,7 @@ async def test_a_second_run_of_the_request_does_nothing_twice(tester: InProcessB
         ("break it", "That did not work: write_and_crash failed: ZeroDivisionError"),
     ],
 )
-async def test_a_tool_that_fails_gets_a_polite_reply(
+async def test_failed_tool_of_a_reflex_is_told_to_the_sender(
     tester: InProcessButler, prompt: str, told: str
 ) -> None:
     result = await run(tester, prompt, request_context())
@@ -108,13 +108,13 @@ async def test_a_tool_that_fails_gets_a_polite_reply(
     assert session["error"]
 
 
-async def test_no_match_is_said_and_does_nothing(tester: InProcessButler) -> None:
+async def test_unmatched_prompt_does_nothing_and_says_so(tester: InProcessButler) -> None:
     result = await run(tester, "what is the meaning of it all?", request_context())
     assert (result.outcome, result.text, result.tool_calls) == (Outcome.NO_MATCH, NO_MODEL, ())
     assert await tester.count("tool_calls") == 0
 
 
-async def test_a_trigger_notifies_nobody(tester: InProcessButler) -> None:
+async def test_reflex_of_a_trigger_sends_no_notification(tester: InProcessButler) -> None:
     async with tester.owner() as owner:
         answer = await owner.call("trigger", {"prompt": "keep this"})
     assert (answer["outcome"], answer["success"]) == ("ok", True)
@@ -133,13 +133,13 @@ async def test_a_trigger_that_fails_says_why(tester: InProcessButler) -> None:
     assert answer["error"] == "there is no such shelf"
 
 
-async def test_a_reflex_without_a_tool_just_answers(tester: InProcessButler) -> None:
+async def test_reflex_without_a_tool_replies(tester: InProcessButler) -> None:
     result = await run(tester, "ping", request_context())
     assert (result.outcome, result.text) == (Outcome.OK, "pong")
     assert [call.tool for call in result.tool_calls] == ["notify"]
 
 
-async def test_a_result_that_can_not_be_sent_is_told_in_other_words(
+async def test_result_that_cannot_be_sent_is_replaced_by_a_notice(
     tester: InProcessButler,
 ) -> None:
     result = await run(tester, "shout hey 500000", request_context())
@@ -162,7 +162,7 @@ async def test_a_result_that_can_not_be_sent_is_told_in_other_words(
         ("hello", NO_MODEL),
     ],
 )
-async def test_a_routed_message_is_worked_on_and_answered_once(
+async def test_routed_message_is_answered_once(
     tester: InProcessButler, text: str, answer: str
 ) -> None:
     request = request_context()

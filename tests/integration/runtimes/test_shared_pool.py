@@ -96,7 +96,7 @@ def _rename(tester: InProcessButler, name: str) -> None:
     (tester.directory / "CLAUDE.md").write_text(f"You are {name}, and you say {name.upper()}.")
 
 
-async def test_two_butlers_use_it_in_turn(street: Street, model: FakeModel) -> None:
+async def test_two_butlers_use_the_shared_pool_in_turn(street: Street, model: FakeModel) -> None:
     for name, butler in street.places.items():
         await street.ready()
         before = street.waiting()
@@ -124,7 +124,7 @@ async def test_two_butlers_use_it_in_turn(street: Street, model: FakeModel) -> N
         assert not before & street.waiting(), "one process is one session"
 
 
-async def test_while_one_session_decides_whose_message_it_is_the_next_one_boots(
+async def test_next_process_boots_while_a_message_is_classified(
     street: Street, model: FakeModel
 ) -> None:
     """After a long silence nothing waits: the boot begins with the message, and overlaps with its triage."""
@@ -146,7 +146,7 @@ async def test_while_one_session_decides_whose_message_it_is_the_next_one_boots(
     assert not booted & street.waiting(), "it was the one that booted meanwhile"
 
 
-async def test_while_it_waits_it_knows_no_token(street: Street, model: FakeModel) -> None:
+async def test_waiting_shared_process_has_no_token(street: Street, model: FakeModel) -> None:
     await street.ready()
     assert model.turns == [], "waiting costs no tokens"
     for butler in street.places.values():
@@ -158,7 +158,7 @@ async def test_while_it_waits_it_knows_no_token(street: Street, model: FakeModel
         assert os.listdir(process.cwd()) == []
 
 
-async def test_what_is_not_a_sealed_message_starts_cold(street: Street) -> None:
+async def test_other_than_sealed_messages_start_cold(street: Street) -> None:
     await street.ready()
     before = street.waiting()
     result = await street.places["tester"].run(SessionRequest(uuid7(), "tidy up", "trigger"))
@@ -166,7 +166,7 @@ async def test_what_is_not_a_sealed_message_starts_cold(street: Street) -> None:
     assert before <= street.waiting()
 
 
-async def test_another_credential_is_another_process(
+async def test_shared_process_serves_only_its_own_credential(
     street: Street, model: FakeModel, cli: Cli
 ) -> None:
     """The one that waits holds the key that it was booted with."""
@@ -182,7 +182,7 @@ async def test_another_credential_is_another_process(
     assert not before & street.waiting()
 
 
-async def test_one_with_a_key_that_nobody_has_any_more_is_ended(
+async def test_process_with_an_unused_credential_is_ended(
     street: Street, model: FakeModel, cli: Cli
 ) -> None:
     await street.ready()
@@ -198,7 +198,7 @@ async def test_one_with_a_key_that_nobody_has_any_more_is_ended(
     assert held.spec.env[cli.no_key] == "another"
 
 
-async def test_a_control_protocol_that_misbehaves_is_given_up_for_a_cold_start(
+async def test_warm_process_that_does_not_answer_is_replaced_by_a_cold_start(
     street: Street, model: FakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await street.ready()
@@ -215,7 +215,7 @@ async def test_a_control_protocol_that_misbehaves_is_given_up_for_a_cold_start(
     await until("the frozen one to be gone", lambda: not frozen & street.waiting() or None)
 
 
-async def test_the_memory_bounds_it(street: Street, model: FakeModel) -> None:
+async def test_shared_pool_is_limited_by_slots(street: Street, model: FakeModel) -> None:
     await street.ready()
     await street.pool.empty()
     held = []
@@ -230,7 +230,7 @@ async def test_the_memory_bounds_it(street: Street, model: FakeModel) -> None:
             os.close(descriptor)
 
 
-async def test_it_is_let_go_when_nothing_comes(
+async def test_idle_shared_process_is_ended(
     street: Street, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await street.ready()
@@ -239,7 +239,7 @@ async def test_it_is_let_go_when_nothing_comes(
     await until("it to be let go", lambda: not street.waiting() or None)
 
 
-async def test_the_end_leaves_none_behind(street: Street) -> None:
+async def test_end_of_the_shared_pool_leaves_no_process(street: Street) -> None:
     await street.ready()
     assert street.waiting()
     await street.stack.aclose()

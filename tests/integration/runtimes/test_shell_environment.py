@@ -39,7 +39,7 @@ def furnish(tester: InProcessButler) -> None:
     (folder / "environment.sh").write_text("env\n")
 
 
-async def test_a_command_has_no_token_of_its_session(
+async def test_commands_do_not_see_the_session_token(
     open_cli_butler: OpenCliButler, cli: Cli, access: Access
 ) -> None:
     async with open_cli_butler(cli, f'access = "{access}"', furnish) as butler:

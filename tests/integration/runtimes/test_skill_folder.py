@@ -109,7 +109,7 @@ async def test_skills_that_the_instructions_list_are_known_read_and_followed(
 
 
 @pytest.mark.scenario("S000-20", "S000-22")
-async def test_skills_are_discovered_by_listing_the_folder_also_those_nobody_mentions(
+async def test_skills_are_found_by_listing_the_folder(
     open_folder: OpenFolder,
 ) -> None:
     files = {
@@ -139,7 +139,7 @@ async def test_skills_are_discovered_by_listing_the_folder_also_those_nobody_men
 
 
 @pytest.mark.scenario("S000-23")
-async def test_an_empty_folder_is_seen_as_one_and_nothing_is_run(open_folder: OpenFolder) -> None:
+async def test_empty_skill_folder_has_no_scripts_to_run(open_folder: OpenFolder) -> None:
     async with open_folder({}) as butler:
         butler.model.script = [bash("ls skills/"), Say("There are none.")]
         ended = await butler.trigger()
@@ -183,7 +183,7 @@ async def test_scripts_run_in_the_butlers_folder_with_the_sessions_variables(
 
 
 @pytest.mark.scenario("S000-27", "S000-30", "S000-31")
-async def test_what_a_script_says_its_failure_and_its_arguments_reach_the_session(
+async def test_script_output_failure_and_arguments_reach_the_session(
     open_folder: OpenFolder,
 ) -> None:
     files = {

@@ -87,7 +87,7 @@ async def test_a_session_uses_a_pack_until_one_byte_of_it_changes(
         assert codeword not in json.dumps([turn.body for turn in butler.model.turns])
 
 
-async def test_with_a_shell_of_its_own_a_session_reads_what_is_mounted(
+async def test_full_session_reads_mounted_skills(
     open_cli_butler: OpenCliButler, cli: Cli, tmp_path: Path
 ) -> None:
     codeword = secrets.token_hex(8)

@@ -22,7 +22,7 @@ async def spent(butler: CliButler) -> int:
         return (await spent_since(connection, datetime(2000, 1, 1, tzinfo=UTC))).tokens
 
 
-async def test_who_thought_and_was_then_sent_away_has_used_something(
+async def test_refusal_after_an_answer_counts_as_usage(
     open_cli_butler: OpenCliButler, cli: Cli
 ) -> None:
     async with open_cli_butler(cli) as butler:
@@ -32,9 +32,7 @@ async def test_who_thought_and_was_then_sent_away_has_used_something(
         assert await spent(butler) >= INPUT + OUTPUT
 
 
-async def test_who_was_sent_away_at_once_has_used_nothing(
-    open_cli_butler: OpenCliButler, cli: Cli
-) -> None:
+async def test_immediate_refusal_uses_nothing(open_cli_butler: OpenCliButler, cli: Cli) -> None:
     async with open_cli_butler(cli) as butler:
         butler.model.script = [TOO_MANY]
         result = await butler.run()
@@ -43,7 +41,7 @@ async def test_who_was_sent_away_at_once_has_used_nothing(
 
 
 @pytest.mark.parametrize("cli", [CODEX], indirect=True, ids=["codex"])
-async def test_one_that_waited_tells_what_it_used_before_it_failed(
+async def test_warm_process_reports_usage_of_a_failed_turn(
     open_cli_butler: OpenCliButler, cli: Cli
 ) -> None:
     async with open_cli_butler(cli, "warm = 1\n") as butler:

@@ -24,9 +24,7 @@ Three empty lines are three.
 NOTES = "Prefers `metric` units, $5 and ${AvailableTools}.\n"
 
 
-async def test_what_the_model_is_told_is_the_expanded_file(
-    open_cli_butler: OpenCliButler, cli: Cli
-) -> None:
+async def test_model_gets_the_expanded_file(open_cli_butler: OpenCliButler, cli: Cli) -> None:
     async with open_cli_butler(cli) as butler:
         folder: Path = butler.directory
         (folder / "CLAUDE.md").write_text(CLAUDE_MD)

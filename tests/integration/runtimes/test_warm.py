@@ -42,7 +42,7 @@ async def butler(open_cli_butler: OpenCliButler, cli: Cli) -> AsyncIterator[CliB
         yield butler
 
 
-async def test_a_message_is_asked_of_one_that_waits(butler: CliButler) -> None:
+async def test_message_is_handled_by_a_warm_process(butler: CliButler) -> None:
     await butler.ready()
     before = butler.waiting()
     assert before
@@ -61,7 +61,7 @@ async def test_a_message_is_asked_of_one_that_waits(butler: CliButler) -> None:
     assert not before & butler.waiting(), "one process is one session"
 
 
-async def test_one_that_waits_can_call_nothing(butler: CliButler) -> None:
+async def test_waiting_process_cannot_call_tools(butler: CliButler) -> None:
     await butler.ready()
     (live,) = butler.butler.guard._live.values()
     assert not live.begun
@@ -69,7 +69,7 @@ async def test_one_that_waits_can_call_nothing(butler: CliButler) -> None:
 
 
 @pytest.mark.parametrize("cli", [CODEX], indirect=True, ids=["codex"])
-async def test_one_that_waits_gives_a_call_the_time_of_its_butlers_sessions(
+async def test_warm_codex_has_the_butlers_tool_timeout(
     open_cli_butler: OpenCliButler, cli: Cli
 ) -> None:
     """It is told while it boots, and keeps it."""
@@ -80,7 +80,7 @@ async def test_one_that_waits_gives_a_call_the_time_of_its_butlers_sessions(
         assert server["tool_timeout_sec"] == 1234
 
 
-async def test_what_is_not_a_sealed_message_starts_cold(butler: CliButler) -> None:
+async def test_other_than_sealed_messages_start_cold(butler: CliButler) -> None:
     await butler.ready()
     before = butler.waiting()
     result = await butler.run(SessionRequest(uuid7(), "tidy up", "trigger"))
@@ -88,7 +88,7 @@ async def test_what_is_not_a_sealed_message_starts_cold(butler: CliButler) -> No
     assert before <= butler.waiting()
 
 
-async def test_a_key_that_was_changed_is_the_one_that_is_used(
+async def test_changed_credential_retires_the_warm_process(
     butler: CliButler, cli: Cli, database_name: str
 ) -> None:
     """The one that waits holds the key that it was booted with, which may be revoked by now."""
@@ -114,7 +114,7 @@ async def test_a_key_that_was_changed_is_the_one_that_is_used(
         assert "key-of-the-session" not in sent
 
 
-async def test_one_that_died_while_it_waited_is_replaced_by_a_cold_start(butler: CliButler) -> None:
+async def test_dead_warm_process_is_replaced_by_a_cold_start(butler: CliButler) -> None:
     await butler.ready()
     for process in butler.waiting():
         os.kill(process, signal.SIGKILL)
@@ -123,7 +123,7 @@ async def test_one_that_died_while_it_waited_is_replaced_by_a_cold_start(butler:
     assert (await butler.run()).text == "Here all the same."
 
 
-async def test_a_control_protocol_that_misbehaves_is_given_up_for_a_cold_start(
+async def test_warm_process_that_does_not_answer_is_replaced_by_a_cold_start(
     butler: CliButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await butler.ready()
@@ -152,7 +152,7 @@ async def test_a_cancelled_session_takes_its_process_with_it(butler: CliButler) 
     assert butler.waiting(), "and another waits in its place"
 
 
-async def test_they_are_let_go_when_nothing_comes(
+async def test_idle_warm_processes_are_ended(
     butler: CliButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await butler.ready()
@@ -165,13 +165,13 @@ async def test_they_are_let_go_when_nothing_comes(
     await butler.ready()
 
 
-async def test_a_stop_leaves_none_behind(butler: CliButler) -> None:
+async def test_stop_ends_the_warm_processes(butler: CliButler) -> None:
     await butler.ready()
     await butler.butler.stop()
     assert butler.waiting() == set()
 
 
-async def test_the_memory_bounds_them(butler: CliButler) -> None:
+async def test_warm_pool_is_limited_by_slots(butler: CliButler) -> None:
     await butler.ready()
     await butler.butler.warm.own.empty()
     held = []

@@ -79,7 +79,7 @@ def cli_session(
 
 
 test_a_tool_call_and_an_answer = contract.test_a_tool_call_and_an_answer
-test_what_it_used_and_which_model = contract.test_what_it_used_and_which_model
+test_usage_and_model_are_reported = contract.test_usage_and_model_are_reported
 test_the_prompts_arrive_as_they_are = contract.test_the_prompts_arrive_as_they_are
 test_the_system_prompt_arrives_to_the_byte = contract.test_the_system_prompt_arrives_to_the_byte
 test_a_prompt_is_never_a_command = contract.test_a_prompt_is_never_a_command
@@ -92,10 +92,10 @@ test_a_tool_that_raises = contract.test_a_tool_that_raises
 test_a_model_that_fails = contract.test_a_model_that_fails
 test_a_model_that_fails_once_is_asked_again = contract.test_a_model_that_fails_once_is_asked_again
 test_no_credential_at_all = contract.test_no_credential_at_all
-test_it_hangs_in_the_middle = contract.test_it_hangs_in_the_middle
-test_the_cli_is_ended_from_outside = contract.test_the_cli_is_ended_from_outside
-test_a_sealed_session_has_its_butlers_tools_alone = (
-    contract.test_a_sealed_session_has_its_butlers_tools_alone
+test_cli_that_hangs_in_the_middle_times_out = contract.test_cli_that_hangs_in_the_middle_times_out
+test_cli_killed_from_outside_is_a_crash = contract.test_cli_killed_from_outside_is_a_crash
+test_sealed_session_has_only_its_butlers_tools = (
+    contract.test_sealed_session_has_only_its_butlers_tools
 )
 test_instruction_files_are_not_read_by_the_cli = (
     contract.test_instruction_files_are_not_read_by_the_cli
@@ -111,7 +111,7 @@ async def test_foreign_servers_and_hooks_are_not_loaded(
     )
 
 
-async def test_who_expected_another_system_prompt_is_asked_with_the_right_one(
+async def test_unexpected_system_prompt_replaces_the_expected_one(
     cli_session: CliSession,
 ) -> None:
     assert isinstance(cli_session, WarmSession)
@@ -125,7 +125,7 @@ async def test_who_expected_another_system_prompt_is_asked_with_the_right_one(
         assert "MARIGOLD" not in turn.text
 
 
-async def test_a_server_that_is_down_is_known_before_anything_is_asked(
+async def test_unreachable_server_is_found_before_the_prompt_is_sent(
     cli_session: CliSession,
 ) -> None:
     """So that a cold start can take over, and nothing was paid for."""

@@ -62,7 +62,7 @@ def notifying(**arguments: Any) -> FakeRuntime:
         {"message": "Dinner?", "channel": "webhook", "recipient": "phone:anna"},
     ],
 )
-async def test_what_was_said_to_somebody_else_is_no_answer(
+async def test_notification_to_another_recipient_is_not_a_reply(
     tester: InProcessButler, elsewhere: dict[str, Any]
 ) -> None:
     tester.butler.spawner.model = notifying(**elsewhere)
@@ -82,7 +82,7 @@ async def test_what_was_said_to_somebody_else_is_no_answer(
         {"message": "Done.", "channel": "webhook", "recipient": "phone:owner"},
     ],
 )
-async def test_what_goes_back_to_where_it_came_from_is_the_answer(
+async def test_notification_to_the_origin_counts_as_reply(
     tester: InProcessButler, answer: dict[str, Any]
 ) -> None:
     tester.butler.spawner.model = notifying(**answer)
@@ -92,7 +92,7 @@ async def test_what_goes_back_to_where_it_came_from_is_the_answer(
     assert message == answer.get("message", "")
 
 
-async def test_a_new_message_on_the_console_answers_what_was_typed_there(
+async def test_console_message_counts_as_reply_to_a_console_request(
     tester: InProcessButler,
 ) -> None:
     tester.butler.spawner.model = notifying(message="Done.")
@@ -100,7 +100,7 @@ async def test_a_new_message_on_the_console_answers_what_was_typed_there(
     assert await said(tester) == [("send", "console:owner", "Done.")]
 
 
-async def test_that_a_part_has_ended_is_said_behind_its_answer_and_never_before_it(
+async def test_part_end_is_reported_after_its_answer(
     tester: InProcessButler,
 ) -> None:
     """One line, so that nobody hears of the end while the answer still waits for the Switchboard."""
@@ -125,7 +125,7 @@ async def test_that_a_part_has_ended_is_said_behind_its_answer_and_never_before_
     ],
     ids=["the owner's, with a file", "somebody else's, with a file", "the owner's, without"],
 )
-async def test_links_in_what_a_session_says_in_the_end_are_marked_if_it_read_others_words(
+async def test_links_of_a_reply_are_marked_if_the_session_read_outside_text(
     tester: InProcessButler, reads: bool, roles: tuple[str, ...], marked: list[str]
 ) -> None:
     store = BlobStore(tester.butler.config.storage.blob_dir)

@@ -44,7 +44,7 @@ async def outcomes(tester: InProcessButler) -> list[str | None]:
     return [row["outcome"] for row in rows]
 
 
-async def test_what_a_session_used_counts_in_place_of_its_reservation(
+async def test_usage_replaces_the_reservation(
     make_butler: MakeButler,
 ) -> None:
     tester = await open_house(make_butler, f"daily_tokens = {EACH + 1_000}")
@@ -58,7 +58,7 @@ async def test_what_a_session_used_counts_in_place_of_its_reservation(
     assert await outcomes(tester) == ["ok", "ok", "over-budget"]
 
 
-async def test_two_sessions_do_not_both_take_the_last_of_it(make_butler: MakeButler) -> None:
+async def test_two_sessions_cannot_both_take_the_last_of_a_budget(make_butler: MakeButler) -> None:
     tester = await open_house(make_butler, f"daily_tokens = {EACH}")
     gate = asyncio.Event()
 
@@ -86,7 +86,7 @@ async def test_dollars_are_counted_by_the_price_table(make_butler: MakeButler) -
         await tester.butler.spawner.run(asked())
 
 
-async def test_a_model_that_is_not_known_yet_reserves_what_the_dearest_takes(
+async def test_unknown_model_reserves_the_price_of_the_most_expensive_one(
     make_butler: MakeButler,
 ) -> None:
     tester = await open_house(make_butler, "daily_usd = 0.60")
@@ -106,7 +106,7 @@ async def test_a_model_that_is_not_known_yet_reserves_what_the_dearest_takes(
     await first
 
 
-async def test_of_a_budget_smaller_than_a_reservation_the_first_of_the_day_takes_all(
+async def test_first_session_takes_all_of_a_small_budget(
     make_butler: MakeButler,
 ) -> None:
     tester = await open_house(make_butler, f"daily_tokens = {EACH // 2}\ndaily_usd = 0.05")
@@ -116,7 +116,7 @@ async def test_of_a_budget_smaller_than_a_reservation_the_first_of_the_day_takes
         await tester.butler.spawner.run(asked())
 
 
-async def test_each_conversation_is_told_once(make_butler: MakeButler) -> None:
+async def test_each_conversation_gets_one_over_budget_notice(make_butler: MakeButler) -> None:
     tester = await open_house(make_butler, "daily_tokens = 0")
     tester.butler.spawner.model = FakeRuntime()
     made = [await route(tester, text, thread) for thread in "ab" for text in ("first", "second")]
@@ -125,7 +125,7 @@ async def test_each_conversation_is_told_once(make_butler: MakeButler) -> None:
     assert told == {str(made[n].request.request_id) for n in (0, 2)}
 
 
-async def test_a_refused_trigger_does_not_count_as_having_told_a_sender(
+async def test_over_budget_trigger_does_not_use_up_the_senders_notice(
     make_butler: MakeButler,
 ) -> None:
     tester = await open_house(make_butler, "daily_tokens = 0")
@@ -139,7 +139,7 @@ async def test_a_refused_trigger_does_not_count_as_having_told_a_sender(
     assert "UTC" in told["message"]
 
 
-async def test_an_unknown_price_is_unknown_and_bound_by_tokens(make_butler: MakeButler) -> None:
+async def test_unknown_price_is_limited_by_tokens(make_butler: MakeButler) -> None:
     tester = await open_house(make_butler, f"daily_usd = 5\ndaily_tokens = {EACH + 1_000}")
     tester.butler.spawner.model = FakeRuntime(model="nobody-knows-it", usage=Usage(5_000, 100, 0))
     await tester.butler.spawner.run(asked())
@@ -150,7 +150,7 @@ async def test_an_unknown_price_is_unknown_and_bound_by_tokens(make_butler: Make
         await tester.butler.spawner.run(asked())
 
 
-async def test_where_no_model_is_named_it_costs_what_the_model_does_that_the_cli_took(
+async def test_cost_uses_the_model_that_the_cli_chose(
     make_butler: MakeButler,
 ) -> None:
     tester = await open_house(make_butler, "daily_usd = 1")
@@ -166,7 +166,7 @@ async def test_where_no_model_is_named_it_costs_what_the_model_does_that_the_cli
 
 
 @pytest.mark.parametrize("model", ["nobody-knows-it", None])
-async def test_a_price_that_is_still_unknown_in_the_end_is_not_the_dearest(
+async def test_unknown_price_does_not_count_as_the_most_expensive(
     make_butler: MakeButler, model: str | None
 ) -> None:
     """What was reserved was a guess. What is known are the tokens, and they bind."""
@@ -183,7 +183,7 @@ async def test_a_price_that_is_still_unknown_in_the_end_is_not_the_dearest(
     assert [row["cost_usd"] for row in rows] == [None] * 3
 
 
-async def test_a_session_whose_use_nobody_knows_counts_as_reserved(make_butler: MakeButler) -> None:
+async def test_session_of_unknown_usage_counts_its_reservation(make_butler: MakeButler) -> None:
     tester = await open_house(make_butler, f"daily_tokens = {EACH}")
 
     async def crash(_butler: McpClient) -> str:
@@ -256,7 +256,7 @@ async def _count(rows: Any, number: int) -> list[dict[str, Any]] | None:
     return found if len(found) == number else None
 
 
-async def test_messages_are_refused_where_the_configuration_says_so(
+async def test_over_budget_messages_are_refused_if_configured(
     make_butler: MakeButler,
 ) -> None:
     tester = await open_house(make_butler, 'daily_tokens = 0\nat_limit = "refuse"')
@@ -279,7 +279,9 @@ async def test_messages_are_refused_where_the_configuration_says_so(
         ("2026-07-01T12:00:00+00:00", "2026-06-30T22:00", "2026-07-01T22:00"),
     ],
 )
-def test_a_day_is_the_butlers_own(tmp_path: Any, now: str, day: str, following: str) -> None:
+def test_budget_day_uses_the_butlers_time_zone(
+    tmp_path: Any, now: str, day: str, following: str
+) -> None:
     budget = Budget(BudgetConfig(), load_prices(Settings(tmp_path)), ZoneInfo("Europe/Berlin"))
     moment = datetime.fromisoformat(now)
     assert budget.limit.day_of(moment).astimezone(UTC).isoformat()[:16] == day

@@ -81,7 +81,7 @@ async def seen(tester: InProcessButler, session: SessionRequest, tmp_path: Path)
 
 @pytest.mark.scenario("S001-30")
 @pytest.mark.scenario("S001-55")
-async def test_a_persons_own_session_has_what_is_declared_and_the_core_keys(
+async def test_triggered_session_has_declared_variables_and_core_keys(
     tester: InProcessButler, tmp_path: Path
 ) -> None:
     found = await seen(tester, SessionRequest(uuid7(), "look", "trigger"), tmp_path)
@@ -95,7 +95,7 @@ async def test_a_persons_own_session_has_what_is_declared_and_the_core_keys(
     assert (found["DECLARED"], found["OPENAI_API_KEY"]) == ("yes", "key-o")
 
 
-async def test_a_message_from_outside_has_only_what_its_cli_needs(
+async def test_sealed_session_of_a_message_has_only_its_clis_variables(
     tester: InProcessButler, tmp_path: Path
 ) -> None:
     request = request_context()
@@ -104,7 +104,7 @@ async def test_a_message_from_outside_has_only_what_its_cli_needs(
     assert set(found) == ALWAYS | {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"}
 
 
-async def test_a_secret_that_is_kept_comes_before_the_variable(
+async def test_stored_secret_wins_over_the_environment(
     tester: InProcessButler, tmp_path: Path
 ) -> None:
     vault = Vault(

@@ -46,7 +46,7 @@ def start(make_butler: MakeButler) -> Start:
     return started
 
 
-async def test_two_butlers_do_not_overrun_it_together(start: Start) -> None:
+async def test_two_butlers_cannot_exceed_the_fleet_budget(start: Start) -> None:
     fleet = FleetConfig(daily_tokens=2 * EACH)
     testers = [await start(None, fleet), await start("general", fleet)]
     gate = asyncio.Event()
@@ -75,7 +75,7 @@ async def test_two_butlers_do_not_overrun_it_together(start: Start) -> None:
     assert (await testers[1].butler.spawner.run(asked())).ok
 
 
-async def test_a_session_that_was_cut_short_counts_at_least_as_reserved(start: Start) -> None:
+async def test_session_cut_short_counts_at_least_its_reservation(start: Start) -> None:
     tester = await start(None, FleetConfig(daily_tokens=EACH + 10))
     tester.butler.spawner.model = FakeRuntime(for_ever)
     session = asked()
@@ -87,7 +87,7 @@ async def test_a_session_that_was_cut_short_counts_at_least_as_reserved(start: S
         await tester.butler.spawner.run(asked())
 
 
-async def test_a_ledger_that_can_not_be_written_loses_no_session(start: Start) -> None:
+async def test_session_survives_a_fleet_ledger_that_cannot_be_written(start: Start) -> None:
     """What it used is in its butler's own log; in the fleet's ledger it stays as reserved."""
     tester = await start(None, FleetConfig(daily_tokens=10 * EACH))
 
@@ -110,7 +110,7 @@ async def test_a_ledger_that_can_not_be_written_loses_no_session(start: Start) -
     assert "directory" in said["error"]
 
 
-async def test_one_that_could_not_be_written_down_gives_back_what_it_took(start: Start) -> None:
+async def test_reservation_is_released_if_the_session_cannot_be_logged(start: Start) -> None:
     tester = await start(None, FleetConfig(daily_tokens=EACH))
     tester.butler.spawner.model = FakeRuntime(usage=Usage(0, 0, 0))
     twice = asked()
@@ -120,7 +120,7 @@ async def test_one_that_could_not_be_written_down_gives_back_what_it_took(start:
     assert (await tester.butler.spawner.run(asked())).ok
 
 
-async def test_without_a_price_tokens_bind_in_place_of_dollars_and_it_is_said_once(
+async def test_unknown_price_binds_tokens_and_warns_once(
     start: Start,
 ) -> None:
     tester = await start(None, FleetConfig(), f"[butler.budget]\ndaily_usd = 1\n{UNKNOWN}")
@@ -145,7 +145,7 @@ async def test_without_a_price_a_token_budget_of_the_owner_binds(start: Start) -
         await tester.butler.spawner.run(asked())
 
 
-def test_what_has_no_price_takes_of_the_dollars_by_its_tokens(tmp_path: Path) -> None:
+def test_unpriced_tokens_take_part_of_the_dollar_budget(tmp_path: Path) -> None:
     budget, now = FleetBudget.of(FleetConfig(daily_usd=Decimal(1)), tmp_path), datetime.now(UTC)
     session = uuid7()
     budget.reserve(session, Claim(EACH, Decimal("0.45")), now)
@@ -155,7 +155,7 @@ def test_what_has_no_price_takes_of_the_dollars_by_its_tokens(tmp_path: Path) ->
         budget.reserve(uuid7(), Claim(1, None), now)
 
 
-def test_a_line_that_a_kill_tore_is_passed_over(tmp_path: Path) -> None:
+def test_torn_ledger_line_is_skipped(tmp_path: Path) -> None:
     fleet, now = FleetConfig(daily_tokens=100), datetime.now(UTC)
     FleetBudget.of(fleet, tmp_path).reserve(uuid7(), Claim(60, None), now)
     (file,) = (tmp_path / "budget").iterdir()

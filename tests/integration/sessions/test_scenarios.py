@@ -79,7 +79,7 @@ async def test_the_system_prompt_is_the_file_what_is_remembered_and_nothing_else
 
 @pytest.mark.scenario("S001-03")
 @pytest.mark.parametrize("source", ["trigger", "route", "schedule:daily"])
-async def test_whatever_triggers_it_a_session_is_bound_to_its_butler_and_logged(
+async def test_every_trigger_is_bound_to_its_butler_and_logged(
     make_butler: MakeButler, source: str
 ) -> None:
     tester = make_butler(extra='[butler.runtime]\nmodel = "claude-sonnet-4-5"\n')
@@ -114,7 +114,7 @@ async def test_whatever_triggers_it_a_session_is_bound_to_its_butler_and_logged(
     assert kept["trigger_source"] == source
 
 
-async def test_what_a_cli_does_not_give_of_its_level_is_said(tester: InProcessButler) -> None:
+async def test_withheld_access_is_recorded(tester: InProcessButler) -> None:
     tester.butler.spawner.model = FakeRuntime(withheld="it does not run in its folder")
     session = asked()
     await tester.butler.spawner.run(session)

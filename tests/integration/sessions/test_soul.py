@@ -15,7 +15,7 @@ ALLOWED = "allow_soul_edit = true"
 FILE = "You are the tester. You are calm."
 
 
-async def test_a_session_edits_it_only_where_the_configuration_allows_it(
+async def test_session_edits_the_soul_only_if_the_configuration_allows_it(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler()
@@ -30,7 +30,7 @@ async def test_a_session_edits_it_only_where_the_configuration_allows_it(
     assert asked.system_prompt == "As its owner says."
 
 
-async def test_what_a_session_learned_is_in_the_next_ones_prompt_and_can_be_undone(
+async def test_soul_edit_is_in_the_next_prompt_and_can_be_undone(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler(skills=ALLOWED)
@@ -64,7 +64,7 @@ async def test_what_a_session_learned_is_in_the_next_ones_prompt_and_can_be_undo
     assert len(rows) == 5
 
 
-async def test_what_a_person_wrote_since_is_not_undone(make_pack_butler: MakeButler) -> None:
+async def test_undo_refuses_a_soul_changed_by_hand(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler(skills=ALLOWED)
     await tester.start()
     async with tester.owner() as owner:
@@ -75,7 +75,7 @@ async def test_what_a_person_wrote_since_is_not_undone(make_pack_butler: MakeBut
     assert (tester.directory / "soul.md").read_text() == "By hand."
 
 
-async def test_what_is_no_soul_or_no_passage_of_it_is_refused(make_pack_butler: MakeButler) -> None:
+async def test_invalid_soul_or_passage_is_refused(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler(skills=ALLOWED)
     await tester.start()
     (tester.directory / "CLAUDE.md").write_text("Calm, and calm.")
@@ -91,7 +91,7 @@ async def test_what_is_no_soul_or_no_passage_of_it_is_refused(make_pack_butler: 
     assert not (tester.directory / "soul.md").exists()
 
 
-async def test_a_strangers_words_change_nobodys_soul(make_pack_butler: MakeButler) -> None:
+async def test_outside_text_cannot_change_the_soul(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler(skills=ALLOWED)
     await tester.start()
     stranger = replace(request_context(), sender_roles=())
@@ -101,7 +101,7 @@ async def test_a_strangers_words_change_nobodys_soul(make_pack_butler: MakeButle
                 await session.call(tool, arguments)
 
 
-async def test_an_edit_of_a_session_that_is_run_again_happens_once(
+async def test_retried_soul_edit_happens_once(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler(skills=ALLOWED)

@@ -51,7 +51,7 @@ async def test_a_reflex_answers_before_a_model(tester: InProcessButler) -> None:
     assert (await row(tester, session.session_id))["runtime"] == "reflex"
 
 
-async def test_what_no_reflex_knows_is_thought_about(tester: InProcessButler) -> None:
+async def test_prompt_without_a_reflex_goes_to_the_model(tester: InProcessButler) -> None:
     tester.butler.spawner.model = model = FakeRuntime()
     session = asked("what is the meaning of it all?")
     result = await tester.butler.spawner.run(session)
@@ -71,7 +71,7 @@ async def test_reflexes_can_be_switched_off(make_butler: MakeButler) -> None:
 
 @pytest.mark.scenario("S000-02")
 @pytest.mark.scenario("S001-29")
-async def test_a_session_is_given_its_butler_and_its_folder(tester: InProcessButler) -> None:
+async def test_session_gets_its_butlers_server_and_folder(tester: InProcessButler) -> None:
     (tester.directory / "CLAUDE.md").write_text("You are Tester.")
     tester.butler.spawner.model = model = FakeRuntime()
     session = asked()
@@ -84,7 +84,7 @@ async def test_a_session_is_given_its_butler_and_its_folder(tester: InProcessBut
     assert not given.terms.workspace.private.exists(), "it is gone when the session is"
 
 
-async def test_what_is_known_of_a_session_is_kept(tester: InProcessButler) -> None:
+async def test_session_row_has_all_known_facts(tester: InProcessButler) -> None:
     async def think(butler: McpClient) -> str:
         await butler.call("write", {"text": "one"})
         return "done"
@@ -125,7 +125,7 @@ async def test_the_trigger_decides_what_may_be_touched(
     assert (await row(tester, session.session_id))["access"] == level
 
 
-async def test_a_level_that_a_cli_can_not_hold_seals_the_session_and_says_so(
+async def test_access_level_that_the_cli_cannot_hold_seals_the_session(
     tester: InProcessButler,
 ) -> None:
     tester.butler.spawner.model = model = FakeRuntime(levels=frozenset({Access.SEALED}))
@@ -140,7 +140,7 @@ async def test_a_level_that_a_cli_can_not_hold_seals_the_session_and_says_so(
 # -- the guard -------------------------------------------------------------------------------------
 
 
-async def test_a_token_ends_with_its_session(tester: InProcessButler) -> None:
+async def test_token_is_invalid_after_its_session(tester: InProcessButler) -> None:
     tester.butler.spawner.model = model = FakeRuntime()
     await tester.butler.spawner.run(asked())
     with pytest.raises(NotAuthenticated):
@@ -148,7 +148,7 @@ async def test_a_token_ends_with_its_session(tester: InProcessButler) -> None:
             await late.call("status")
 
 
-async def test_a_token_ends_with_its_time(tester: InProcessButler) -> None:
+async def test_token_expires(tester: InProcessButler) -> None:
     with (
         tester.butler.guard.admit(asked(), lifetime_s=-1) as token,
         pytest.raises(NotAuthenticated),
@@ -157,7 +157,7 @@ async def test_a_token_ends_with_its_time(tester: InProcessButler) -> None:
             await late.call("status")
 
 
-async def test_a_session_has_only_the_tools_that_it_was_given(tester: InProcessButler) -> None:
+async def test_session_has_only_its_given_tools(tester: InProcessButler) -> None:
     with tester.butler.guard.admit(asked(tools=frozenset({"quick"}))) as token:
         async with tester.client(token) as client:
             assert {tool["name"] for tool in await client.list_tools()} == {"quick"}
@@ -225,7 +225,7 @@ async def test_excess_triggers_queue_and_an_overflow_is_refused(make_butler: Mak
     assert most == 2
 
 
-async def test_a_cli_that_never_reached_its_butler_has_not_succeeded(
+async def test_session_that_never_reached_its_butler_fails(
     tester: InProcessButler,
 ) -> None:
     tester.butler.spawner.model = FakeRuntime(unreached)
@@ -235,7 +235,7 @@ async def test_a_cli_that_never_reached_its_butler_has_not_succeeded(
     assert (await row(tester, session.session_id))["success"] is False
 
 
-async def test_a_session_can_not_trigger_its_own_butler(tester: InProcessButler) -> None:
+async def test_session_cannot_trigger_its_own_butler(tester: InProcessButler) -> None:
     async with tester.session() as session:
         assert "trigger" not in {tool["name"] for tool in await session.list_tools()}
         with pytest.raises(Exception, match="may not call trigger"):
@@ -263,7 +263,7 @@ async def test_a_session_is_stopped_by_its_owner(tester: InProcessButler) -> Non
             await owner.call("sessions_stop", {"session_id": str(session.session_id)})
 
 
-async def test_all_are_stopped_at_once(tester: InProcessButler) -> None:
+async def test_stop_all_stops_every_session(tester: InProcessButler) -> None:
     tester.butler.spawner._slots = asyncio.Semaphore(3)
     tester.butler.spawner.model = FakeRuntime(for_ever)
     running = [asyncio.create_task(tester.butler.spawner.run(asked())) for _ in range(3)]
@@ -273,7 +273,7 @@ async def test_all_are_stopped_at_once(tester: InProcessButler) -> None:
     assert {(await session).outcome for session in running} == {Outcome.CANCELLED}
 
 
-async def test_a_session_that_was_cut_off_with_its_butler_is_recorded_as_crashed(
+async def test_session_running_when_the_butler_was_killed_is_closed_as_crashed(
     tester: InProcessButler,
 ) -> None:
     session_id = uuid7()
@@ -289,7 +289,7 @@ async def test_a_session_that_was_cut_off_with_its_butler_is_recorded_as_crashed
     assert "ended while the session ran" in kept["error"]
 
 
-async def test_a_second_session_of_a_request_is_told_what_the_first_did(
+async def test_retry_prompt_lists_the_earlier_calls(
     tester: InProcessButler,
 ) -> None:
     async def think(butler: McpClient) -> str:
@@ -317,7 +317,7 @@ async def test_the_time_limit_of_the_configuration_is_handed_on(make_butler: Mak
     assert (terms.limits.total_s, terms.args, terms.model) == (7, ("--x",), "m")
 
 
-async def test_a_runtime_that_keeps_no_limit_is_ended_by_the_sessions_own(
+async def test_session_limit_ends_a_runtime_without_its_own(
     make_butler: MakeButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spawner, "TOKEN_GRACE_S", 0.0)
@@ -331,7 +331,7 @@ async def test_a_runtime_that_keeps_no_limit_is_ended_by_the_sessions_own(
     assert tester.butler.guard.count == 0
 
 
-async def test_a_time_limit_of_something_else_is_not_the_sessions(tester: InProcessButler) -> None:
+async def test_timeout_of_another_part_is_not_a_session_timeout(tester: InProcessButler) -> None:
     async def think(_butler: McpClient) -> str:
         raise TimeoutError
 
@@ -343,7 +343,7 @@ async def test_a_time_limit_of_something_else_is_not_the_sessions(tester: InProc
     assert (found["outcome"], found["error"]) == ("crashed", "TimeoutError")
 
 
-async def test_what_modules_remember_stands_at_the_end_of_the_system_prompt(
+async def test_module_context_is_at_the_end_of_the_system_prompt(
     tester: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (module,) = tester.butler.modules

@@ -108,7 +108,7 @@ async def test_stop_all_ends_those_that_run_and_those_that_wait(make_butler: Mak
     assert tester.butler.spawner._queued == 0
 
 
-async def test_what_comes_after_a_stop_begins(make_butler: MakeButler) -> None:
+async def test_sessions_after_stop_all_run(make_butler: MakeButler) -> None:
     """No slot is lost, neither of those that ran nor of those that waited."""
     tester = make_butler(extra="[butler.runtime]\nmax_concurrent_sessions = 1\n")
     sessions = await begin(tester, running=1, waiting=2)
@@ -121,7 +121,7 @@ async def test_what_comes_after_a_stop_begins(make_butler: MakeButler) -> None:
     assert (await task).outcome is Outcome.CANCELLED
 
 
-async def test_how_a_stopped_session_ended_is_kept_and_shown(make_butler: MakeButler) -> None:
+async def test_end_of_a_stopped_session_is_recorded_and_shown(make_butler: MakeButler) -> None:
     tester = make_butler()
     ((session_id, task),) = (await begin(tester, running=1, waiting=0)).items()
     assert tester.butler.spawner.stop(session_id)
@@ -136,7 +136,7 @@ async def test_how_a_stopped_session_ended_is_kept_and_shown(make_butler: MakeBu
     assert shown["error"] == shown["output"] == result.text == "The session was stopped."
 
 
-async def test_one_that_waits_is_stopped_alone(make_butler: MakeButler) -> None:
+async def test_waiting_session_is_stopped_without_the_others(make_butler: MakeButler) -> None:
     tester = make_butler(extra="[butler.runtime]\nmax_concurrent_sessions = 1\n")
     sessions = await begin(tester, running=1, waiting=1)
     waiting = list(sessions)[1]

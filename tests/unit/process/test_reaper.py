@@ -56,7 +56,7 @@ def noted(folder: Path, *names: str) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
-def test_when_the_daemon_is_killed_nothing_of_a_session_is_left(
+def test_killed_daemon_leaves_no_process_of_a_session(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     daemon = subprocess.Popen([sys.executable, "-c", DAEMON, DETACHED, str(tmp_path)])
@@ -91,13 +91,13 @@ def to_run(program: str, folder: Path) -> bytes:
     return reaper.encode_command(("/bin/sh", "-c", program), {"PATH": "/usr/bin:/bin"}, str(folder))
 
 
-def test_without_an_order_it_leaves() -> None:
+def test_reaper_exits_without_a_command() -> None:
     with held(b"") as (process, ours):
         ours.close()
         assert process.wait() == 0
 
 
-def test_with_half_an_order_it_leaves(tmp_path: Path) -> None:
+def test_reaper_exits_after_half_a_command(tmp_path: Path) -> None:
     whole = to_run("touch begun", tmp_path)
     with held(whole[: len(whole) // 2]) as (process, ours):
         ours.close()
@@ -105,13 +105,13 @@ def test_with_half_an_order_it_leaves(tmp_path: Path) -> None:
     assert not (tmp_path / "begun").exists()
 
 
-def test_it_leaves_as_its_child_did(tmp_path: Path) -> None:
+def test_reaper_exits_as_its_child(tmp_path: Path) -> None:
     for program, code in (("exit 5", 5), ("kill -9 $$", -9), ("kill -15 $$", -15)):
         with held(to_run(program, tmp_path)) as (process, _):
             assert process.wait() == code
 
 
-def test_a_request_to_end_is_for_the_child(tmp_path: Path) -> None:
+def test_sigterm_to_the_group_is_handled_by_the_child(tmp_path: Path) -> None:
     """The group is asked; the reaper stays until its child has left in its own way."""
     program = "trap 'exit 6' TERM; echo $$ > child; while :; do sleep 0.01; done"
     with held(to_run(program, tmp_path)) as (process, _):
@@ -120,7 +120,7 @@ def test_a_request_to_end_is_for_the_child(tmp_path: Path) -> None:
         assert process.wait() == 6
 
 
-def test_those_that_ended_on_the_way_are_buried(tmp_path: Path) -> None:
+def test_orphans_that_exit_are_reaped(tmp_path: Path) -> None:
     """A session of hours must not gather the dead that fell back to the reaper."""
     program = "for n in 1 2 3 4 5; do (setsid true &) ; done; echo 1 > done; sleep 3600"
     with held(to_run(program, tmp_path)) as (process, _):
@@ -131,7 +131,7 @@ def test_those_that_ended_on_the_way_are_buried(tmp_path: Path) -> None:
         )
 
 
-def test_a_crowd_that_keeps_growing_is_ended(tmp_path: Path) -> None:
+def test_descendants_that_keep_forking_are_killed(tmp_path: Path) -> None:
     program = "while :; do setsid sh -c 'sleep 3600' & echo 1 > begun; sleep 0.001; done"
     with held(to_run(program, tmp_path)) as (process, ours):
         noted(tmp_path, "begun")
@@ -161,13 +161,13 @@ def by_its_stdin(program: str, folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def test_its_stdin_is_its_childs(tmp_path: Path) -> None:
+def test_child_reads_the_reapers_stdin(tmp_path: Path) -> None:
     process = by_its_stdin("cat; exit 5", tmp_path)
     assert process.communicate(b"x" * 200_000)[0] == b"x" * 200_000
     assert process.returncode == 5, "whoever leaves at the end of it is not ended"
 
 
-def test_who_ignores_the_end_of_stdin_is_ended_with_all_it_started(tmp_path: Path) -> None:
+def test_child_that_ignores_stdin_end_is_killed_with_descendants(tmp_path: Path) -> None:
     process = by_its_stdin(f"exec < /dev/null; {DETACHED}", tmp_path)
     session = noted(tmp_path, "first", "second", "third")
     assert process.communicate()[0] == b""
@@ -175,7 +175,7 @@ def test_who_ignores_the_end_of_stdin_is_ended_with_all_it_started(tmp_path: Pat
     assert all(gone(one) for one in session)
 
 
-def test_who_held_it_held_by_stdin_and_is_killed_leaves_nothing(tmp_path: Path) -> None:
+def test_killed_holder_of_stdin_leaves_no_process(tmp_path: Path) -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, DETACHED, str(tmp_path)])
     try:
         session = noted(tmp_path, "first", "second", "third")
@@ -187,7 +187,7 @@ def test_who_held_it_held_by_stdin_and_is_killed_leaves_nothing(tmp_path: Path) 
         holder.wait()
 
 
-def test_what_can_not_be_started_held_by_stdin_says_so() -> None:
+def test_missing_program_held_by_stdin_is_reported() -> None:
     done = subprocess.run(held_by_stdin(("/nowhere/at-all",)), capture_output=True, check=False)
     assert done.returncode == reaper.NOT_STARTED
     assert b"/nowhere/at-all could not be started" in done.stderr

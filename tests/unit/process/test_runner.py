@@ -92,7 +92,7 @@ async def test_a_long_prompt_arrives_whole(trial: Trial) -> None:
     assert trial.events == [{"said": prompt}]
 
 
-async def test_a_program_that_does_not_read_its_prompt(trial: Trial) -> None:
+async def test_program_may_ignore_its_stdin(trial: Trial) -> None:
     ended = await trial.run("print('{}')", stdin="x" * 1_000_000)
     assert (ended.reason, ended.exit.code) == (EndReason.EXITED, 0)
     assert trial.events == [{}]
@@ -118,7 +118,7 @@ async def test_a_line_beyond_the_limit_is_skipped_as_a_whole(
     assert trial.events == [{"before": 1}, {"after": 1}]
 
 
-async def test_what_is_no_event_is_passed_over(trial: Trial) -> None:
+async def test_lines_that_are_not_events_are_skipped(trial: Trial) -> None:
     junk = r"b'banner\n\n[1]\n42\nnull\n\"text\"\n{broken\n\xff\xfe\n' + b'[' * 100_000 + b'\n'"
     await trial.run(
         f"sys.stdout.buffer.write({junk})\n"
@@ -127,7 +127,7 @@ async def test_what_is_no_event_is_passed_over(trial: Trial) -> None:
     assert trial.events == [{"one": 1}, {"two": 2}, {"three": 3}]
 
 
-async def test_it_has_the_environment_and_the_folder_that_it_is_given(
+async def test_process_has_only_the_given_environment_and_folder(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OF_THE_HOST", "secret")
@@ -143,14 +143,14 @@ async def test_it_has_the_environment_and_the_folder_that_it_is_given(
     assert event["cwd"] == str(trial.folder)
 
 
-async def test_it_has_no_open_files_of_ours(trial: Trial) -> None:
+async def test_process_inherits_no_open_files(trial: Trial) -> None:
     await trial.run("print(json.dumps({'open': sorted(map(int, os.listdir('/proc/self/fd')))}))")
     (event,) = trial.events
     assert event["open"][:3] == [0, 1, 2]
     assert len(event["open"]) == 4  # and the listing itself
 
 
-async def test_it_ignores_no_signal_that_python_does(trial: Trial) -> None:
+async def test_process_does_not_ignore_sigpipe(trial: Trial) -> None:
     """A program that writes into a closed pipe is to be ended by that."""
     ask = """printf '{"ignored": "%s"}' $(sed -n 's/SigIgn:[[:space:]]*//p' /proc/self/status)"""
     command = ProcessCommand(("/bin/sh", "-c", ask), {"PATH": "/usr/bin:/bin"}, trial.folder)
@@ -166,7 +166,7 @@ async def test_the_end_of_stderr_is_kept(trial: Trial) -> None:
     assert len(ended.exit.stderr) == runner.STDERR_KEPT
 
 
-async def test_a_signal_that_ended_it_is_told(trial: Trial) -> None:
+async def test_exit_code_is_the_negative_signal(trial: Trial) -> None:
     ended = await trial.run("print('{}', flush=True)\nos.kill(os.getpid(), 11)")
     assert (ended.reason, ended.exit.code) == (EndReason.EXITED, -signal.SIGSEGV)
 
@@ -175,13 +175,15 @@ async def test_a_signal_that_ended_it_is_told(trial: Trial) -> None:
     ("argv", "cwd"),
     [(("/no/such/program",), "."), (("no-such-program",), "."), (("/bin/true",), "no/such/folder")],
 )
-async def test_a_program_that_is_not_there(trial: Trial, argv: tuple[str, ...], cwd: str) -> None:
+async def test_missing_program_or_folder_is_not_found(
+    trial: Trial, argv: tuple[str, ...], cwd: str
+) -> None:
     ended = await run_events(ProcessCommand(argv, {}, trial.folder / cwd), PATIENT, trial.hear)
     assert (ended.reason, ended.exit.code) == (EndReason.NOT_FOUND, None)
     assert "No such file" in ended.exit.stderr
 
 
-async def test_a_program_that_is_none(trial: Trial) -> None:
+async def test_file_that_is_not_executable_is_not_found(trial: Trial) -> None:
     (trial.folder / "text").write_text("no program")
     command = ProcessCommand((str(trial.folder / "text"),), {}, trial.folder)
     ended = await run_events(command, PATIENT, trial.hear)
@@ -192,14 +194,14 @@ async def test_a_program_that_is_none(trial: Trial) -> None:
 # -- limits ------------------------------------------------------------------------------------------
 
 
-async def test_it_never_begins(trial: Trial) -> None:
+async def test_startup_limit_ends_the_process(trial: Trial) -> None:
     limits = TimeLimits(startup_s=SOON, silence_s=60, total_s=60)
     ended = await trial.run("print('no event', flush=True)\ntime.sleep(3600)", limits=limits)
     assert ended.reason is EndReason.NEVER_BEGAN
     assert trial.events == []
 
 
-async def test_it_falls_silent(trial: Trial) -> None:
+async def test_silence_limit_ends_the_process(trial: Trial) -> None:
     limits = TimeLimits(startup_s=60, silence_s=SOON, total_s=60)
     ended = await trial.run(
         "print('{}', flush=True)\nwhile True: print('no event', flush=True); time.sleep(0.01)",
@@ -209,7 +211,7 @@ async def test_it_falls_silent(trial: Trial) -> None:
     assert trial.events == [{}]
 
 
-async def test_it_takes_too_long(trial: Trial) -> None:
+async def test_total_limit_ends_the_process(trial: Trial) -> None:
     limits = TimeLimits(startup_s=60, silence_s=60, total_s=2.0)
     ended = await trial.run(
         "while True: print('{}', flush=True); time.sleep(0.01)",
@@ -219,7 +221,7 @@ async def test_it_takes_too_long(trial: Trial) -> None:
     assert trial.events
 
 
-async def test_a_start_that_takes_all_the_time_took_too_long(trial: Trial) -> None:
+async def test_total_limit_wins_over_a_longer_startup_limit(trial: Trial) -> None:
     limits = TimeLimits(startup_s=60, silence_s=60, total_s=SOON)
     assert (await trial.run("time.sleep(3600)", limits=limits)).reason is EndReason.TOOK_TOO_LONG
 
@@ -227,7 +229,7 @@ async def test_a_start_that_takes_all_the_time_took_too_long(trial: Trial) -> No
 # -- its end -----------------------------------------------------------------------------------------
 
 
-async def test_after_its_last_event_it_has_a_while_to_leave(trial: Trial) -> None:
+async def test_process_may_exit_by_itself_after_its_last_event(trial: Trial) -> None:
     ended = await trial.run(
         "print('{\"last\": true}', flush=True)\nprint('{\"more\": 1}', flush=True)\nsys.exit(4)"
     )
@@ -236,7 +238,7 @@ async def test_after_its_last_event_it_has_a_while_to_leave(trial: Trial) -> Non
 
 
 @pytest.mark.usefixtures("all_the_time_to_go")
-async def test_one_that_does_not_leave_after_its_last_event_is_ended(
+async def test_process_that_stays_after_its_last_event_is_ended(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "EXIT_S", SOON)
@@ -245,7 +247,7 @@ async def test_one_that_does_not_leave_after_its_last_event_is_ended(
 
 
 @pytest.mark.usefixtures("all_the_time_to_go")
-async def test_one_that_closes_its_output_and_stays_is_ended(
+async def test_process_that_closes_stdout_is_ended(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "EXIT_S", SOON)
@@ -254,7 +256,7 @@ async def test_one_that_closes_its_output_and_stays_is_ended(
 
 
 @pytest.mark.usefixtures("all_the_time_to_go")
-async def test_it_is_asked_before_it_is_made_to_end(trial: Trial) -> None:
+async def test_process_gets_sigterm_first(trial: Trial) -> None:
     limits = TimeLimits(startup_s=60, silence_s=SOON, total_s=60)
     ended = await trial.run(
         "import signal\n"
@@ -266,7 +268,7 @@ async def test_it_is_asked_before_it_is_made_to_end(trial: Trial) -> None:
     assert (trial.folder / "asked").exists()
 
 
-async def test_one_that_does_not_listen_is_made_to_end(trial: Trial) -> None:
+async def test_process_that_ignores_sigterm_is_killed(trial: Trial) -> None:
     limits = TimeLimits(startup_s=60, silence_s=SOON, total_s=60)
     ended = await trial.run(
         "import signal\nsignal.signal(15, signal.SIG_IGN)\n"
@@ -288,7 +290,7 @@ GRANDCHILDREN = {
 
 @pytest.mark.parametrize("start", GRANDCHILDREN.values(), ids=GRANDCHILDREN.keys())
 @pytest.mark.parametrize("leaves", [True, False], ids=["it leaves", "it is ended"])
-async def test_nothing_that_it_started_is_left(trial: Trial, start: str, leaves: bool) -> None:
+async def test_no_descendant_survives(trial: Trial, start: str, leaves: bool) -> None:
     stay = "" if leaves else "time.sleep(3600)"
     limits = TimeLimits(startup_s=60, silence_s=SOON * 2, total_s=60)
     await trial.run(
@@ -309,7 +311,7 @@ BUSY = "while True: print('x' * 100_000)"
 
 
 @pytest.mark.parametrize("busy", ["time.sleep(3600)", BUSY, DEAF + BUSY])
-async def test_cancelled_it_takes_all_with_it(trial: Trial, busy: str) -> None:
+async def test_cancellation_ends_all_descendants(trial: Trial, busy: str) -> None:
     """Also one whose output nobody reads any more."""
     session = asyncio.create_task(
         trial.run(
@@ -326,7 +328,7 @@ async def test_cancelled_it_takes_all_with_it(trial: Trial, busy: str) -> None:
     assert gone(child)
 
 
-async def test_cancelled_twice_it_still_ends(trial: Trial) -> None:
+async def test_second_cancellation_still_ends_the_process(trial: Trial) -> None:
     session = asyncio.create_task(
         trial.run(
             "import signal\nsignal.signal(15, signal.SIG_IGN)\n"
@@ -342,7 +344,7 @@ async def test_cancelled_twice_it_still_ends(trial: Trial) -> None:
     await asyncio.to_thread(wait_for, "it to be gone", lambda: gone(own))
 
 
-async def test_cancelled_before_it_began_nothing_is_started(trial: Trial) -> None:
+async def test_cancellation_before_the_start_starts_nothing(trial: Trial) -> None:
     session = asyncio.create_task(trial.run("open('pid', 'w').write(str(os.getpid()))"))
     await asyncio.sleep(0)
     session.cancel()

@@ -40,7 +40,7 @@ def after(command: ProcessCommand, flag: str) -> str:
     return command.argv[command.argv.index(flag) + 1]
 
 
-def test_it_holds_every_level() -> None:
+def test_adapter_holds_every_access_level() -> None:
     assert all(ClaudeCodeAdapter(Path("/opt/claude")).holds(access) for access in Access)
 
 
@@ -69,20 +69,18 @@ def test_model_and_own_arguments(workspace: Workspace) -> None:
     assert "--model" not in compose(workspace).argv
 
 
-def test_the_prompt_is_no_argument(workspace: Workspace) -> None:
+def test_prompt_is_not_on_the_command_line(workspace: Workspace) -> None:
     command = compose(workspace, prompt="a prompt")
     assert command.stdin == b"a prompt"
     assert "a prompt" not in command.argv
 
 
 @pytest.mark.parametrize("prompt", ["/clear", "/", "/a b"])
-def test_a_prompt_that_looks_like_a_command_is_moved_down_a_line(
-    workspace: Workspace, prompt: str
-) -> None:
+def test_prompt_with_a_slash_gets_a_line_break_before_it(workspace: Workspace, prompt: str) -> None:
     assert compose(workspace, prompt=prompt).stdin.decode() == f"\n{prompt}"
 
 
-def test_a_sealed_session_is_allowed_its_butler_alone(workspace: Workspace) -> None:
+def test_sealed_policy_allows_only_the_butler(workspace: Workspace) -> None:
     cwd = workspace.cwd
     extra = Grants(Access.SEALED, (cwd,), (cwd / "AGENTS.md",), ("ls skills/",))
     for grants in (Grants(), extra):
@@ -100,7 +98,7 @@ def rules(command: ProcessCommand) -> list[str]:
     return allowed
 
 
-def test_a_workspace_is_granted_to_the_letter(workspace: Workspace) -> None:
+def test_workspace_policy_is_literal(workspace: Workspace) -> None:
     cwd = workspace.cwd
     commands = ("ls skills/", "python skills/errand/run.py")
     command = compose(workspace, Grants(Access.WORKSPACE, (cwd,), (cwd / "AGENTS.md",), commands))
@@ -137,12 +135,12 @@ def test_a_workspace_is_granted_to_the_letter(workspace: Workspace) -> None:
         "!a.py",
     ],
 )
-def test_a_script_whose_name_means_more_is_not_granted(workspace: Workspace, name: str) -> None:
+def test_script_name_with_other_characters_is_not_granted(workspace: Workspace, name: str) -> None:
     grants = Grants(Access.WORKSPACE, (workspace.cwd,), (), (f"python skills/errand/{name}",))
     assert not any(rule.startswith("Bash") for rule in rules(compose(workspace, grants)))
 
 
-def test_a_script_that_is_a_link_out_is_not_granted(workspace: Workspace, tmp_path: Path) -> None:
+def test_script_that_links_outside_is_not_granted(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "evil.py").touch()
     (workspace.cwd / "skills" / "errand" / "away.py").symlink_to(tmp_path / "evil.py")
     commands = ("python skills/errand/away.py", "python skills/errand/away.py run.py")
@@ -150,7 +148,7 @@ def test_a_script_that_is_a_link_out_is_not_granted(workspace: Workspace, tmp_pa
     assert not any(rule.startswith("Bash") for rule in rules(compose(workspace, grants)))
 
 
-def test_a_full_session_asks_nobody(workspace: Workspace) -> None:
+def test_full_session_needs_no_permission(workspace: Workspace) -> None:
     command = compose(workspace, Grants(Access.FULL))
     assert after(command, "--permission-mode") == "bypassPermissions"
     assert command.env["IS_SANDBOX"] == "1"

@@ -39,14 +39,14 @@ def runs(command: Any, **more: Any) -> bool:
         f"{SCRIPT} -v x:y,z",
     ],
 )
-def test_what_was_granted(command: str) -> None:
+def test_granted_commands_are_allowed(command: str) -> None:
     assert runs(command)
 
 
 @pytest.mark.parametrize(
     "more", [*list(';&|$`<>(){}[]*?~#!\\"\n\r\t\x00/'), "..", "' '", "  a", " ", " 'a"]
 )
-def test_what_means_more_than_an_argument(more: str) -> None:
+def test_arguments_with_shell_meaning_are_refused(more: str) -> None:
     assert not runs(f"{SCRIPT} a{more}")
     assert not runs(f"{SCRIPT}{more}")
     assert not runs(f"ls skills/{more}")
@@ -54,7 +54,7 @@ def test_what_means_more_than_an_argument(more: str) -> None:
 
 
 @pytest.mark.parametrize("command", [None, 1, [], {}, ["ls skills/"], True])
-def test_what_is_no_command(command: Any) -> None:
+def test_non_commands_are_refused(command: Any) -> None:
     assert not runs(command)
 
 
@@ -85,7 +85,7 @@ def assert_read_as_words(arguments: str) -> None:
         ("''", [""]),
     ],
 )
-def test_what_stands_in_single_quotes_is_what_it_says(arguments: str, words: list[str]) -> None:
+def test_single_quoted_arguments_are_literal(arguments: str, words: list[str]) -> None:
     assert runs(f"{SCRIPT} {arguments}")
     assert shlex.split(arguments) == words
     assert_read_as_words(arguments)
@@ -98,7 +98,7 @@ def test_what_stands_in_single_quotes_is_what_it_says(arguments: str, words: lis
         *("'a", "a'b'", "'a'b", "'a''b'", "'a'$(id)'b'", "'a'\"b\"", '"a"', '"$(id)"', "$'a'"),
     ],
 )
-def test_quotes_that_could_mean_more_are_refused(arguments: str) -> None:
+def test_quotes_with_shell_meaning_are_refused(arguments: str) -> None:
     assert not runs(f"{SCRIPT} {arguments}")
     assert not runs(f"{SCRIPT} x {arguments}")
     assert not runs(f"ls skills/ {arguments}")
@@ -110,7 +110,7 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(WORDS, max_size=4).map(" ".join))
-def test_no_mixture_of_words_leads_out(arguments: str) -> None:
+def test_random_commands_never_reach_outside(arguments: str) -> None:
     if runs(f"{SCRIPT} {arguments}"):
         assert not any(
             sign in arguments.replace("';'", "") for sign in ("$", "`", "..", "/", "*", ";")
@@ -133,7 +133,7 @@ def refused(tool: str, path: object, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("tool", ["Edit", "Write"])
-def test_the_notes_alone_are_written(folder: Path, tool: str) -> None:
+def test_only_the_notes_can_be_written(folder: Path, tool: str) -> None:
     assert not refused(tool, f"{folder}/b/AGENTS.md", folder)
     assert not refused(tool, "AGENTS.md", folder)
     for path in (
@@ -152,7 +152,7 @@ def test_the_notes_alone_are_written(folder: Path, tool: str) -> None:
     assert refused(tool, "AGENTS.md", folder)
 
 
-def test_what_lies_inside_is_read(folder: Path) -> None:
+def test_files_inside_are_readable(folder: Path) -> None:
     for path in ("AGENTS.md", "sub/x", f"{folder}/b/sub/../x"):
         assert not refused("Read", path, folder), path
     for path in (
@@ -191,7 +191,7 @@ def ask(rules: Path, asked: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(program, input=asked, capture_output=True, text=True)
 
 
-def test_as_a_program(tmp_path: Path) -> None:
+def test_gate_runs_as_a_program(tmp_path: Path) -> None:
     (tmp_path / "rules").write_text(json.dumps(RULES))
     asked = {"tool_name": "Bash", "tool_input": {"command": "ls skills/"}, "cwd": "/srv/b"}
     granted = ask(tmp_path / "rules", json.dumps(asked))
@@ -204,7 +204,7 @@ def test_as_a_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "asked", ["", "{}", "[]", "no json", '{"tool_name": "Bash", "tool_input": 5, "cwd": "/"}']
 )
-def test_what_it_does_not_understand_is_a_failure(tmp_path: Path, asked: str) -> None:
+def test_unknown_configuration_key_fails(tmp_path: Path, asked: str) -> None:
     """Which the command line that it stands in turns into a refusal."""
     (tmp_path / "rules").write_text(json.dumps(RULES))
     assert ask(tmp_path / "rules", asked).returncode != 0

@@ -33,7 +33,7 @@ def read(events: list[Any], ended: ProcessEnd = LEFT) -> SessionResult:
     return transcript.result(ended)
 
 
-def test_a_call_and_an_answer() -> None:
+def test_transcript_has_the_call_and_the_answer() -> None:
     result = read(events("answer"))
     assert result == SessionResult(
         Outcome.OK,
@@ -55,7 +55,7 @@ def test_several_calls_at_once() -> None:
     assert (result.outcome, result.text) == (Outcome.OK, "Both are written.")
 
 
-def test_the_last_event_is_known() -> None:
+def test_result_is_the_last_event() -> None:
     transcript = ClaudeTranscript("tester")
     assert [transcript.read(event) for event in events("answer")] == [False] * 4 + [True]
 
@@ -85,9 +85,7 @@ def test_the_last_event_is_known() -> None:
         ("killed", Outcome.CRASHED, "exited with 143 and no result"),
     ],
 )
-def test_each_failure_has_its_outcome_and_a_sentence(
-    case: str, outcome: Outcome, error: str
-) -> None:
+def test_each_failure_has_its_outcome_and_error(case: str, outcome: Outcome, error: str) -> None:
     result = read(
         events(case), ProcessEnd(EndReason.EXITED, Exit(143, 1.0, "first\nthe last words\n"))
     )
@@ -98,7 +96,7 @@ def test_each_failure_has_its_outcome_and_a_sentence(
 @pytest.mark.parametrize(
     "case", ["answer", "api-529-once", "big-result", "tool-raises", "refused-then-done"]
 )
-def test_what_succeeds_has_no_error(case: str) -> None:
+def test_success_has_no_error(case: str) -> None:
     result = read(events(case))
     assert (result.outcome, result.error) == (Outcome.OK, None)
 
@@ -114,32 +112,30 @@ def test_what_succeeds_has_no_error(case: str) -> None:
         ([503], "API Error", Outcome.CRASHED),
     ],
 )
-def test_a_refusal_means_what_it_means_on_every_cli(
-    status: Any, said: str, outcome: Outcome
-) -> None:
+def test_vendor_refusals_map_to_the_same_outcomes(status: Any, said: str, outcome: Outcome) -> None:
     *_, end = events("api-500")
     result = read([{**end, "api_error_status": status, "result": said}])
     assert (result.outcome, result.error) == (outcome, f"Claude Code failed: {said}")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.startswith("api-4")])
-def test_an_error_is_not_what_the_session_said(case: str) -> None:
+def test_error_text_is_not_the_answer(case: str) -> None:
     assert read(events(case)).text == ""
 
 
-def test_a_tool_that_raised() -> None:
+def test_tool_that_raised_is_a_failed_call() -> None:
     (call,) = read(events("tool-raises")).tool_calls
     assert (call.tool, call.ok) == ("fail", False)
     assert "there is no such shelf" in call.result
 
 
-def test_what_was_refused_is_told_also_when_the_session_went_on() -> None:
+def test_denials_are_reported_after_a_success() -> None:
     result = read(events("refused-then-done"))
     assert result.denials == ("Bash: touch x",)
     assert [call.ok for call in result.tool_calls] == [False, True]
 
 
-def test_what_was_refused_is_told_also_without_a_result() -> None:
+def test_denials_are_reported_without_a_result() -> None:
     result = read(
         events("workspace-refused")[:4], ProcessEnd(EndReason.FELL_SILENT, Exit(-15, 9.0))
     )
@@ -147,26 +143,26 @@ def test_what_was_refused_is_told_also_without_a_result() -> None:
     assert result.outcome is Outcome.TIMED_OUT
 
 
-def test_a_price_that_the_cli_does_not_know_is_not_told() -> None:
+def test_cost_of_unknown_price_is_not_reported() -> None:
     assert read(events("unknown-model")).usage == Usage(1200, 25, 200, None)
 
 
-def test_a_limit_that_ended_it_still_tells_what_was_used() -> None:
+def test_session_ended_by_a_limit_reports_its_usage() -> None:
     """Its plain counts are all zero then."""
     assert read(events("max-budget")).usage == Usage(1200, 25, 200, Decimal("0.003435"))
 
 
-def test_of_a_broken_session_is_known_what_its_turns_told() -> None:
+def test_broken_session_reports_usage_of_its_turns() -> None:
     usage = read(events("killed")).usage
     assert (usage.input_tokens, usage.cached_tokens) == (1200, 200)
     assert usage.cost_usd is None
 
 
-def test_nothing_is_known_of_what_a_session_without_a_turn_used() -> None:
+def test_session_without_a_turn_has_unknown_usage() -> None:
     assert read(events("killed")[:1]).usage == Usage()
 
 
-def test_one_that_was_stopped_was_cancelled_and_keeps_its_facts() -> None:
+def test_stopped_session_is_cancelled_with_its_exit() -> None:
     result = read(events("killed"), ProcessEnd(EndReason.STOPPED, Exit(-9, 2.5, "", "stopped")))
     assert (result.outcome, result.error) == (Outcome.CANCELLED, "The session was stopped.")
     assert result.tool_calls == (MILK,)
@@ -176,20 +172,20 @@ def test_one_that_was_stopped_was_cancelled_and_keeps_its_facts() -> None:
 @pytest.mark.parametrize(
     "why", [EndReason.NEVER_BEGAN, EndReason.FELL_SILENT, EndReason.TOOK_TOO_LONG]
 )
-def test_one_that_was_late_has_timed_out(why: EndReason) -> None:
+def test_late_process_has_timed_out(why: EndReason) -> None:
     result = read(events("killed"), ProcessEnd(why, Exit(-15, 9.0)))
     assert result.outcome is Outcome.TIMED_OUT
     assert result.tool_calls == (MILK,)
 
 
-def test_one_that_was_late_to_leave_has_succeeded() -> None:
+def test_late_exit_after_the_result_is_a_success() -> None:
     """Its result had come by then."""
     assert (
         read(events("answer"), ProcessEnd(EndReason.EXITED, Exit(-15, 9.0))).outcome is Outcome.OK
     )
 
 
-def test_one_that_could_not_be_started() -> None:
+def test_cli_that_cannot_be_started_is_a_crash() -> None:
     result = read([], ProcessEnd(EndReason.NOT_FOUND, Exit(None, 0.0, "claude: no such file")))
     assert result.outcome is Outcome.CRASHED
     assert "claude: no such file" in (result.error or "")
@@ -201,7 +197,7 @@ def test_another_server_that_is_connected_is_not_its_butler() -> None:
     assert read([begin, *rest]).outcome is Outcome.MCP_UNAVAILABLE
 
 
-def test_a_server_that_connected_after_the_start_was_reached() -> None:
+def test_server_connected_after_the_start_counts_as_reached() -> None:
     begin, *rest = events("answer")
     begin["mcp_servers"][0]["status"] = "pending"
     assert read([begin, *rest]).outcome is Outcome.OK

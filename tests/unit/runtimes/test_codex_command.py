@@ -62,7 +62,7 @@ def config(workspace: Workspace) -> dict[str, Any]:
     return tomllib.loads((workspace.home / ".codex" / "config.toml").read_text())
 
 
-def test_it_holds_no_workspace() -> None:
+def test_codex_does_not_hold_the_workspace_level() -> None:
     adapter = CodexAdapter(Path("/opt/codex"))
     assert [access for access in Access if adapter.holds(access)] == [Access.SEALED, Access.FULL]
 
@@ -122,7 +122,7 @@ def test_the_provider_is_always_one_of_our_own(
     assert provider["supports_websockets"] is False
 
 
-def test_a_sealed_session_has_no_hands(workspace: Workspace) -> None:
+def test_sealed_session_has_no_shell_tools(workspace: Workspace) -> None:
     command = compose(workspace)
     found = config(workspace)
     assert (found["approval_policy"], found["sandbox_mode"]) == ("never", "read-only")
@@ -136,7 +136,7 @@ def test_a_sealed_session_has_no_hands(workspace: Workspace) -> None:
         assert model["apply_patch_tool_type"] is None
 
 
-def test_a_full_session_asks_nobody(workspace: Workspace) -> None:
+def test_full_session_needs_no_permission(workspace: Workspace) -> None:
     command = compose(workspace, Access.FULL)
     found = config(workspace)
     assert "--dangerously-bypass-approvals-and-sandbox" in command.argv
@@ -146,7 +146,7 @@ def test_a_full_session_asks_nobody(workspace: Workspace) -> None:
     assert models[1]["apply_patch_tool_type"] == "freeform"
 
 
-def test_nothing_calls_home_and_nothing_is_added_to_the_prompt(workspace: Workspace) -> None:
+def test_switches_disable_telemetry_and_prompt_additions(workspace: Workspace) -> None:
     compose(workspace)
     found = config(workspace)
     assert found["analytics"] == {"enabled": False}
@@ -157,7 +157,7 @@ def test_nothing_calls_home_and_nothing_is_added_to_the_prompt(workspace: Worksp
     assert found["instructions"] == "The system prompt."
 
 
-def test_an_empty_system_prompt_is_not_told(workspace: Workspace) -> None:
+def test_empty_system_prompt_is_not_sent(workspace: Workspace) -> None:
     compose(workspace, system=" \n")
     assert "instructions" not in config(workspace)
 
@@ -169,7 +169,7 @@ def test_model_and_own_arguments(workspace: Workspace) -> None:
     assert "-m" not in compose(workspace).argv
 
 
-def test_the_prompt_is_no_argument(workspace: Workspace) -> None:
+def test_prompt_is_not_on_the_command_line(workspace: Workspace) -> None:
     command = compose(workspace, prompt="a prompt")
     assert command.stdin == b"a prompt"
     assert "a prompt" not in command.argv
@@ -177,7 +177,9 @@ def test_the_prompt_is_no_argument(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("strange", ['a"b', "a\\b", "a\nb", "a\x7fb", "Grüße 🎩", "a.b = 'c'"])
-def test_any_text_is_a_text_in_its_configuration(workspace: Workspace, strange: str) -> None:
+def test_any_system_prompt_survives_the_configuration_file(
+    workspace: Workspace, strange: str
+) -> None:
     compose(workspace, env={"OPENAI_BASE_URL": strange})
     assert config(workspace)["model_providers"]["butlers"]["base_url"] == strange
 
@@ -188,7 +190,7 @@ def test_the_default_model_is_the_first_in_rank() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "no JSON", "[]", "{}", '{"models": 3}'])
-def test_a_program_that_tells_no_models_goes_by_its_own(tmp_path: Path, said: str) -> None:
+def test_unreadable_catalog_leaves_the_clis_own(tmp_path: Path, said: str) -> None:
     program = tmp_path / "codex"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n")
     program.chmod(0o755)
@@ -196,7 +198,7 @@ def test_a_program_that_tells_no_models_goes_by_its_own(tmp_path: Path, said: st
     assert bundled(tmp_path / "missing") == Catalog()
 
 
-def test_it_is_asked_for_its_models_once(workspace: Workspace, tmp_path: Path) -> None:
+def test_catalog_is_read_once(workspace: Workspace, tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     program = tmp_path / "codex"
     models = '{"models": [{"slug": "a"}]}'

@@ -56,14 +56,14 @@ def read(*told: dict[str, Any], ended: ProcessEnd = LEFT) -> SessionResult:
     return transcript.result(ended)
 
 
-def test_a_call_and_an_answer() -> None:
+def test_transcript_has_the_call_and_the_answer() -> None:
     call = ToolCall("state_set", {"key": "k"}, True, {"ok": True})
     assert read(*KNOWN) == SessionResult(
         Outcome.OK, "It is written.", (call,), Usage(2000, 50, 400), exit=LEFT.exit
     )
 
 
-def test_only_the_end_of_the_turn_is_the_last() -> None:
+def test_only_the_turn_end_is_the_last_event() -> None:
     notices, transcript = Notices(), CodexTranscript("health")
     events = [notices.event(one) for one in KNOWN]
     assert [event is not None and transcript.read(event) for event in events] == [
@@ -75,12 +75,12 @@ def test_only_the_end_of_the_turn_is_the_last() -> None:
     ]
 
 
-def test_an_answer_that_was_only_begun_does_not_replace_one() -> None:
+def test_unfinished_answer_does_not_replace_the_last() -> None:
     begun = item("started", type="agentMessage", id="n", text="")
     assert read(SAID, begun, ENDED).text == "It is written."
 
 
-def test_a_call_that_was_under_way_is_told() -> None:
+def test_unfinished_call_is_reported() -> None:
     result = read(STARTED, ended=ProcessEnd(EndReason.FELL_SILENT, Exit(-15, 9.0)))
     assert [(call.tool, call.ok) for call in result.tool_calls] == [("state_set", False)]
     assert result.outcome is Outcome.TIMED_OUT
@@ -104,7 +104,7 @@ def test_a_command_that_was_declined_is_a_denial() -> None:
         (None, Outcome.CRASHED),
     ],
 )
-def test_a_turn_that_failed(error: Any, outcome: Outcome) -> None:
+def test_failed_turn_is_a_failure(error: Any, outcome: Outcome) -> None:
     failed = notice("turn/completed", turn={"status": "failed", "error": error})
     result = read(notice("error", error=error, willRetry=False), failed)
     assert result.outcome is outcome
@@ -112,7 +112,7 @@ def test_a_turn_that_failed(error: Any, outcome: Outcome) -> None:
     assert result.usage == Usage()
 
 
-def test_a_turn_that_failed_has_used_what_was_told_before() -> None:
+def test_failed_turn_keeps_the_reported_usage() -> None:
     failed = notice("turn/completed", turn={"status": "failed", "error": {"message": "429"}})
     assert read(STARTED, COMPLETED, USED, failed).usage == Usage(2000, 50, 400)
 
@@ -139,5 +139,5 @@ _nearly = st.builds(
 
 
 @given(st.lists(_strange | _nearly | st.sampled_from(KNOWN), max_size=8))
-def test_nothing_that_it_tells_is_an_error_of_ours(told: list[dict[str, Any]]) -> None:
+def test_no_notice_makes_the_translation_raise(told: list[dict[str, Any]]) -> None:
     assert_sound(read(*told))

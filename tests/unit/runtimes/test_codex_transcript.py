@@ -20,20 +20,20 @@ def read(case: str, ended: ProcessEnd | None = None) -> SessionResult:
     return recording("codex", case).read_by(CodexTranscript("health"), ended)
 
 
-def test_a_call_and_an_answer() -> None:
+def test_transcript_has_the_call_and_the_answer() -> None:
     recorded = recording("codex", "tool-call")
     assert read("tool-call") == SessionResult(
         Outcome.OK, "It is written.", (SET,), Usage(2000, 50, 400), exit=recorded.ended.exit
     )
 
 
-def test_every_call_is_told_in_its_order() -> None:
+def test_calls_are_reported_in_order() -> None:
     result = read("two-turns")
     assert [call.tool for call in result.tool_calls] == ["state_set", "state_get"]
     assert (result.text, result.usage) == ("All is done.", Usage(3000, 75, 600))
 
 
-def test_the_last_event_is_known() -> None:
+def test_result_is_the_last_event() -> None:
     transcript = CodexTranscript("health")
     seen = [transcript.read(event) for event in recording("codex", "tool-call").events]
     assert seen == [False] * (len(seen) - 1) + [True]
@@ -57,9 +57,7 @@ def test_the_last_event_is_known() -> None:
         ("killed", Outcome.CRASHED, "Codex exited with -9 and no result"),
     ],
 )
-def test_each_failure_has_its_outcome_and_a_sentence(
-    case: str, outcome: Outcome, error: str
-) -> None:
+def test_each_failure_has_its_outcome_and_error(case: str, outcome: Outcome, error: str) -> None:
     result = read(case)
     assert result.outcome is outcome
     assert error in (result.error or "")
@@ -70,12 +68,12 @@ def test_each_failure_has_its_outcome_and_a_sentence(
     "case",
     ["answer", "full", "refused-then-done", "tool-raises", "unknown-model", "unknown-tool"],
 )
-def test_what_succeeds_has_no_error(case: str) -> None:
+def test_success_has_no_error(case: str) -> None:
     result = read(case)
     assert (result.outcome, result.error) == (Outcome.OK, None)
 
 
-def test_a_remark_about_an_unknown_model_is_no_failure() -> None:
+def test_warning_about_an_unknown_model_is_not_a_failure() -> None:
     kinds = [
         event.get("item", {}).get("type") for event in recording("codex", "unknown-model").events
     ]
@@ -84,23 +82,23 @@ def test_a_remark_about_an_unknown_model_is_no_failure() -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in cases("codex") if case.startswith("api-")])
-def test_an_error_is_not_what_the_session_said(case: str) -> None:
+def test_error_text_is_not_the_answer(case: str) -> None:
     assert read(case).text == ""
 
 
-def test_a_tool_that_raised() -> None:
+def test_tool_that_raised_is_a_failed_call() -> None:
     (call,) = read("tool-raises").tool_calls
     assert (call.tool, call.ok) == ("boom", False)
     assert call.result == "Error calling tool 'boom': it broke"
 
 
-def test_what_was_refused_is_told_also_when_the_session_went_on() -> None:
+def test_denials_are_reported_after_a_success() -> None:
     result = read("refused-then-done")
     refused = ToolCall("exec_command", {}, ok=False, of_cli=True, denied=True)
     assert (result.denials, result.tool_calls) == (("exec_command",), (SET, refused))
 
 
-def test_its_own_tools_are_told_as_its_own() -> None:
+def test_tools_of_the_cli_are_reported_as_its_own() -> None:
     touch = {"command": "/bin/bash -lc 'touch made'"}
     own = ToolCall("command_execution", touch, True, "", of_cli=True)
     assert read("full").tool_calls == (own, SET)
@@ -109,14 +107,14 @@ def test_its_own_tools_are_told_as_its_own() -> None:
 @pytest.mark.parametrize(
     "why", [EndReason.NEVER_BEGAN, EndReason.FELL_SILENT, EndReason.TOOK_TOO_LONG]
 )
-def test_one_that_was_late_has_timed_out(why: EndReason) -> None:
+def test_late_process_has_timed_out(why: EndReason) -> None:
     result = read("killed", ProcessEnd(why, Exit(-15, 9.0)))
     assert result.outcome is Outcome.TIMED_OUT
     assert result.tool_calls == (SET,)
     assert result.usage == Usage()
 
 
-def test_a_call_that_was_under_way_is_told() -> None:
+def test_unfinished_call_is_reported() -> None:
     recorded = recording("codex", "killed")
     transcript = CodexTranscript("health")
     for event in recorded.events[:-1]:
@@ -125,19 +123,19 @@ def test_a_call_that_was_under_way_is_told() -> None:
     assert (call.tool, call.ok, call.result) == ("state_set", False, None)
 
 
-def test_one_that_was_late_to_leave_has_succeeded() -> None:
+def test_late_exit_after_the_result_is_a_success() -> None:
     """Its result had come by then."""
     assert read("answer", ProcessEnd(EndReason.EXITED, Exit(-15, 9.0))).outcome is Outcome.OK
 
 
-def test_one_that_could_not_be_started() -> None:
+def test_cli_that_cannot_be_started_is_a_crash() -> None:
     missing = ProcessEnd(EndReason.NOT_FOUND, Exit(None, 0.0, "codex: no such file"))
     result = CodexTranscript("health").result(missing)
     assert result.outcome is Outcome.CRASHED
     assert "codex: no such file" in (result.error or "")
 
 
-def test_a_call_of_another_server_is_not_its_butlers() -> None:
+def test_call_of_another_server_does_not_count_as_the_butlers() -> None:
     assert recording("codex", "tool-call").read_by(CodexTranscript("general")).tool_calls == ()
 
 

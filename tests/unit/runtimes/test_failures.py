@@ -17,7 +17,7 @@ from butlers.runtimes.failures import asked_pause, of_model
         'error code: 400 INVALID_ARGUMENT "please wait and try again later" is not allowed',
     ],
 )
-def test_a_request_that_is_wrong_is_not_limited_whatever_it_quotes(said: str) -> None:
+def test_invalid_request_is_not_a_rate_limit(said: str) -> None:
     failure = of_model("It", said)
     assert (failure.outcome, failure.retry_after_s) == (Outcome.CRASHED, None)
 
@@ -33,16 +33,16 @@ def test_a_request_that_is_wrong_is_not_limited_whatever_it_quotes(said: str) ->
         ("usage limit reached; try again in 2h", 7200.0),
     ],
 )
-def test_a_limit_is_one_and_says_how_long(said: str, seconds: float | None) -> None:
+def test_rate_limit_is_recognized_with_its_delay(said: str, seconds: float | None) -> None:
     failure = of_model("It", said)
     assert (failure.outcome, failure.retry_after_s) == (Outcome.RATE_LIMITED, seconds)
     assert failure.apply_to(SessionResult(Outcome.OK, "")).retry_after_s == seconds
 
 
-def test_a_wrong_key_stays_one() -> None:
+def test_wrong_key_is_a_missing_credential_on_every_cli() -> None:
     assert of_model("It", "status 400: API key not valid").outcome is Outcome.NO_CREDENTIAL
 
 
 @pytest.mark.parametrize("said", ["", "retry", "retry after lunch", "try again in " + "9" * 400])
-def test_a_pause_that_is_none_is_none(said: str) -> None:
+def test_text_without_a_delay_has_no_retry_after(said: str) -> None:
     assert asked_pause(said) is None

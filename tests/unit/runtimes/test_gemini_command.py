@@ -77,7 +77,7 @@ def test_the_environment_is_what_was_given_a_home_and_switches(workspace: Worksp
     }
 
 
-def test_the_system_prompt_is_no_template_to_it(workspace: Workspace) -> None:
+def test_system_prompt_is_not_a_template(workspace: Workspace) -> None:
     home = workspace.home / ".gemini"
     compose(workspace)
     mark = (home / "system.md").read_text()
@@ -88,7 +88,7 @@ def test_the_system_prompt_is_no_template_to_it(workspace: Workspace) -> None:
     assert (home / "system.md").read_text() != mark, "each session has another"
 
 
-def test_options_for_node_that_were_declared_stay(workspace: Workspace) -> None:
+def test_declared_node_options_are_kept(workspace: Workspace) -> None:
     found = compose(workspace, env={"NODE_OPTIONS": "--max-old-space-size=300"}).env["NODE_OPTIONS"]
     assert found.startswith("--max-old-space-size=300 --require=")
 
@@ -116,7 +116,7 @@ def test_the_butler_is_its_only_server(workspace: Workspace) -> None:
     assert settings(workspace)["mcp"] == {"allowed": ["tester"]}
 
 
-def test_a_name_with_an_underscore_is_spelled_so_that_policies_find_it(
+def test_underscores_in_server_names_are_replaced_for_policies(
     workspace: Workspace,
 ) -> None:
     command = compose(workspace, name="my_butler")
@@ -124,7 +124,7 @@ def test_a_name_with_an_underscore_is_spelled_so_that_policies_find_it(
     assert rules(command)[0]["mcpName"] == "my-butler"
 
 
-def test_nothing_calls_home_and_nothing_is_added_to_the_prompt(workspace: Workspace) -> None:
+def test_switches_disable_telemetry_and_prompt_additions(workspace: Workspace) -> None:
     compose(workspace)
     found = settings(workspace)
     assert found["privacy"] == {"usageStatisticsEnabled": False}
@@ -135,7 +135,7 @@ def test_nothing_calls_home_and_nothing_is_added_to_the_prompt(workspace: Worksp
     assert found["hooksConfig"] == {"enabled": False}
 
 
-def test_a_sealed_session_is_allowed_its_butler_alone(workspace: Workspace) -> None:
+def test_sealed_policy_allows_only_the_butler(workspace: Workspace) -> None:
     cwd = workspace.cwd
     extra = Grants(Access.SEALED, (cwd,), (cwd / "AGENTS.md",), ("ls skills/",))
     for grants in (Grants(), extra):
@@ -150,21 +150,21 @@ def test_a_sealed_session_is_allowed_its_butler_alone(workspace: Workspace) -> N
         assert "--approval-mode" not in command.argv
 
 
-def test_a_sealed_session_stands_in_an_empty_folder(workspace: Workspace) -> None:
+def test_sealed_session_runs_in_an_empty_folder(workspace: Workspace) -> None:
     command = compose(workspace)
     assert command.cwd.is_relative_to(workspace.private)
     assert list(command.cwd.iterdir()) == []
     assert not any(part == str(workspace.cwd) for part in command.argv)
 
 
-def test_a_full_session_asks_nobody(workspace: Workspace) -> None:
+def test_full_session_needs_no_permission(workspace: Workspace) -> None:
     command = compose(workspace, Grants(Access.FULL))
     assert after(command, "--approval-mode") == "yolo"
     assert "--policy" not in command.argv
     assert command.cwd == workspace.cwd
 
 
-def test_a_model_is_always_named(workspace: Workspace) -> None:
+def test_command_always_names_a_model(workspace: Workspace) -> None:
     assert after(compose(workspace), "-m") == "gemini-2.5-flash"
     command = compose(workspace, model="gemini-3.1-pro", args=("--debug",))
     assert after(command, "-m") == "gemini-3.1-pro"
@@ -172,7 +172,7 @@ def test_a_model_is_always_named(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("prompt", ["a prompt", "/clear", "@file", "-h"])
-def test_the_prompt_is_no_argument_and_no_command(workspace: Workspace, prompt: str) -> None:
+def test_prompt_is_neither_argument_nor_command(workspace: Workspace, prompt: str) -> None:
     command = compose(workspace, prompt=prompt)
     assert command.stdin.decode() == f"\n{prompt}"
     assert prompt not in command.argv
@@ -186,7 +186,7 @@ def granted(command: ProcessCommand) -> list[tuple[str, str | None]]:
     return [(rule["toolName"], rule.get("argsPattern")) for rule in between]
 
 
-def test_a_workspace_is_granted_to_the_letter(workspace: Workspace) -> None:
+def test_workspace_policy_is_literal(workspace: Workspace) -> None:
     cwd = workspace.cwd
     grants = Grants(Access.WORKSPACE, (cwd,), (cwd / "AGENTS.md",), ("ls skills/",))
     command = compose(workspace, grants)
@@ -203,14 +203,14 @@ def test_a_workspace_is_granted_to_the_letter(workspace: Workspace) -> None:
     assert command.cwd == cwd
 
 
-def test_other_folders_that_may_be_read_are_named(workspace: Workspace, tmp_path: Path) -> None:
+def test_other_readable_folders_are_included(workspace: Workspace, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     grants = Grants(Access.WORKSPACE, (workspace.cwd, workspace.cwd / "skills", shared))
     assert after(compose(workspace, grants), "--include-directories") == str(shared)
     assert "--include-directories" not in compose(workspace).argv
 
 
-def test_where_the_folder_may_not_be_read_there_is_no_reading(workspace: Workspace) -> None:
+def test_unreadable_folder_allows_no_read_tool(workspace: Workspace) -> None:
     """The CLI reads in the folder where it stands, whatever it is asked for."""
     grants = Grants(Access.WORKSPACE, (workspace.cwd / "skills",))
     assert granted(compose(workspace, grants)) == []
@@ -237,14 +237,14 @@ def test_notes_that_are_a_link_are_not_granted(workspace: Workspace) -> None:
         "'a'.py",
     ],
 )
-def test_a_script_whose_name_means_more_is_not_granted(workspace: Workspace, name: str) -> None:
+def test_script_name_with_other_characters_is_not_granted(workspace: Workspace, name: str) -> None:
     commands = (f"python skills/errand/{name}",)
     assert (
         safe_commands(Grants(Access.WORKSPACE, (workspace.cwd,), (), commands), workspace.cwd) == ()
     )
 
 
-def test_a_script_that_is_a_link_out_is_not_granted(workspace: Workspace, tmp_path: Path) -> None:
+def test_script_that_links_outside_is_not_granted(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "evil.py").touch()
     (workspace.cwd / "skills" / "errand" / "away.py").symlink_to(tmp_path / "evil.py")
     commands = ("python skills/errand/away.py", "python skills/errand/run.py")
@@ -253,7 +253,7 @@ def test_a_script_that_is_a_link_out_is_not_granted(workspace: Workspace, tmp_pa
 
 
 @pytest.mark.parametrize("access", [Access.WORKSPACE, Access.FULL])
-def test_where_the_folder_has_settings_for_the_cli_it_stands_beside_it(
+def test_folder_with_cli_settings_is_not_the_working_folder(
     workspace: Workspace, access: Access
 ) -> None:
     """Settings of the folder would stand above ours, and their hooks would run."""
@@ -263,7 +263,7 @@ def test_where_the_folder_has_settings_for_the_cli_it_stands_beside_it(
     assert after(command, "--include-directories") == str(workspace.cwd)
 
 
-def test_that_it_stands_elsewhere_is_said(tmp_path: Path) -> None:
+def test_running_in_another_folder_is_reported(tmp_path: Path) -> None:
     adapter = GeminiAdapter(Path("gemini"))
     assert adapter.withholds(Access.WORKSPACE, tmp_path) is None
     (tmp_path / ".gemini").mkdir()

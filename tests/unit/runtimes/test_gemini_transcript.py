@@ -20,7 +20,7 @@ def read(case: str, ended: ProcessEnd | None = None) -> SessionResult:
     return recording("gemini", case).read_by(GeminiTranscript("health"), ended)
 
 
-def test_a_call_and_an_answer() -> None:
+def test_transcript_has_the_call_and_the_answer() -> None:
     recorded = recording("gemini", "tool-call")
     assert read("tool-call") == SessionResult(
         Outcome.OK,
@@ -32,14 +32,14 @@ def test_a_call_and_an_answer() -> None:
     )
 
 
-def test_every_call_is_told_in_its_order() -> None:
+def test_calls_are_reported_in_order() -> None:
     result = read("two-turns")
     assert [call.tool for call in result.tool_calls] == ["state_set", "state_get"]
     assert (result.text, result.usage) == ("All is done.", Usage(3000, 75, 600))
     assert result.tool_calls[1].result == "value of k"
 
 
-def test_the_last_event_is_known() -> None:
+def test_result_is_the_last_event() -> None:
     transcript = GeminiTranscript("health")
     seen = [transcript.read(event) for event in recording("gemini", "tool-call").events]
     assert seen == [False] * (len(seen) - 1) + [True]
@@ -63,9 +63,7 @@ def test_the_last_event_is_known() -> None:
         ("killed", Outcome.CRASHED, "Gemini CLI exited with -9 and no result"),
     ],
 )
-def test_each_failure_has_its_outcome_and_a_sentence(
-    case: str, outcome: Outcome, error: str
-) -> None:
+def test_each_failure_has_its_outcome_and_error(case: str, outcome: Outcome, error: str) -> None:
     result = read(case)
     assert result.outcome is outcome
     assert error in (result.error or "")
@@ -76,30 +74,30 @@ def test_each_failure_has_its_outcome_and_a_sentence(
     "case",
     ["answer", "full", "refused-then-done", "tool-raises", "wrong-token"],
 )
-def test_what_succeeds_has_no_error(case: str) -> None:
+def test_success_has_no_error(case: str) -> None:
     """A token that is refused is not told: only the butler's own log shows that nobody came."""
     result = read(case)
     assert (result.outcome, result.error) == (Outcome.OK, None)
 
 
 @pytest.mark.parametrize("case", [case for case in cases("gemini") if case.startswith("api-")])
-def test_an_error_is_not_what_the_session_said(case: str) -> None:
+def test_error_text_is_not_the_answer(case: str) -> None:
     assert read(case).text == ""
 
 
-def test_a_tool_that_raised() -> None:
+def test_tool_that_raised_is_a_failed_call() -> None:
     (call,) = read("tool-raises").tool_calls
     assert (call.tool, call.ok) == ("boom", False)
     assert "it broke" in call.result
 
 
-def test_a_tool_that_the_butler_has_not_is_a_call_that_failed() -> None:
+def test_unknown_butler_tool_is_a_failed_call() -> None:
     result = read("unknown-tool")
     assert [(call.tool, call.ok) for call in result.tool_calls] == [("nothing", False)]
     assert result.denials == ()
 
 
-def test_what_was_refused_is_told_also_when_the_session_went_on() -> None:
+def test_denials_are_reported_after_a_success() -> None:
     result = read("refused-then-done")
     assert result.denials == ("run_shell_command: touch made",)
     refused, done = result.tool_calls
@@ -108,13 +106,13 @@ def test_what_was_refused_is_told_also_when_the_session_went_on() -> None:
     assert done == SET
 
 
-def test_its_own_tools_are_told_as_its_own() -> None:
+def test_tools_of_the_cli_are_reported_as_its_own() -> None:
     own, done = read("full").tool_calls
     assert (own.tool, own.ok, own.of_cli, own.denied) == ("run_shell_command", True, True, False)
     assert done == SET
 
 
-def test_an_answer_comes_in_pieces() -> None:
+def test_answer_is_joined_from_parts() -> None:
     transcript = GeminiTranscript("health")
     use = {"type": "tool_use", "tool_name": "mcp_health_x", "tool_id": "1", "parameters": {}}
     said = [{"type": "message", "role": "assistant", "content": text} for text in ("a", "b", "c")]
@@ -123,7 +121,7 @@ def test_an_answer_comes_in_pieces() -> None:
     assert transcript.result(ProcessEnd(EndReason.EXITED, Exit(0, 1.0))).text == "bc"
 
 
-def test_what_it_thought_was_output_too() -> None:
+def test_thinking_counts_as_output() -> None:
     transcript = GeminiTranscript("health")
     stats = {"total_tokens": 1300, "input_tokens": 1000, "output_tokens": 100, "cached": 0}
     transcript.read({"type": "result", "status": "success", "stats": stats})
@@ -135,7 +133,7 @@ def test_what_it_thought_was_output_too() -> None:
 @pytest.mark.parametrize(
     "why", [EndReason.NEVER_BEGAN, EndReason.FELL_SILENT, EndReason.TOOK_TOO_LONG]
 )
-def test_one_that_was_late_has_timed_out(why: EndReason) -> None:
+def test_late_process_has_timed_out(why: EndReason) -> None:
     """Its exit code is 0 then."""
     result = read("killed", ProcessEnd(why, Exit(0, 9.0)))
     assert result.outcome is Outcome.TIMED_OUT
@@ -143,22 +141,22 @@ def test_one_that_was_late_has_timed_out(why: EndReason) -> None:
     assert result.usage == Usage()
 
 
-def test_one_that_left_without_a_result_has_crashed_whatever_its_code() -> None:
+def test_exit_without_a_result_is_a_crash() -> None:
     assert read("killed", ProcessEnd(EndReason.EXITED, Exit(0, 9.0))).outcome is Outcome.CRASHED
 
 
-def test_one_that_was_late_to_leave_has_succeeded() -> None:
+def test_late_exit_after_the_result_is_a_success() -> None:
     """Its result had come by then."""
     assert read("answer", ProcessEnd(EndReason.EXITED, Exit(-15, 9.0))).outcome is Outcome.OK
 
 
-def test_a_server_that_came_late_was_reached() -> None:
+def test_late_server_counts_as_reached() -> None:
     trouble = Exit(0, 1.0, "MCP issues detected. Run /mcp list for status.")
     assert read("tool-call", ProcessEnd(EndReason.EXITED, trouble)).outcome is Outcome.OK
     assert read("answer", ProcessEnd(EndReason.EXITED, trouble)).outcome is Outcome.MCP_UNAVAILABLE
 
 
-def test_one_that_could_not_be_started() -> None:
+def test_cli_that_cannot_be_started_is_a_crash() -> None:
     missing = ProcessEnd(EndReason.NOT_FOUND, Exit(None, 0.0, "gemini: no such file"))
     result = GeminiTranscript("health").result(missing)
     assert result.outcome is Outcome.CRASHED

@@ -22,7 +22,7 @@ async def invoke(runtime: ReflexRuntime, prompt: str) -> SessionResult:
     return await runtime.invoke(prompt, "", NOBODY, {}, TERMS)
 
 
-async def test_no_match_reaches_nobody() -> None:
+async def test_unmatched_prompt_makes_no_connection() -> None:
     asked: list[str] = []
 
     def match(text: str, _request: object) -> ReflexMatch | None:
@@ -35,7 +35,7 @@ async def test_no_match_reaches_nobody() -> None:
     assert not result.ok
 
 
-async def test_a_butler_that_is_away_is_an_error_to_retry(tmp_path: Path) -> None:
+async def test_unreachable_butler_raises_a_retryable_error(tmp_path: Path) -> None:
     """Nothing happened, so nothing is said to the person: the whole request is tried again."""
     file = tmp_path / "notes" / "reflex.toml"
     file.parent.mkdir()
@@ -52,5 +52,5 @@ async def test_a_butler_that_is_away_is_an_error_to_retry(tmp_path: Path) -> Non
     assert failed.value.retryable
 
 
-def test_a_token_is_not_shown() -> None:
+def test_token_is_not_in_a_repr() -> None:
     assert "secret" not in repr(McpServer("http://127.0.0.1:1/mcp", "secret"))

@@ -70,7 +70,7 @@ def skills(tmp_path: Path) -> ButlerSkills:
     return ButlerSkills(config, skill_set, maker, Secrets(), runner, lend, lambda: "")
 
 
-async def test_a_named_draft_is_in_no_prompt_has_no_server_no_secret_and_does_not_run(
+async def test_configured_draft_has_no_prompt_server_secret_or_run(
     skills: ButlerSkills,
 ) -> None:
     await skills.open()
@@ -84,7 +84,7 @@ async def test_a_named_draft_is_in_no_prompt_has_no_server_no_secret_and_does_no
         await skills.run(ScriptRequest("w", "a", {}, Caller(CallerKind.SESSION, "mine")))
 
 
-async def test_an_approved_one_is_in_the_prompt_and_has_its_secrets(skills: ButlerSkills) -> None:
+async def test_approved_skill_has_prompt_and_secrets(skills: ButlerSkills) -> None:
     skills.skill_set.registry.approve("w", "1.0.0")
     (pack,) = skills.skill_set.packs()
     assert "Obey the draft." in await skills.prompt_text()

@@ -53,7 +53,7 @@ async def build(
 
 @pytest.mark.scenario("S001-30")
 @pytest.mark.scenario("S001-55")
-async def test_path_what_is_declared_the_core_keys_and_nothing_else(config: ButlerConfig) -> None:
+async def test_environment_has_path_declared_variables_and_core_keys(config: ButlerConfig) -> None:
     built = await build(config, "claude-code", Access.WORKSPACE)
     del built["MCP_SERVERS"]
     assert built == {
@@ -87,7 +87,7 @@ async def test_a_sealed_session_of_a_message_has_only_what_its_cli_needs(
 
 
 @pytest.mark.scenario("S001-29")
-async def test_the_one_server_is_in_mcp_servers(config: ButlerConfig) -> None:
+async def test_environment_names_the_one_server(config: ButlerConfig) -> None:
     built = await build(config, "codex", Access.SEALED)
     assert json.loads(built["MCP_SERVERS"]) == {
         "mcpServers": {

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_sessions_made_is_not_run_by_hand(folder: Path) -> None:
+def test_drafts_are_not_granted_as_commands(folder: Path) -> None:
     draft = folder / "skills" / "custom" / "weekly" / "scripts" / "run.py"
     draft.parent.mkdir(parents=True)
     draft.write_text("")
@@ -39,7 +39,7 @@ def test_the_folders_of_mounted_skills_are_readable(folder: Path, tmp_path: Path
     assert grants_for(Access.SEALED, folder, mounted).readable == ()
 
 
-def test_sealed_and_full_name_nothing(folder: Path) -> None:
+def test_sealed_and_full_have_no_grant_list(folder: Path) -> None:
     for access in (Access.SEALED, Access.FULL):
         grants = grants_for(access, folder)
         assert (grants.readable, grants.writable, grants.commands) == ((), (), ())
@@ -67,7 +67,7 @@ def test_a_workspace_reads_the_folder_writes_its_notes_and_runs_each_script(fold
 @pytest.mark.parametrize(
     "name", ["a b.py", "x;rm -rf.py", "$(id).py", "a'b.py", "*.py", "new\nline.py"]
 )
-def test_a_name_that_a_shell_reads_is_not_granted(folder: Path, name: str) -> None:
+def test_script_name_with_shell_characters_is_not_granted(folder: Path, name: str) -> None:
     (folder / "skills" / "brief" / name).write_text("")
     assert not any(name in command for command in grants_for(Access.WORKSPACE, folder).commands)
 
@@ -79,7 +79,7 @@ def test_links_are_not_granted(folder: Path) -> None:
     assert not any("link.py" in command or "outside" in command for command in commands)
 
 
-def test_only_a_persons_own_trigger_has_more_than_nothing(tmp_path: Path) -> None:
+def test_only_a_trigger_has_workspace_access_by_default(tmp_path: Path) -> None:
     (tmp_path / "butler.toml").write_text('[butler]\nname = "x"\nport = 40199\n')
     config = load_butler_config(tmp_path, Settings.from_environ({}))
 
@@ -105,7 +105,7 @@ def test_the_configuration_grants_more(tmp_path: Path) -> None:
     assert found == [Access.FULL, Access.WORKSPACE, Access.WORKSPACE, Access.SEALED]
 
 
-def test_a_task_that_a_message_asked_for_may_do_what_the_message_may(tmp_path: Path) -> None:
+def test_task_has_the_access_of_the_message_that_made_it(tmp_path: Path) -> None:
     (tmp_path / "butler.toml").write_text(
         '[butler]\nname = "x"\nport = 40199\n[butler.runtime]\nschedule_access = "full"\n'
     )

@@ -7,7 +7,7 @@ from butlers.domain.session import SessionRequest
 from butlers.sessions.guard import SessionGuard
 
 
-def test_what_a_lent_token_reads_its_session_has_read() -> None:
+def test_reads_of_a_lent_token_count_for_its_session() -> None:
     guard = SessionGuard("tester")
     with (
         guard.admit(SessionRequest(uuid7(), "think", "test")) as own,

@@ -29,7 +29,7 @@ class Broken:
         raise RuntimeError("it can not be ended")
 
 
-async def test_one_that_does_not_end_well_is_said_and_gives_back_what_it_held() -> None:
+async def test_failed_close_is_logged_and_releases_resources() -> None:
     given_back: list[str] = []
     stack = ExitStack()
     stack.callback(given_back.append, "slot")

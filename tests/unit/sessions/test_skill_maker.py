@@ -51,7 +51,7 @@ class Owner:
         self.told.append(draft.label)
 
 
-async def test_a_name_that_is_not_seen_is_told_and_the_next_folder_is_taken(
+async def test_unprintable_folder_name_is_reported_and_the_next_folder_registered(
     skill_set: ButlerSkillSet,
 ) -> None:
     write(skill_set, UNSEEN, id="Not An Id")
@@ -65,7 +65,7 @@ async def test_a_name_that_is_not_seen_is_told_and_the_next_folder_is_taken(
     assert set(skill_set.registry.catalog().skills) == {"z-skill"}
 
 
-async def test_who_can_not_be_told_does_not_end_it(skill_set: ButlerSkillSet) -> None:
+async def test_failed_notice_does_not_end_the_watch(skill_set: ButlerSkillSet) -> None:
     owner = Owner()
     write(skill_set, "a-skill", id="a-skill")
     write(skill_set, "b-skill", id="Not An Id")
@@ -84,7 +84,7 @@ async def test_who_can_not_be_told_does_not_end_it(skill_set: ButlerSkillSet) ->
     assert owner.told == ["a-skill@1.0.0", "c-skill@1.0.0", "d-skill@1.0.0"]
 
 
-async def test_one_that_can_not_be_told_keeps_no_other_from_it(skill_set: ButlerSkillSet) -> None:
+async def test_failed_notice_does_not_block_the_others(skill_set: ButlerSkillSet) -> None:
     told: list[PendingDraft] = []
 
     async def tell_owner(draft: PendingDraft) -> None:
@@ -101,7 +101,7 @@ async def test_one_that_can_not_be_told_keeps_no_other_from_it(skill_set: Butler
     assert "\0" not in told[0].description, "no text of ours can hold it"
 
 
-async def test_without_a_folder_what_a_tool_made_is_told_again_too(
+async def test_draft_of_a_tool_is_reported_without_a_skill_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(skill_maker, "CHECK_MS", 10)
@@ -116,7 +116,7 @@ async def test_without_a_folder_what_a_tool_made_is_told_again_too(
     await tasks.end(running)
 
 
-async def test_a_folder_that_nobody_foresaw_is_told_and_the_next_one_taken(
+async def test_unexpected_folder_error_is_reported_and_the_next_folder_registered(
     skill_set: ButlerSkillSet,
 ) -> None:
     write(skill_set, "a-skill", id="a-skill")
@@ -130,7 +130,7 @@ async def test_a_folder_that_nobody_foresaw_is_told_and_the_next_one_taken(
     assert all(line["log_level"] == "error" for line in failed)
 
 
-async def test_the_watch_does_not_end_in_silence(skill_set: ButlerSkillSet) -> None:
+async def test_end_of_the_folder_watch_is_logged(skill_set: ButlerSkillSet) -> None:
     async def tell_owner(draft: PendingDraft) -> None:
         shutil.rmtree(skill_set.custom.parent)
 
@@ -140,7 +140,7 @@ async def test_the_watch_does_not_end_in_silence(skill_set: ButlerSkillSet) -> N
     assert [line["event"] for line in log] == [CREATED, "skill folder is not watched any more"]
 
 
-async def test_what_appears_while_the_first_ones_are_taken_is_not_missed(
+async def test_folder_that_appears_during_the_first_scan_is_registered(
     skill_set: ButlerSkillSet,
 ) -> None:
     async def tell_owner(draft: PendingDraft) -> None:
@@ -157,7 +157,7 @@ async def test_what_appears_while_the_first_ones_are_taken_is_not_missed(
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_the_first_skill_of_a_fresh_butler_makes_the_folder(
+async def test_first_skill_creates_the_folder(
     skill_set: ButlerSkillSet,
 ) -> None:
     assert not skill_set.custom.exists()

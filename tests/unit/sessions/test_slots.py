@@ -29,7 +29,7 @@ asyncio.run(hold())
 """
 
 
-async def test_never_more_at_once_than_there_are(tmp_path: Path) -> None:
+async def test_slots_limit_concurrent_holders(tmp_path: Path) -> None:
     at_once, most = 0, 0
 
     async def work() -> None:
@@ -44,7 +44,7 @@ async def test_never_more_at_once_than_there_are(tmp_path: Path) -> None:
     assert most == 2
 
 
-async def test_another_process_counts_and_its_death_frees_the_slot(tmp_path: Path) -> None:
+async def test_slots_are_shared_between_processes_and_freed_by_death(tmp_path: Path) -> None:
     holder = await asyncio.create_subprocess_exec(
         sys.executable, "-c", HOLDER, str(tmp_path), stdout=asyncio.subprocess.PIPE
     )
@@ -80,7 +80,7 @@ async def take(home: Path) -> int:
         (256, None, 1),
     ],
 )
-def test_there_are_as_many_as_half_of_the_memory_holds(
+def test_slots_use_half_of_the_memory(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     machine_mb: int,

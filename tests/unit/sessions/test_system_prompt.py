@@ -54,7 +54,7 @@ def test_an_empty_file_and_one_of_comments_name_the_butler_too(folder: Path, tex
 
 
 @pytest.mark.scenario("S000-10")
-def test_notes_are_not_in_the_prompt_unless_it_refers_to_them(folder: Path) -> None:
+def test_notes_are_in_the_prompt_only_by_reference(folder: Path) -> None:
     write(folder / "CLAUDE.md", "You are Health. Consult AGENTS.md before a task.\n")
     write(folder / "AGENTS.md", "User prefers metric units\n")
     prompt = read_system_prompt(folder, "health")
@@ -85,7 +85,7 @@ def test_the_shipped_butlers_delegate_and_share(name: str) -> None:
     assert "\n@" not in prompt
 
 
-def test_includes_of_ours_are_put_in_place_within_a_line(folder: Path) -> None:
+def test_include_comments_are_expanded_within_a_line(folder: Path) -> None:
     write(folder / "CLAUDE.md", "before <!-- @include parts/tone.md --> after\n")
     write(folder / "parts" / "tone.md", "calm")
     assert read_system_prompt(folder, "health") == "before calm after\n"
@@ -98,14 +98,14 @@ def test_a_path_is_relative_to_the_file_that_names_it(folder: Path) -> None:
     assert read_system_prompt(folder, "health") == "one\ntwo\n"
 
 
-def test_a_circle_ends(folder: Path) -> None:
+def test_circular_reference_is_expanded_once(folder: Path) -> None:
     write(folder / "CLAUDE.md", "start\n@one.md\n")
     write(folder / "one.md", "one\n@two.md\n")
     write(folder / "two.md", "two\n@one.md\n@CLAUDE.md\n")
     assert read_system_prompt(folder, "health") == "start\none\ntwo\n@one.md\n@CLAUDE.md\n"
 
 
-def test_a_prompt_does_not_grow_without_bound(folder: Path) -> None:
+def test_expanded_prompt_is_bounded(folder: Path) -> None:
     """Each names the next twice: two to the power of thirty, if nobody counted."""
     for number in range(30):
         write(folder / f"{number}.md", f"@{number + 1}.md\n@{number + 1}.md\n" + "x" * 2_000)
@@ -139,27 +139,27 @@ def test_nothing_outside_is_read(folder: Path, reference: str) -> None:
     assert prompt == f"a\n@{reference}\n<!-- @include {reference} -->\n"
 
 
-def test_what_is_missing_or_no_file_is_left_as_it_is(folder: Path) -> None:
+def test_unresolvable_reference_stays_as_written(folder: Path) -> None:
     (folder / "skills").mkdir()
     text = "@nowhere.md\n@skills\n@alice\n@\n"
     write(folder / "CLAUDE.md", text)
     assert read_system_prompt(folder, "health") == text
 
 
-def test_a_block_of_code_is_left_alone(folder: Path) -> None:
+def test_references_in_a_code_block_are_not_expanded(folder: Path) -> None:
     text = "```\n@AGENTS.md\n```\n~~~~\n```\n@AGENTS.md\n~~~~\n"
     write(folder / "CLAUDE.md", text + "@AGENTS.md\n")
     write(folder / "AGENTS.md", "notes\n")
     assert read_system_prompt(folder, "health") == text + "notes\n"
 
 
-def test_bytes_that_are_no_text_do_not_stop_a_session(folder: Path) -> None:
+def test_undecodable_bytes_do_not_stop_a_session(folder: Path) -> None:
     (folder / "CLAUDE.md").write_bytes(b"You are \xff\xfe Health")
     assert read_system_prompt(folder, "health").startswith("You are ")
 
 
 @pytest.mark.scenario("S001-46")
-def test_what_modules_remember_comes_after_a_blank_line_and_nothing_else(folder: Path) -> None:
+def test_module_context_follows_after_a_blank_line(folder: Path) -> None:
     write(folder / "CLAUDE.md", "You are Health.")
     (folder / "MANIFESTO.md").write_text("never in a prompt")
     assert read_system_prompt(folder, "health") == "You are Health."
@@ -168,7 +168,7 @@ def test_what_modules_remember_comes_after_a_blank_line_and_nothing_else(folder:
     )
 
 
-def test_what_was_noted_is_no_reference(folder: Path) -> None:
+def test_notes_are_not_expanded(folder: Path) -> None:
     """A session wrote it: a line that names a file would bring that file to every session after it."""
     noted = "# Notes to self\r\n@butler.toml\n<!-- @include butler.toml -->\n```\n@butler.toml\n"
     write(folder / "butler.toml", "PERIWINKLE")
@@ -179,7 +179,7 @@ def test_what_was_noted_is_no_reference(folder: Path) -> None:
     assert prompt == f"All of us.\n{noted}That was it: PERIWINKLE\n"
 
 
-def test_a_line_like_the_notes_line_in_a_file_that_no_session_writes(folder: Path) -> None:
+def test_notes_line_counts_only_in_the_notes_file(folder: Path) -> None:
     write(folder / "AGENTS.md", "likes tea\n")
     write(folder / "CLAUDE.md", "# Notes to self\n@AGENTS.md\n")
     assert read_system_prompt(folder, "health") == "# Notes to self\nlikes tea\n"

@@ -17,7 +17,7 @@ def taken(home: Path) -> Workspaces:
     return workspaces
 
 
-def test_it_is_private_and_gone_afterwards(tmp_path: Path) -> None:
+def test_workspace_is_private_and_removed_afterwards(tmp_path: Path) -> None:
     workspaces = taken(tmp_path)
     with workspaces.open(uuid7()) as workspace:
         assert workspace.cwd == tmp_path / "roster" / "health"
@@ -29,7 +29,7 @@ def test_it_is_private_and_gone_afterwards(tmp_path: Path) -> None:
     assert list((tmp_path / "sessions" / "health").iterdir()) == []
 
 
-def test_it_is_emptied_while_the_daemon_goes_on(tmp_path: Path) -> None:
+def test_workspace_is_removed_in_a_thread(tmp_path: Path) -> None:
     workspaces = taken(tmp_path)
     with workspaces.open(uuid7()) as workspace:
         (workspace.private / "left").write_text("x")
@@ -38,7 +38,7 @@ def test_it_is_emptied_while_the_daemon_goes_on(tmp_path: Path) -> None:
     workspaces.release()
 
 
-def test_what_a_killed_daemon_left_is_cleared_and_its_processes_ended(tmp_path: Path) -> None:
+def test_folders_and_processes_of_a_killed_daemon_are_removed(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from butlers.domain.clock import uuid7\n"
         "from butlers.sessions.workspace import Workspaces\n"
@@ -65,7 +65,7 @@ def test_what_a_killed_daemon_left_is_cleared_and_its_processes_ended(tmp_path: 
             process.wait()
 
 
-def test_a_living_daemons_folders_are_left_alone(tmp_path: Path) -> None:
+def test_folders_of_a_running_daemon_are_kept(tmp_path: Path) -> None:
     first = taken(tmp_path)
     with first.open(uuid7()) as workspace:
         second = taken(tmp_path)
@@ -74,7 +74,7 @@ def test_a_living_daemons_folders_are_left_alone(tmp_path: Path) -> None:
     first.release()
 
 
-def test_a_folder_that_vanishes_meanwhile_is_no_error(tmp_path: Path) -> None:
+def test_folder_removed_during_registration_is_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "sessions" / "health" / "old").mkdir(parents=True)
     taken(tmp_path).release()
     assert os.listdir(tmp_path / "sessions" / "health") == []

@@ -24,7 +24,7 @@ from butlers.runtimes.formats import mapping, mappings, text
 
 BOOT_S = 30.0
 TURN = "turn"  # number of the request whose answer is not awaited
-UNANSWERED = {"code": -32601, "message": "nobody is here to answer"}
+UNANSWERED = {"code": -32601, "message": "no user is present to answer"}
 
 Prepare = Callable[[], Awaitable[ProcessCommand]]
 
