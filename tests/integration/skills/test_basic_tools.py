@@ -76,7 +76,7 @@ def test_every_built_in_pack_passes_the_check(tmp_path: Path) -> None:
         assert check(copy).diagnostics == ()
 
 
-def test_built_in_packs_are_registered_once_and_mended(tmp_path: Path) -> None:
+def test_built_in_packs_are_registered_once_and_repaired(tmp_path: Path) -> None:
     tools = Tools(tmp_path)
     file = tools.pack.folder / "manifest.json"
     file.chmod(0o644)
@@ -99,11 +99,11 @@ def test_built_in_packs_are_registered_once_and_mended(tmp_path: Path) -> None:
         ("inner/.git/config", "hidden"),
         ("out", "is a link"),
         ("outer/secret", "is a link"),
-        ("pipe", "no plain file"),
-        ("same", "no plain file"),
+        ("pipe", "not a regular file"),
+        ("same", "not a regular file"),
         ("inner", ""),
-        ("", "names no file"),
-        ("nul\0", "must be a text"),
+        ("", "must name a file"),
+        ("nul\0", "must be text"),
     ],
 )
 async def test_no_path_leaves_the_butlers_folder(tools: Tools, path: str, reason: str) -> None:
@@ -137,7 +137,7 @@ async def test_a_listing_shows_links_as_links_and_nothing_hidden(tools: Tools) -
 
 
 @pytest.mark.parametrize("path", ["butler.toml", "CLAUDE.md", "Claude.md", "skills/x/SKILL.md"])
-async def test_what_a_butler_is_only_a_person_writes(tools: Tools, path: str) -> None:
+async def test_files_that_define_the_butler_cannot_be_written(tools: Tools, path: str) -> None:
     assert "only a person" in await tools.error("write-file", path=path, content="x", parents=True)
     assert list(tools.work.iterdir()) == []
     allowed = await tools("write-file", Access.FULL, path=path, content="x", parents=True)
@@ -169,7 +169,7 @@ async def test_bytes_travel_as_base64_and_long_files_in_parts(tools: Tools) -> N
     read = (await tools("read-file", path="long", offset=399_995, limit=100)).result
     assert (read["content"], read["truncated"]) == ("56789", False)
     assert "must be a number" in await tools.error("read-file", path="long", offset=-1)
-    assert "can not be written" in await tools.error(
+    assert "cannot be written" in await tools.error(
         "write-file", path="c", content="*", encoding="base64"
     )
 
@@ -184,7 +184,7 @@ async def test_a_command_needs_full_access(tools: Tools, access: Access) -> None
     assert list(tools.work.iterdir()) == []
 
 
-async def test_a_command_tells_its_code_and_both_streams(tools: Tools) -> None:
+async def test_command_returns_its_exit_code_and_both_streams(tools: Tools) -> None:
     line = "cat; echo no >&2; exit 3"
     ran = await tools("run-command", Access.FULL, command=line, stdin="in")
     assert ran.result == {"exitCode": 3, "stdout": "in", "stderr": "no\n", "truncated": False}
@@ -223,15 +223,13 @@ async def test_a_command_tells_its_code_and_both_streams(tools: Tools) -> None:
         "http://255.255.255.255/",
     ],
 )
-async def test_no_address_inside_is_reached_even_if_its_host_is_allowed(
-    tools: Tools, url: str
-) -> None:
+async def test_internal_address_is_refused_even_for_an_allowed_host(tools: Tools, url: str) -> None:
     host = url.split("/")[2]
     answer = await tools("http-request", hosts=host, url=url)
     assert not answer.success
     reason = answer.error or ""
     assert (
-        "no public address" in reason or "not allowed" in reason
+        "not a public address" in reason or "not allowed" in reason
     )  # an allowed host has no brackets
 
 
@@ -251,7 +249,7 @@ async def test_no_address_inside_is_reached_even_if_its_host_is_allowed(
         ("::", False),
     ],
 )
-def test_an_address_is_judged_by_what_it_stands_for(address: str, public: bool) -> None:
+def test_mapped_addresses_are_judged_by_their_target(address: str, public: bool) -> None:
     script = next(built_in_packs()) / "scripts"
     code = (
         "import runpy, sys; sys.path.insert(0, '.'); "
@@ -270,11 +268,11 @@ def test_an_address_is_judged_by_what_it_stands_for(address: str, public: bool) 
         ("*.example.com", "https://example.com/", "is not allowed"),
         ("*", "https://example.com/", "is not allowed"),
         ("example.com", "https://example.com:8443/", "is not allowed"),
-        ("example.com", "https://example.com@evil.net/", "holds a user name"),
-        ("example.com", "ftp://example.com/", "no http or https"),
-        ("example.com", "file:///etc/passwd", "no http or https"),
-        ("example.com", "https://example.com/\r\nX: y", "no http or https"),
-        ("example.com", "https://example.com:99999/", "is no address"),
+        ("example.com", "https://example.com@evil.net/", "contains a user name"),
+        ("example.com", "ftp://example.com/", "not an http or https URL"),
+        ("example.com", "file:///etc/passwd", "not an http or https URL"),
+        ("example.com", "https://example.com/\r\nX: y", "not an http or https URL"),
+        ("example.com", "https://example.com:99999/", "is not a valid URL"),
     ],
 )
 async def test_only_allowed_hosts_are_reached(
@@ -284,7 +282,7 @@ async def test_only_allowed_hosts_are_reached(
     assert reason in (answer.error or "")
 
 
-def test_a_public_host_is_asked_and_nothing_behind_it() -> None:
+def test_public_host_is_reached_and_redirects_are_not_followed() -> None:
     url = "http://api.example.com"
     posted, away, large, raw, inside, metadata, local, host, split = public(
         [
@@ -306,10 +304,10 @@ def test_a_public_host_is_asked_and_nothing_behind_it() -> None:
     assert away["result"]["location"] == "http://127.0.0.1/secret"
     assert (len(large["result"]["body"]), large["result"]["truncated"]) == (256 * 1024, True)
     assert raw["result"]["encoding"] == "base64"
-    assert "leads to 127.0.0.1, which is no public address" in inside["error"]
-    assert "leads to 169.254.169.254" in metadata["error"]
-    assert "no public address" in local["error"]
-    assert "connection's own" in host["error"]
+    assert "resolves to 127.0.0.1, which is not a public address" in inside["error"]
+    assert "resolves to 169.254.169.254" in metadata["error"]
+    assert "not a public address" in local["error"]
+    assert "is set by the connection" in host["error"]
     assert "the request failed" in split["error"]
 
 

@@ -37,7 +37,7 @@ async def run(client: McpClient, skill: str, script: str, **arguments: Any) -> A
     return answer["result"] if answer["success"] else answer["error"]
 
 
-async def test_none_is_there_unless_the_configuration_names_it(
+async def test_built_in_packs_are_off_by_default(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = await started(make_pack_butler)
@@ -76,7 +76,7 @@ async def test_mail_tools_list_search_and_count(make_pack_butler: MakeButler) ->
     assert stats["dealt_with"] == {"ok": 2}
 
 
-async def test_the_mail_of_the_switchboard_is_everybodys(make_butler: MakeButler) -> None:
+async def test_switchboard_sees_the_mail_of_all_butlers(make_butler: MakeButler) -> None:
     tester = make_butler("switchboard")
     with (tester.directory / "butler.toml").open("a") as config:
         config.write('\n[skills]\npacks = ["mail-tools@1.0.0"]\n')
@@ -123,7 +123,7 @@ async def test_cron_tools_list_create_update_delete_and_toggle(
         assert (await cron("list-cron-jobs"))["schedules"] == []
 
 
-async def test_a_scripts_token_opens_its_packs_tools_alone_and_only_while_it_runs(
+async def test_script_token_is_limited_to_its_packs_tools_and_its_run(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = await started(make_pack_butler, "mail-tools@1.0.0", "cron-tools@1.0.0")
@@ -167,7 +167,7 @@ async def test_a_run_repeated_after_a_crash_makes_one_cron_job(
     assert await tester.count("scheduled_tasks") == 1
 
 
-async def test_a_pack_of_somebody_else_gets_no_token(make_pack_butler: MakeButler) -> None:
+async def test_pack_of_another_owner_gets_no_token(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler("mail-tools@1.0.0")
     code = (
         "import json, os\nprint(json.dumps([name for name in os.environ if 'BUTLERS' in name]))\n"
@@ -180,7 +180,7 @@ async def test_a_pack_of_somebody_else_gets_no_token(make_pack_butler: MakeButle
         assert await run(session, "mail-tools", "list-inbox") == ["BUTLERS_ACCESS"]
 
 
-async def test_the_owner_runs_them_too_and_others_are_not_found(
+async def test_owner_runs_built_in_scripts_and_unknown_ones_are_not_found(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = await started(make_pack_butler, "mail-tools@1.0.0")

@@ -133,8 +133,10 @@ def test_a_folder_of_the_repository_is_named(repository: Repository, tmp_path: P
         ("https://host/repository", "main"),
     ],
 )
-def test_what_can_move_is_no_commit(written: str, commit: str | None) -> None:
-    with pytest.raises(InvalidArguments, match="is not the name of a commit") as error:
+def test_branch_or_tag_is_refused(written: str, commit: str | None) -> None:
+    with pytest.raises(
+        InvalidArguments, match="is not a full commit hash|names no commit"
+    ) as error:
         git_source(written, commit)
     assert "all 40 digits" in (error.value.hint or "")
 
@@ -150,13 +152,13 @@ def test_what_can_move_is_no_commit(written: str, commit: str | None) -> None:
         "/a/path",
     ],
 )
-def test_only_some_kinds_of_address_are_taken(address: str) -> None:
+def test_only_https_ssh_and_file_addresses_are_accepted(address: str) -> None:
     with pytest.raises(InvalidArguments) as error:
         git_source(f"git+{address}", COMMIT)
     assert error.value.hint
 
 
-def test_an_address_is_read_in_both_spellings() -> None:
+def test_commit_may_be_in_the_address_or_separate() -> None:
     expected = GitSource("https://host/a/b.git", COMMIT)
     assert git_source(f"git+https://host/a/b.git@{COMMIT}") == expected
     assert git_source("https://host/a/b.git", COMMIT) == expected
@@ -170,7 +172,7 @@ def test_an_address_is_read_in_both_spellings() -> None:
             git_source(f"git+https://host/a@{COMMIT}#{fragment}")
 
 
-def test_a_commit_that_is_not_there_is_told(repository: Repository, tmp_path: Path) -> None:
+def test_unknown_commit_is_an_error(repository: Repository, tmp_path: Path) -> None:
     repository.commit()
     with pytest.raises(SkillFetchFailed, match="git fetch") as error:
         fetch(GitSource(repository.url, COMMIT), scratch(tmp_path))
@@ -179,18 +181,16 @@ def test_a_commit_that_is_not_there_is_told(repository: Repository, tmp_path: Pa
         fetch(GitSource(f"file://{tmp_path}/gone", COMMIT), scratch(tmp_path, "other"))
 
 
-def test_the_hash_of_something_else_than_a_commit_is_refused(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_hash_of_a_tag_is_refused(repository: Repository, tmp_path: Path) -> None:
     repository.commit()
     repository.git("tag", "--annotate", "v1", "--message=x")
     repository.git("push", "--quiet", repository.url, "v1")
     tag = repository.git("rev-parse", "v1")
-    with pytest.raises(SkillFetchFailed, match="is no commit"):
+    with pytest.raises(SkillFetchFailed, match="is not a commit"):
         fetch(GitSource(repository.url, tag), scratch(tmp_path))
 
 
-def test_neither_hooks_nor_filters_nor_a_persons_settings_run(
+def test_hooks_filters_and_personal_settings_have_no_effect(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = tmp_path / "ran"
@@ -227,7 +227,7 @@ def test_a_link_to_a_key_is_refused_at_installation(repository: Repository, tmp_
     assert registry.list() == ()
 
 
-def test_a_tree_that_unfolds_without_end_is_refused(repository: Repository, tmp_path: Path) -> None:
+def test_endlessly_expanding_tree_is_refused(repository: Repository, tmp_path: Path) -> None:
     """A dozen objects that stand for ten to the tenth files."""
     blob = repository.git("hash-object", "-w", "manifest.json")
     kind, mode, child = "blob", "100644", blob

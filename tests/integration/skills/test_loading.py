@@ -53,7 +53,7 @@ async def test_the_prompt_has_soul_skills_scripts_and_mcp_tools_in_this_order(
     )
 
 
-async def test_without_packs_the_prompt_is_the_soul_to_the_byte(
+async def test_prompt_without_packs_is_exactly_the_soul(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler()
@@ -64,7 +64,7 @@ async def test_without_packs_the_prompt_is_the_soul_to_the_byte(
     assert asked.system_prompt == SOUL
 
 
-async def test_what_modules_remember_follows_the_packs(
+async def test_module_memory_follows_the_packs(
     make_pack_butler: MakeButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tester = make_pack_butler("basic@1.0.0")
@@ -80,7 +80,7 @@ async def test_what_modules_remember_follows_the_packs(
     assert asked.system_prompt.endswith("## Basic (v1.0.0)\n\nHow.\n\n# Memory")
 
 
-async def test_with_summaries_a_pack_is_only_announced(make_pack_butler: MakeButler) -> None:
+async def test_summary_disclosure_shows_only_the_description(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler("basic@1.0.0", skills='disclosure = "summary"')
     tester.register(
         "basic", {"context/a.md": "PERIWINKLE"}, context=["context/a.md"], description="Reads."
@@ -98,7 +98,7 @@ async def test_with_summaries_a_pack_is_only_announced(make_pack_butler: MakeBut
     assert "PERIWINKLE" in opened["instructions"]
 
 
-async def test_soul_md_is_the_soul_where_it_says_anything(make_pack_butler: MakeButler) -> None:
+async def test_nonempty_soul_md_is_the_soul(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler()
     await tester.start()
     (tester.directory / "CLAUDE.md").write_text("of the file")
@@ -137,7 +137,7 @@ async def test_skills_are_mounted_where_the_clis_look(make_pack_butler: MakeButl
 
 
 @pytest.mark.scenario("S001-19")
-async def test_skills_of_a_butlers_folder_are_its_own_sessions_alone(
+async def test_skills_of_a_butlers_folder_are_private_to_it(
     make_pack_butler: MakeButler, make_butler: MakeButler
 ) -> None:
     tester = make_pack_butler()
@@ -161,7 +161,7 @@ async def test_skills_of_a_butlers_folder_are_its_own_sessions_alone(
             await session.call("skill_run", run)
 
 
-async def test_a_sealed_session_has_no_files_of_skills(make_pack_butler: MakeButler) -> None:
+async def test_sealed_session_has_no_skill_files(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler("social-media")
     tester.register("social-media")
     await tester.start()
@@ -211,7 +211,7 @@ async def test_a_lock_keeps_the_version_and_none_takes_the_latest_with_a_warning
     assert any("has no version" in str(line.get("warning")) for line in log)
 
 
-async def test_a_pack_that_fails_is_told_and_the_others_work(make_pack_butler: MakeButler) -> None:
+async def test_failed_pack_is_reported_and_others_work(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler("good@1.0.0", "gone@2.0.0", "changed@1.0.0", "needs-it@1.0.0")
     for name in ("good", "changed"):
         tester.register(name, {"context/a.md": f"Of {name}."}, context=["context/a.md"])
@@ -249,7 +249,7 @@ async def test_a_broken_registry_fails_the_packs_and_not_the_butler(
     assert (state["skill"], state["error_code"]) == ("good@1.0.0", "skill_registry_broken")
 
 
-async def test_a_pack_does_not_hide_a_skill_of_the_butlers_own(
+async def test_pack_does_not_hide_the_butlers_own_skill(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler("briefing@1.0.0")

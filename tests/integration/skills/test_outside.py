@@ -45,7 +45,7 @@ async def change_itself(session: McpClient) -> None:
 
 
 @pytest.mark.parametrize(("tool", "arguments"), READING.values(), ids=READING)
-async def test_after_reading_it_changes_nothing_of_what_its_butler_is(
+async def test_tainted_session_cannot_change_soul_or_skills(
     tester: InProcessButler, tool: str, arguments: dict[str, Any]
 ) -> None:
     async with tester.session(request=request_context()) as session:
@@ -64,7 +64,7 @@ async def test_after_reading_it_changes_nothing_of_what_its_butler_is(
         await change_itself(session)
 
 
-async def test_reading_its_own_skills_is_no_reading_of_others(tester: InProcessButler) -> None:
+async def test_reading_own_skills_does_not_taint(tester: InProcessButler) -> None:
     async with tester.session(request=request_context()) as session:
         await session.call("skill_list")
         await session.call("skill_open", {"skill": "report"})
@@ -102,7 +102,7 @@ def by_hand() -> SessionRequest:
 
 @pytest.mark.parametrize("ends", ["Noted.", ""], ids=["well", "in an error"])
 @pytest.mark.parametrize("before", [NOTED, None], ids=["notes", "no notes"])
-async def test_after_reading_it_leaves_no_notes(
+async def test_tainted_session_leaves_no_notes(
     tester: InProcessButler, before: bytes | None, ends: str
 ) -> None:
     notes = tester.directory / "AGENTS.md"
@@ -121,7 +121,7 @@ async def test_after_reading_it_leaves_no_notes(
     assert str(kept) in said
 
 
-async def test_who_has_read_nothing_of_others_leaves_its_notes(tester: InProcessButler) -> None:
+async def test_untainted_session_keeps_its_notes(tester: InProcessButler) -> None:
     spawner = tester.butler.spawner
     spawner.model = noting(tester, ("skill_list", {}))
     await spawner.run(by_hand())
@@ -129,7 +129,7 @@ async def test_who_has_read_nothing_of_others_leaves_its_notes(tester: InProcess
     assert await told(tester) == []
 
 
-async def test_notes_that_can_not_be_put_back_are_told_of(tester: InProcessButler) -> None:
+async def test_failed_restore_of_notes_is_reported(tester: InProcessButler) -> None:
     """And the session's result is not lost with them."""
     (tester.home / "notes").write_text("in the way")
     spawner = tester.butler.spawner

@@ -60,7 +60,7 @@ def test_writers_take_turns_and_no_write_is_lost(tmp_path: Path) -> None:
         assert registry.path(skill.id, skill.latest).is_dir()
 
 
-def test_of_two_that_register_one_version_the_first_wins(tmp_path: Path) -> None:
+def test_first_registration_of_a_version_wins(tmp_path: Path) -> None:
     home = tmp_path / "home"
     folders = [
         write_pack(tmp_path / str(n) / "same", id="same", description=f"of {n}") for n in range(4)

@@ -48,11 +48,11 @@ def scripts(tmp_path: Path) -> Scripts:
     return Scripts(tmp_path)
 
 
-@pytest.fixture(params=["with walls", "without"])
-def walled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
-    """Both ways to run a script; the second is a machine without the program that makes walls."""
+@pytest.fixture(params=["with sandbox", "without"])
+def sandboxed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Run each test with the sandbox, and as on a machine without its program."""
     sandbox.sandbox_program.cache_clear()
-    up = request.param == "with walls"
+    up = request.param == "with sandbox"
     if not up:
         monkeypatch.setenv("PATH", "/nowhere")
     elif sandbox.sandbox_program() is None:
@@ -72,14 +72,14 @@ async def test_arguments_come_as_json_on_the_command_line_and_on_stdin(scripts: 
     assert len(answer.result["argv"]) == 1
 
 
-async def test_arguments_too_long_for_a_word_come_on_stdin_alone(scripts: Scripts) -> None:
+async def test_arguments_too_long_for_the_command_line_come_on_stdin(scripts: Scripts) -> None:
     pack = scripts.pack({"scripts/echo.py": ECHO_PY})
     answer = await scripts.run(pack, "echo.py", {"text": "x" * 200_000})
     assert answer.result["argv"] == ["-"]
     assert len(json.loads(answer.result["stdin"])["text"]) == 200_000
 
 
-async def test_a_list_is_handed_over_word_by_word(scripts: Scripts) -> None:
+async def test_list_arguments_are_separate_words(scripts: Scripts) -> None:
     pack = scripts.pack({"scripts/echo.py": ECHO_PY})
     answer = await scripts.run(pack, "echo", ["--date", "2026-02-09", "a b; rm -rf /"])
     assert answer.result == {"argv": ["--date", "2026-02-09", "a b; rm -rf /"], "stdin": ""}
@@ -88,9 +88,7 @@ async def test_a_list_is_handed_over_word_by_word(scripts: Scripts) -> None:
 @pytest.mark.parametrize(
     "arguments", [{"x": float("nan")}, {"x": "y" * 1_100_000}, ["a", 1], ["a\0b"], {"x": "\ud800"}]
 )
-async def test_arguments_that_can_not_be_handed_over_are_refused(
-    scripts: Scripts, arguments: object
-) -> None:
+async def test_invalid_arguments_are_refused(scripts: Scripts, arguments: object) -> None:
     pack = scripts.pack({"scripts/echo.py": ECHO_PY})
     with pytest.raises(SkillScriptError) as error:
         await scripts.run(pack, "echo", arguments)  # type: ignore[arg-type]
@@ -104,7 +102,7 @@ async def test_arguments_that_can_not_be_handed_over_are_refused(
         ('print(\'{"success": true, "result": [1, 2]}\')', True, [1, 2], None, 0),
         ('print(\'{"success": false, "error": "no luck"}\'); sys.exit(3)', False, None, "no luck", 3),
         ('print(\'{"success": false, "error": "no luck"}\')', False, None, "no luck", 0),
-        ('print(\'{"success": true, "result": 1}\'); sys.exit(4)', False, None, "left with the code 4", 4),
+        ('print(\'{"success": true, "result": 1}\'); sys.exit(4)', False, None, "exit code 4 without an error message", 4),
         ('print("working"); print(\'{"success": true, "result": 7}\')', True, 7, None, 0),
         ('print("Summary: 3 completed, 1 overdue")', True, "Summary: 3 completed, 1 overdue", None, 0),
         ("print(42)", True, 42, None, 0),
@@ -114,7 +112,7 @@ async def test_arguments_that_can_not_be_handed_over_are_refused(
         ("sys.stdout.buffer.write(b'\\xff')", True, "\ufffd", None, 0),
         ("pass", True, "", None, 0),
         ("sys.exit('the disk is full')", False, None, "the disk is full", 1),
-        ("sys.exit(9)", False, None, "it left with the code 9", 9),
+        ("sys.exit(9)", False, None, "exit code 9 without an error message", 9),
         ('print(\'{"success": false, "error": {"a": 1}}\')', False, None, '{"a": 1}', 0),
     ],
 )  # fmt: skip
@@ -128,7 +126,7 @@ async def test_an_answer_is_read_from_stdout_and_the_exit_code(
     assert json.loads(json.dumps(answer.as_dict()))["success"] is success
 
 
-async def test_a_failure_shows_code_and_stderr(scripts: Scripts) -> None:
+async def test_failure_has_exit_code_and_stderr(scripts: Scripts) -> None:
     body = "echo 'cannot reach the server' >&2\necho half\nexit 5\n"
     answer = await scripts.run(scripts.pack({"scripts/a.sh": body}), "a")
     assert (answer.success, answer.exit_code) == (False, 5)
@@ -165,7 +163,7 @@ async def test_shell_python_and_typescript_run_and_a_missing_interpreter_is_name
     ):
         await poor.run(pack, "c.ts", given)
     with pytest.raises(
-        SkillInterpreterMissing, match=r"d\.js needs Node, or bun: PATH has no node"
+        SkillInterpreterMissing, match=r"d\.js needs Node, or bun; node is not on PATH"
     ):
         await poor.run(pack, "d.js", given)
     with pytest.raises(SkillInterpreterMissing, match="needs bash or sh") as error:
@@ -186,7 +184,7 @@ async def test_an_old_node_is_named_with_its_version(tmp_path: Path) -> None:
 
 @pytest.mark.scenario("S003-10", "S003-36")
 async def test_a_script_gets_the_declared_variables_and_no_other(
-    scripts: Scripts, walled: bool, monkeypatch: pytest.MonkeyPatch
+    scripts: Scripts, sandboxed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BUTLERS_MASTER_KEY", "m" * 40)
     monkeypatch.setenv("TWITTER_API_KEY", "the host's own")
@@ -208,7 +206,7 @@ async def test_a_script_gets_the_declared_variables_and_no_other(
 @pytest.mark.parametrize(
     "name", ["BUTLERS_MASTER_KEY", "DATABASE_URL", "PATH", "LD_PRELOAD", "PYTHONPATH", "HOME"]
 )
-async def test_what_opens_our_doors_can_not_be_declared(scripts: Scripts, name: str) -> None:
+async def test_reserved_variables_cannot_be_declared(scripts: Scripts, name: str) -> None:
     pack = scripts.pack({"scripts/env.py": ENVIRONMENT_PY}, envVars=[name])
     with pytest.raises(SkillScriptError, match=f"declares {name}"):
         await scripts.run(pack, "env", variables={name: "value"})
@@ -231,7 +229,7 @@ print(json.dumps({"success": len(sys.argv[1]) < 5, "error": key, "result": {key:
         assert "[redacted]" in shown
 
 
-async def test_secrets_are_hidden_in_the_last_words_of_one_that_was_ended(scripts: Scripts) -> None:
+async def test_secrets_are_hidden_in_the_stderr_of_a_stopped_script(scripts: Scripts) -> None:
     body = 'echo "key is $API_KEY" >&2\nexec sleep 100\n'
     pack = scripts.pack({"scripts/a.sh": body}, envVars=["API_KEY"])
     with pytest.raises(SkillScriptTimeout, match="key is") as error:
@@ -242,7 +240,7 @@ async def test_secrets_are_hidden_in_the_last_words_of_one_that_was_ended(script
 
 
 async def test_a_script_works_in_the_butlers_folder_with_a_home_of_its_own(
-    scripts: Scripts, walled: bool
+    scripts: Scripts, sandboxed: bool
 ) -> None:
     body = 'pwd -P; echo "$HOME"; echo "$TMPDIR"; touch made "$HOME/x" "$TMPDIR/y"; ls -A "$HOME"\n'
     answer = await scripts.run(scripts.pack({"scripts/a.sh": body}), "a")
@@ -277,7 +275,7 @@ async def test_an_added_file_refuses_the_run_too(scripts: Scripts, name: str) ->
         await scripts.run(pack, "a")
 
 
-async def test_a_script_can_not_change_what_will_run_next(scripts: Scripts) -> None:
+async def test_script_cannot_change_its_pack(scripts: Scripts) -> None:
     body = 'cd "$(dirname "$0")" && chmod u+w . a.sh && echo "echo evil" > a.sh && echo done\n'
     modules: dict[str, str | bytes] = {"scripts/lib.py": "X = 1\n", "scripts/b.py": "import lib\n"}
     pack = scripts.pack({"scripts/a.sh": body, **modules})
@@ -292,20 +290,20 @@ async def test_only_declared_scripts_run_where_some_are_declared(scripts: Script
     for name in ("hidden", "lib/hidden.sh", "../a.sh", "/bin/sh", "manifest.json", ""):
         with pytest.raises(SkillScriptNotFound) as error:
             await scripts.run(pack, name)
-        assert error.value.hint == "there are: scripts/a.sh"
+        assert error.value.hint == "available: scripts/a.sh"
 
 
-async def test_a_name_that_several_scripts_have_is_asked_back(scripts: Scripts) -> None:
+async def test_ambiguous_script_name_is_refused(scripts: Scripts) -> None:
     pack = scripts.pack({"scripts/a.sh": "echo sh\n", "scripts/a.py": "print('py')\n"})
-    with pytest.raises(SkillScriptNotFound, match="several scripts 'a'") as error:
+    with pytest.raises(SkillScriptNotFound, match="several scripts named 'a'") as error:
         await scripts.run(pack, "a")
     assert "scripts/a.py" in (error.value.hint or "")
     assert (await scripts.run(pack, "a.py")).result == "py"
 
 
-async def test_a_file_in_no_known_language_is_refused(scripts: Scripts) -> None:
+async def test_file_of_unknown_language_is_refused(scripts: Scripts) -> None:
     pack = scripts.pack({"scripts/a.rb": "puts 1\n"})
-    with pytest.raises(SkillScriptError, match=r"a\.rb can not be run"):
+    with pytest.raises(SkillScriptError, match=r"a\.rb cannot be run"):
         await scripts.run(pack, "a")
 
 
@@ -356,18 +354,16 @@ def own(folder: Path) -> Pack:
 # -- endings
 
 
-async def test_one_that_takes_too_long_is_ended_with_its_group(
-    scripts: Scripts, walled: bool
-) -> None:
+async def test_timeout_stops_the_whole_process_group(scripts: Scripts, sandboxed: bool) -> None:
     mark = f"mark-{secrets.token_hex(6)}"
     body = f"trap '' TERM\n{sys.executable} -c 'import time; time.sleep(300)' {mark} &\nwait\n"
     pack = scripts.pack({"scripts/a.sh": body})
-    with pytest.raises(SkillScriptTimeout, match=r"ended after 1 s"):
+    with pytest.raises(SkillScriptTimeout, match=r"stopped after 1 s"):
         await scripts.run(pack, "a", limits=ScriptLimits(seconds=1))
     assert living(mark) == []
 
 
-async def test_what_it_leaves_running_ends_with_it(scripts: Scripts, walled: bool) -> None:
+async def test_background_processes_end_with_the_script(scripts: Scripts, sandboxed: bool) -> None:
     mark = f"mark-{secrets.token_hex(6)}"
     body = f"{sys.executable} -c 'import time; time.sleep(300)' {mark} &\necho left\n"
     answer = await scripts.run(scripts.pack({"scripts/a.sh": body}), "a")
@@ -375,7 +371,7 @@ async def test_what_it_leaves_running_ends_with_it(scripts: Scripts, walled: boo
     await gone(mark)
 
 
-async def test_one_that_becomes_a_daemon_ends_behind_walls(scripts: Scripts) -> None:
+async def test_daemonized_process_ends_in_the_sandbox(scripts: Scripts) -> None:
     if sandbox.sandbox_program() is None:
         pytest.skip("this system allows no namespaces")
     mark = f"mark-{secrets.token_hex(6)}"
@@ -391,7 +387,7 @@ async def gone(mark: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_cancelled_run_leaves_nothing(scripts: Scripts, walled: bool) -> None:
+async def test_cancelled_run_leaves_no_process(scripts: Scripts, sandboxed: bool) -> None:
     mark = f"mark-{secrets.token_hex(6)}"
     body = f"{sys.executable} -c 'import time; time.sleep(300)' {mark} &\ntouch begun\nwait\n"
     pack = scripts.pack({"scripts/a.sh": body})
@@ -405,14 +401,14 @@ async def test_a_cancelled_run_leaves_nothing(scripts: Scripts, walled: bool) ->
     await gone(mark)
 
 
-async def test_endless_output_is_cut_and_its_writer_ended(scripts: Scripts) -> None:
+async def test_endless_output_stops_the_script(scripts: Scripts) -> None:
     pack = scripts.pack({"scripts/a.sh": "yes\n", "scripts/b.sh": "yes | head -c 3000000\n"})
     for script in ("a", "b"):
         with pytest.raises(SkillScriptOutputTooLarge, match="more than 1024 KB"):
             await scripts.run(pack, script)
 
 
-async def test_of_endless_complaints_the_end_is_kept(scripts: Scripts) -> None:
+async def test_end_of_endless_stderr_is_kept(scripts: Scripts) -> None:
     body = "yes | head -c 300000 >&2\necho last >&2\nexit 1\n"
     answer = await scripts.run(scripts.pack({"scripts/a.sh": body}), "a")
     assert answer.error == "last"
@@ -423,7 +419,7 @@ async def test_of_endless_complaints_the_end_is_kept(scripts: Scripts) -> None:
 
 
 @pytest.mark.scenario("S003-36")
-async def test_behind_walls_our_home_and_other_processes_are_out_of_sight(
+async def test_sandbox_hides_our_home_and_other_processes(
     scripts: Scripts,
 ) -> None:
     if sandbox.sandbox_program() is None:
@@ -452,14 +448,14 @@ echo; ls /proc | grep -c '^[0-9]'
     assert (work / "note").read_text() == "changed\n"
 
 
-async def test_a_home_that_holds_our_own_python_stays_in_sight(scripts: Scripts) -> None:
+async def test_home_that_contains_our_python_stays_visible(scripts: Scripts) -> None:
     folder = write_skill_md(scripts.work / "skills" / "a-skill", "description: x\n")
     write_files(folder, {"run.py": "print('ran')\n"})
     runner = ScriptRunner(Path(sys.prefix), scripts.search_path)
     assert (await runner.run(own(folder), ScriptRun("run", {}, scripts.work))).result == "ran"
 
 
-async def test_the_access_level_is_told(scripts: Scripts) -> None:
+async def test_script_gets_its_access_level(scripts: Scripts) -> None:
     pack = scripts.pack({"scripts/a.sh": 'echo "$BUTLERS_ACCESS"\n'})
     for access in Access:
         assert (await scripts.run(pack, "a", access=access)).result == str(access)
@@ -480,8 +476,8 @@ asyncio.run(ScriptRunner(work / "home").run(pack, ScriptRun("stays", {}, work)))
 """
 
 
-@pytest.mark.parametrize("way", ["with walls", "without"])
-async def test_when_we_are_killed_nothing_of_a_script_is_left(
+@pytest.mark.parametrize("way", ["with sandbox", "without"])
+async def test_script_ends_when_the_runner_is_killed(
     scripts: Scripts, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path / "temporary"

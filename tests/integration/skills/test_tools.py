@@ -86,7 +86,7 @@ async def test_skills_are_found_opened_and_followed_through_tools(
 
 
 @pytest.mark.scenario("S001-53")
-async def test_only_what_is_opened_costs_a_session_its_text(make_pack_butler: MakeButler) -> None:
+async def test_session_pays_only_for_opened_skills(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler()
     for name in ("morning-briefing", "log-weight"):
         tester.own(name, f"About {name}.", f"\nThe long workflow of {name}.\n")
@@ -108,7 +108,7 @@ async def test_only_what_is_opened_costs_a_session_its_text(make_pack_butler: Ma
     assert "morning-briefing" not in told[1]
 
 
-async def test_files_of_a_skill_are_read_and_none_outside(make_pack_butler: MakeButler) -> None:
+async def test_only_files_inside_the_skill_are_read(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler()
     folder = tester.own("guide")
     (folder / "references").mkdir()
@@ -178,7 +178,7 @@ async def test_a_missing_secret_is_a_warning_and_shows_in_the_status(
     ]
 
 
-async def test_variables_of_our_own_environment_are_given_only_where_the_butler_declares_them(
+async def test_environment_variables_need_a_declaration_of_the_butler(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler("social@1.0.0", extra='[butler.env]\noptional = ["DECLARED"]\n')
@@ -331,7 +331,7 @@ async def test_a_reflex_starts_no_server(make_pack_butler: MakeButler) -> None:
     assert (await running).text == "Waited for it."
 
 
-async def test_a_server_that_fails_crashes_or_can_not_start_is_told(
+async def test_failing_server_is_reported(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler("social@1.0.0", "broken@1.0.0")
@@ -385,7 +385,7 @@ async def test_a_remote_server_is_configured_by_its_address_alone(
         assert answer == {"result": "it means AMARANTH"}
 
 
-async def test_everything_of_a_pack_is_refused_after_one_byte_has_changed(
+async def test_changed_pack_is_refused_everywhere(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler("social@1.0.0")
@@ -416,7 +416,7 @@ async def test_everything_of_a_pack_is_refused_after_one_byte_has_changed(
                 await session.call(tool, arguments, timeout_s=60)
 
 
-async def test_a_session_with_a_list_of_tools_has_those_and_starts_no_server(
+async def test_session_with_a_tool_list_starts_no_server(
     make_pack_butler: MakeButler,
 ) -> None:
     tester = make_pack_butler("social@1.0.0")

@@ -91,7 +91,9 @@ def test_an_archive_is_unpacked_with_or_without_its_own_folder(
 @pytest.mark.parametrize(
     "name", ["../evil", "a/../../evil", "/etc/evil", "..\\evil", "C:/evil", "a/\x01b", "x" * 600]
 )
-def test_a_path_that_leaves_is_refused(tmp_path: Path, target: Path, pack: str, name: str) -> None:
+def test_path_outside_the_archive_is_refused(
+    tmp_path: Path, target: Path, pack: str, name: str
+) -> None:
     make = zipped if pack == "zip" else tarred
     file = make(tmp_path / "evil.bin", {"SKILL.md": SKILL, name: b"x"})
     refused(file, target, SkillPathRefused)
@@ -114,7 +116,7 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path, target: Path) -> None:
     assert "'key'" in refused(file, target, SkillPathRefused)
 
 
-def test_a_folder_that_leaves_is_refused(tmp_path: Path, target: Path) -> None:
+def test_folder_outside_the_archive_is_refused(tmp_path: Path, target: Path) -> None:
     folder = tarfile.TarInfo("../out")
     folder.type = tarfile.DIRTYPE
     refused(tarred(tmp_path / "x.tgz", {"SKILL.md": SKILL}, [folder]), target, SkillPathRefused)
@@ -122,7 +124,7 @@ def test_a_folder_that_leaves_is_refused(tmp_path: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("A", "a"), ("a", "./a")])
-def test_two_files_of_one_name_are_refused(
+def test_duplicate_file_names_are_refused(
     tmp_path: Path, target: Path, names: tuple[str, str]
 ) -> None:
     infos = [tarfile.TarInfo(name) for name in names]
@@ -134,13 +136,15 @@ def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path, target: Path
 
 
 @pytest.mark.parametrize("pack", ["zip", "tar"])
-def test_a_bomb_is_refused_by_its_ratio(tmp_path: Path, target: Path, pack: str) -> None:
+def test_decompression_bomb_is_refused_by_its_ratio(
+    tmp_path: Path, target: Path, pack: str
+) -> None:
     make = zipped if pack == "zip" else tarred
     file = make(tmp_path / "x.bin", {"SKILL.md": SKILL, "zeros": b"\0" * 5_000_000})
     assert "times its size" in refused(file, target, SkillTooLarge)
 
 
-def test_more_bytes_than_a_skill_may_have_are_refused(
+def test_unpacked_size_over_the_limit_is_refused(
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive, "MAX_BYTES", 1000)
@@ -148,7 +152,7 @@ def test_more_bytes_than_a_skill_may_have_are_refused(
     refused(file, target, SkillTooLarge)
 
 
-def test_a_header_without_end_is_refused(tmp_path: Path, target: Path) -> None:
+def test_endless_header_is_refused(tmp_path: Path, target: Path) -> None:
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 60_000_000
     file = tmp_path / "x.tgz"
@@ -160,21 +164,19 @@ def test_a_header_without_end_is_refused(tmp_path: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("pack", ["zip", "tar"])
-def test_more_files_than_a_skill_may_have_are_refused(
-    tmp_path: Path, target: Path, pack: str
-) -> None:
+def test_file_count_over_the_limit_is_refused(tmp_path: Path, target: Path, pack: str) -> None:
     make = zipped if pack == "zip" else tarred
     refused(make(tmp_path / "x.bin", {f"f{n}": b"" for n in range(1001)}), target, SkillTooLarge)
 
 
-def test_a_zip_that_lists_far_too_many_files_is_refused_unread(
+def test_zip_with_a_huge_directory_is_refused_before_reading_it(
     tmp_path: Path, target: Path
 ) -> None:
     file = zipped(tmp_path / "x.zip", {f"{'f' * 200}{n}": b"" for n in range(5000)})
-    assert "lists more files" in refused(file, target, SkillTooLarge)
+    assert "lists too many files" in refused(file, target, SkillTooLarge)
 
 
-def test_an_archive_that_is_too_large_is_not_opened(
+def test_oversized_archive_is_not_opened(
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive, "MAX_ARCHIVE", 10)
@@ -184,13 +186,15 @@ def test_an_archive_that_is_too_large_is_not_opened(
 @pytest.mark.parametrize(
     "content", [b"", b"PK\x03\x04junk", b"\x1f\x8bjunk", b"hello", b"PK\x05\x06" + b"\0" * 18]
 )
-def test_what_is_no_archive_is_refused(tmp_path: Path, target: Path, content: bytes) -> None:
+def test_file_that_is_not_an_archive_is_refused(
+    tmp_path: Path, target: Path, content: bytes
+) -> None:
     file = tmp_path / "x.zip"
     file.write_bytes(content)
     refused(file, target, SkillArchiveRefused)
 
 
-def test_a_cut_archive_is_refused(tmp_path: Path, target: Path) -> None:
+def test_truncated_archive_is_refused(tmp_path: Path, target: Path) -> None:
     file = tarred(tmp_path / "x.tgz", {"SKILL.md": SKILL, "data": os.urandom(200_000)})
     file.write_bytes(file.read_bytes()[:100_000])
     refused(file, target, SkillArchiveRefused)
@@ -205,6 +209,6 @@ def test_an_encrypted_zip_is_refused(tmp_path: Path, target: Path) -> None:
     refused(file, target, SkillArchiveRefused)
 
 
-def test_an_archive_that_is_not_there_is_told(tmp_path: Path, target: Path) -> None:
+def test_missing_archive_is_an_error(tmp_path: Path, target: Path) -> None:
     with pytest.raises(SkillArchiveRefused):
         unpack(tmp_path / "gone.zip", target)

@@ -25,14 +25,14 @@ def pack(name: str, version: str = "1.0.0", *dependencies: str) -> dict[str, Any
     return {"id": name, "version": version, "dependencies": list(dependencies)}
 
 
-def test_each_comes_after_what_it_needs(tmp_path: Path) -> None:
+def test_packs_follow_their_dependencies(tmp_path: Path) -> None:
     registry = registry_with(tmp_path, pack("base"), pack("middle", "1.0.0", "base@^1"))
     loading = load_packs(registry, "mine", ["middle@1.0.0"])
     assert [loaded.label for loaded in loading.packs] == ["base@1.0.0", "middle@1.0.0"]
     assert (loading.failed, loading.warnings) == ((), ())
 
 
-def test_a_conflict_fails_the_later_one_alone(tmp_path: Path) -> None:
+def test_conflict_fails_only_the_later_pack(tmp_path: Path) -> None:
     registry = registry_with(
         tmp_path, pack("base"), pack("base", "2.0.0"), pack("old", "1.0.0", "base@1.0.0")
     )
@@ -43,14 +43,14 @@ def test_a_conflict_fails_the_later_one_alone(tmp_path: Path) -> None:
     ]
 
 
-def test_what_can_not_be_read_as_a_requirement_is_told(tmp_path: Path) -> None:
+def test_invalid_requirement_is_reported(tmp_path: Path) -> None:
     registry = registry_with(tmp_path, pack("base"))
     loading = load_packs(registry, "mine", ["base@", "Not an id", "base@1.0.0"])
     assert [loaded.label for loaded in loading.packs] == ["base@1.0.0"]
     assert [failed.wanted for failed in loading.failed] == ["base@", "Not an id"]
 
 
-def test_nothing_asked_for_reads_nothing(tmp_path: Path) -> None:
+def test_no_requirements_do_not_read_the_registry(tmp_path: Path) -> None:
     registry = SkillRegistry(tmp_path / "home")
     registry.file.parent.mkdir(parents=True)
     registry.file.write_text("{")

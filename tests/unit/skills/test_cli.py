@@ -59,13 +59,13 @@ def test_a_skill_is_registered_listed_shown_updated_and_removed(run: Run, tmp_pa
     assert run("list", "--json").json == []
 
 
-def test_each_refusal_has_a_message_a_hint_and_the_code_1(run: Run, tmp_path: Path) -> None:
+def test_errors_have_a_message_a_hint_and_exit_code_1(run: Run, tmp_path: Path) -> None:
     folder = pack(tmp_path)
     run("register", folder)
     write_pack(folder, version="1.0.0", owner="me", description="Other.")
     for arguments, message in (
-        (("register", folder), "registered with other content"),
-        (("register", pack(tmp_path, "2.0.0")), "social-media is registered"),
+        (("register", folder), "registered with different content"),
+        (("register", pack(tmp_path, "2.0.0")), "social-media is already registered"),
         (("show", "gone"), "there is no skill 'gone'"),
         (("show", "social-media@9.9.9"), "has no version 9.9.9"),
         (("remove", "gone"), "there is no skill 'gone'"),
@@ -93,7 +93,7 @@ def test_a_skill_that_a_butler_names_is_not_removed(run: Run, tmp_path: Path) ->
     assert run("list", "--json").json != []
 
 
-def test_a_skill_of_a_butler_that_ran_from_another_folder_is_not_removed(
+def test_skill_of_a_butler_in_another_folder_is_not_removed(
     run: Run, home: Path, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -118,9 +118,7 @@ def test_a_skill_of_a_butler_that_ran_from_another_folder_is_not_removed(
     assert run("remove", "social-media").code == 0
 
 
-def test_a_broken_lock_keeps_from_removing_and_from_nothing_else(
-    run: Run, home: Path, tmp_path: Path
-) -> None:
+def test_broken_lock_file_prevents_only_removal(run: Run, home: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     own_butler(elsewhere)
     folder = elsewhere / "butlers" / "mine"
@@ -133,15 +131,13 @@ def test_a_broken_lock_keeps_from_removing_and_from_nothing_else(
     assert refused.code == 1
     assert "a butler may use it" in refused.err
     assert str(folder / "skills.lock") in refused.err
-    assert "hint: mend" in refused.err
+    assert "hint: repair" in refused.err
     (folder / "skills.lock").unlink()
     assert run("remove", "social-media").code == 0
 
 
 @pytest.mark.parametrize("written", ["not TOML", "[skills]\npacks = 1\n"])
-def test_a_configuration_that_is_broken_keeps_from_removing_and_from_nothing_else(
-    run: Run, tmp_path: Path, written: str
-) -> None:
+def test_broken_configuration_prevents_only_removal(run: Run, tmp_path: Path, written: str) -> None:
     write_files(tmp_path / "butlers" / "mine", {"butler.toml": written})
     assert run("register", pack(tmp_path)).code == 0
     assert run("list", "--json").json[0]["usedBy"] == []
@@ -150,7 +146,7 @@ def test_a_configuration_that_is_broken_keeps_from_removing_and_from_nothing_els
     assert run("remove", "social-media").code == 0
 
 
-def test_a_butler_that_could_not_start_still_uses_what_it_names(run: Run, tmp_path: Path) -> None:
+def test_packs_of_a_butler_that_cannot_start_are_in_use(run: Run, tmp_path: Path) -> None:
     own_butler(tmp_path, "social-media@^1")
     with (tmp_path / "butlers" / "mine" / "butler.toml").open("a") as file:
         file.write('\n[modules.x]\nkey = "${NOT_SET_HERE}"\n')
@@ -158,9 +154,7 @@ def test_a_butler_that_could_not_start_still_uses_what_it_names(run: Run, tmp_pa
     assert "used by mine" in run("remove", "social-media").err
 
 
-def test_a_folder_that_can_not_be_looked_at_keeps_from_removing_and_from_nothing_else(
-    run: Run, home: Path, tmp_path: Path
-) -> None:
+def test_unreadable_folder_prevents_only_removal(run: Run, home: Path, tmp_path: Path) -> None:
     gone, dead = tmp_path / "gone", tmp_path / UNREACHABLE
     write_files(home / "registry", {"butlers.json": json.dumps([str(gone), str(dead)])})
     assert run("register", pack(tmp_path)).code == 0
@@ -174,7 +168,9 @@ def test_a_folder_that_can_not_be_looked_at_keeps_from_removing_and_from_nothing
     assert "butlers.json" in run("remove", "social-media").err
 
 
-def test_a_skill_of_the_homes_roster_is_not_removed(run: Run, home: Path, tmp_path: Path) -> None:
+def test_skill_of_the_roster_in_the_home_folder_is_not_removed(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
     run("register", pack(tmp_path))
     file = home / "roster" / "general" / "butler.toml"
     name_pack(file, "social-media@1.0.0")
@@ -182,19 +178,19 @@ def test_a_skill_of_the_homes_roster_is_not_removed(run: Run, home: Path, tmp_pa
     assert "used by general" in run("remove", "social-media").err
 
 
-def test_a_skill_that_was_just_given_to_a_shipped_butler_is_not_removed(
+def test_skill_assigned_to_a_shipped_butler_is_not_removed(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped = tmp_path / "shipped"
     shutil.copytree(shipped_roster(), shipped)
-    for module in ("config.packs", "cli.roster"):
+    for module in ("config.packs", "config.roster"):
         monkeypatch.setattr(f"butlers.{module}.shipped_roster", lambda: shipped)
     run("register", pack(tmp_path))
     assert run("assign", "social-media", "general").code == 0
     assert "used by general" in run("remove", "social-media").err  # before its next start
 
 
-def test_resolve_shows_and_locks_what_a_butler_gets(run: Run, tmp_path: Path) -> None:
+def test_resolve_shows_and_locks_the_versions(run: Run, tmp_path: Path) -> None:
     own_butler(tmp_path, "upper@^1", "social-media")
     run("register", pack(tmp_path))
     run("register", write_pack(tmp_path / "upper", id="upper", dependencies=["social-media@1.0.0"]))
@@ -211,10 +207,10 @@ def test_resolve_shows_and_locks_what_a_butler_gets(run: Run, tmp_path: Path) ->
     assert "used by mine" in run("remove", "social-media@1.0.0").err  # by the lock
     assert run("remove", "social-media@1.1.0").code == 0
     assert "social-media@1.0.0" in run("resolve", "social-media").out
-    assert "warning: person → social-media has no version" in run("resolve", "social-media").err
+    assert "warning: person → social-media names no version" in run("resolve", "social-media").err
 
 
-def test_files_that_changed_are_told_by_show_and_refused_by_resolve(
+def test_changed_files_are_shown_by_show_and_refused_by_resolve(
     run: Run, tmp_path: Path, home: Path
 ) -> None:
     run("register", pack(tmp_path))
@@ -224,11 +220,11 @@ def test_files_that_changed_are_told_by_show_and_refused_by_resolve(
     shown = run("show", "social-media", "--json")
     assert shown.code == 1
     assert shown.json["unchanged"] is False
-    assert "is not what was registered" in run("show", "social-media").err
+    assert "has changed since it was registered" in run("show", "social-media").err
     assert run("resolve", "social-media@1.0.0").code == 1
 
 
-def test_check_tells_everything_and_how_each_client_takes_it(run: Run, tmp_path: Path) -> None:
+def test_check_reports_all_problems_and_every_clients_verdict(run: Run, tmp_path: Path) -> None:
     write_skill_md(tmp_path / "skills" / "good", "name: good\ndescription: x\n")
     write_skill_md(tmp_path / "skills" / "other", "name: differs\ndescription: Use when: asked\n")
     clients = "claude,codex,gemini,vscode,skills-ref"
@@ -253,10 +249,10 @@ def test_check_tells_everything_and_how_each_client_takes_it(run: Run, tmp_path:
     ]
     text = run("check", tmp_path / "skills", "--for", "vscode").out
     assert "other/SKILL.md:3:" in text
-    assert "vscode dropped: the front matter is not YAML; the name is not the folder's" in text
+    assert "vscode dropped: the front matter is not YAML; name and folder name differ" in text
 
 
-def test_check_fails_for_an_error_and_fix_mends_what_is_safe(run: Run, tmp_path: Path) -> None:
+def test_check_fails_for_an_error_and_fix_repairs_safe_ones(run: Run, tmp_path: Path) -> None:
     folder = pack(tmp_path, envVars=["KEY"])
     assert run("check", folder).code == 1
     assert "manifest-env-example" in run("check", folder).out
@@ -268,7 +264,7 @@ def test_check_fails_for_an_error_and_fix_mends_what_is_safe(run: Run, tmp_path:
     assert run("check", tmp_path / "empty").code == 1
 
 
-def test_install_shows_capabilities_and_needs_a_yes(run: Run, tmp_path: Path) -> None:
+def test_install_shows_capabilities_and_needs_consent(run: Run, tmp_path: Path) -> None:
     folder = pack(
         tmp_path,
         description="Nice \x1b[2Kskill\u202e.",
@@ -280,7 +276,7 @@ def test_install_shows_capabilities_and_needs_a_yes(run: Run, tmp_path: Path) ->
     assert ran.code == 1
     assert "could use mcpServers: m: https://mcp.example.com/" in ran.err
     assert "could use allowed-tools: Bash(rm:*)" in ran.err
-    assert "nobody agreed" in ran.err
+    assert "its capabilities were not agreed to" in ran.err
     assert "hint: add --yes" in ran.err
     assert "\x1b" not in ran.err
     assert "\\x1b[2Kskill\\u202e" in ran.err
@@ -289,7 +285,7 @@ def test_install_shows_capabilities_and_needs_a_yes(run: Run, tmp_path: Path) ->
     assert run("list", "--json").json[0]["owner"] == "me"
 
 
-def test_an_update_that_can_do_less_is_shown_and_not_asked(run: Run, tmp_path: Path) -> None:
+def test_update_with_fewer_capabilities_needs_no_consent(run: Run, tmp_path: Path) -> None:
     first = write_pack(
         tmp_path / "one" / "social-media",
         {"scripts/a.sh": "#!/bin/sh\n"},
@@ -307,34 +303,32 @@ def test_an_update_that_can_do_less_is_shown_and_not_asked(run: Run, tmp_path: P
     assert f"belongs to me, from {first}" in ran.err
 
 
-def test_an_update_from_elsewhere_than_before_says_so_and_needs_a_yes(
-    run: Run, tmp_path: Path
-) -> None:
+def test_update_from_another_origin_needs_consent(run: Run, tmp_path: Path) -> None:
     first = write_pack(tmp_path / "one" / "social-media", version="1.0.0", owner="me")
     assert run("install", first, "--yes").code == 0
     other = write_pack(tmp_path / "two" / "social-media", version="1.1.0", owner="me")
     refused = run("install", other)
     assert refused.code == 1
-    why = f"it comes from {other}, and 1.0.0 came from {first}"
+    why = f"it comes from {other}, but 1.0.0 came from {first}"
     assert f"  not as before: {why}" in refused.err
     assert run("list", "--json").json[0]["versions"] == ["1.0.0"]
     assert run("install", other, "--yes").code == 0
     assert run("show", "social-media@1.1.0", "--json").json["origin"] == str(other)
 
 
-def test_a_folder_that_says_it_belongs_to_a_butler_is_registered_only_if_the_person_says_so_too(
+def test_folder_that_claims_a_butler_as_owner_needs_the_owner_option(
     run: Run, tmp_path: Path
 ) -> None:
     own_butler(tmp_path)
     folder = write_pack(tmp_path / "found" / "a-skill", id="a-skill", owner="mine")
     refused = run("register", folder)
     assert refused.code == 1
-    assert "belongs to mine, a butler that has not made it" in refused.err
+    assert "names the butler mine as its owner, which did not make it" in refused.err
     assert "--owner mine" in refused.err
     assert run("register", folder, "--owner", "mine").code == 0
 
 
-def test_a_draft_is_not_given_to_its_maker_either(run: Run, tmp_path: Path, home: Path) -> None:
+def test_draft_cannot_be_assigned_to_its_maker(run: Run, tmp_path: Path, home: Path) -> None:
     own_butler(tmp_path)
     folder = write_pack(tmp_path / "own" / "a-draft", id="a-draft", version="1.0.0", owner="mine")
     SkillRegistry(home).register(NewSkill(folder, by="mine", state=SkillState.DRAFT))
@@ -345,7 +339,7 @@ def test_a_draft_is_not_given_to_its_maker_either(run: Run, tmp_path: Path, home
     assert run("assign", "a-draft@1.0.0", "mine").code == 0
 
 
-def test_a_draft_is_approved_and_given_to_a_butler(run: Run, tmp_path: Path, home: Path) -> None:
+def test_approved_draft_can_be_assigned(run: Run, tmp_path: Path, home: Path) -> None:
     registry = SkillRegistry(home)
     draft = NewSkill(pack(tmp_path), by="me", state=SkillState.DRAFT)
     registry.register(draft)

@@ -46,7 +46,7 @@ def pack(run: Run, tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_script_is_run_with_the_variables_that_its_pack_declares(
+def test_script_gets_the_declared_variables(
     run: Run, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("API_KEY", "s3cret-value")
@@ -69,28 +69,28 @@ def test_a_script_is_run_with_the_variables_that_its_pack_declares(
 def test_a_missing_variable_is_a_warning_and_the_script_runs(run: Run, pack: Path) -> None:
     ran = run("run", "a-pack", "echo")
     assert ran.code == 0
-    assert "warning: API_KEY is declared and not set" in ran.err
-    assert "warning: person → a-pack has no version" in ran.err
+    assert "warning: API_KEY is declared but not set" in ran.err
+    assert "warning: person → a-pack names no version" in ran.err
     assert json.loads(ran.out)["key"] == 0
 
 
-def test_a_script_that_fails_exits_with_1_and_tells_why(run: Run, pack: Path) -> None:
+def test_failed_script_exits_with_1_and_shows_its_error(run: Run, pack: Path) -> None:
     ran = run("run", "a-pack@1.0.0", "fail")
     assert (ran.code, ran.out) == (1, "")
-    assert "error: broken\nhint: the script left with the code 7" in ran.err
+    assert "error: broken\nhint: the exit code of the script was 7" in ran.err
     as_json = run("run", "a-pack@1.0.0", "fail", "--json")
     assert as_json.code == 1
     assert (as_json.json["success"], as_json.json["exitCode"]) == (False, 7)
 
 
-def test_each_refusal_has_a_message_and_a_hint(run: Run, pack: Path) -> None:
+def test_run_errors_have_a_message_and_a_hint(run: Run, pack: Path) -> None:
     for arguments, message in (
         (("gone", "echo"), "there is no skill gone"),
         (("a-pack@9.9.9", "echo"), "no version of a-pack fits"),
         (("a-pack@1.0.0", "gone"), "has no script 'gone'"),
-        (("a-pack@1.0.0", "echo", "{"), "the arguments are no JSON"),
+        (("a-pack@1.0.0", "echo", "{"), "the arguments are not JSON"),
         (("a-pack@1.0.0", "echo", "1"), "neither an object nor a list"),
-        (("a-pack@1.0.0", "slow", "--timeout-s", "0.5"), "was ended after 0.5 s"),
+        (("a-pack@1.0.0", "slow", "--timeout-s", "0.5"), "was stopped after 0.5 s"),
         (("a-pack@1.0.0", "echo", "--butler", "nobody"), "there is no butler 'nobody'"),
     ):
         ran = run("run", *arguments)
@@ -108,7 +108,7 @@ def test_arguments_come_from_stdin_too(
     assert json.loads(ran.json["result"]["given"]) == {"b": 2}
 
 
-def test_a_butlers_run_is_in_its_own_folder(run: Run, pack: Path, tmp_path: Path) -> None:
+def test_run_as_a_butler_works_in_its_folder(run: Run, pack: Path, tmp_path: Path) -> None:
     folder = tmp_path / "butlers" / "mine"
     write_files(folder, {"butler.toml": '[butler]\nname = "mine"\nport = 40190\n'})
     ran = run("run", "a-pack@1.0.0", "echo", "--butler", "mine", "--access", "sealed", "--json")
@@ -116,9 +116,7 @@ def test_a_butlers_run_is_in_its_own_folder(run: Run, pack: Path, tmp_path: Path
     assert ran.json["result"]["access"] == "sealed"
 
 
-def test_a_draft_runs_for_its_maker_and_for_nobody_else(
-    run: Run, pack: Path, tmp_path: Path, home: Path
-) -> None:
+def test_draft_runs_for_its_maker_only(run: Run, pack: Path, tmp_path: Path, home: Path) -> None:
     write_files(
         tmp_path / "butlers" / "mine", {"butler.toml": '[butler]\nname = "mine"\nport = 40190\n'}
     )
@@ -137,13 +135,13 @@ def test_a_draft_runs_for_its_maker_and_for_nobody_else(
     assert run("run", "a-draft@1.0.0", "a", "--butler", "mine").out == "mine\n"
 
 
-def test_one_changed_byte_refuses_the_run(run: Run, pack: Path, home: Path) -> None:
+def test_run_of_a_changed_pack_is_refused(run: Run, pack: Path, home: Path) -> None:
     file = home / "skills" / "custom" / "a-pack@1.0.0" / "scripts" / "echo.py"
     file.chmod(0o755)
     file.write_text(file.read_text() + " ")
     ran = run("run", "a-pack@1.0.0", "fail")
     assert ran.code == 1
-    assert "is not what was registered" in ran.err
+    assert "has changed since it was registered" in ran.err
 
 
 def test_built_in_packs_are_registered_by_one_command(run: Run, tmp_path: Path, home: Path) -> None:

@@ -47,7 +47,7 @@ def test_each_client_has_its_own_verdict(
     assert outcomes(folder) == dict(zip(CLIENTS, expected, strict=True))
 
 
-def test_a_long_name_a_linked_file_and_another_spelling(tmp_path: Path) -> None:
+def test_long_name_linked_file_and_wrong_spelling(tmp_path: Path) -> None:
     long = "a" * 65
     folder = write_files(tmp_path / long, {"SKILL.md": GOOD.replace("a-skill", long)})
     assert outcomes(folder)["codex"] == DROPPED
@@ -66,7 +66,7 @@ def test_a_pack_without_skill_md_is_found_by_no_other_client(tmp_path: Path) -> 
     assert said.reasons == ("there is no SKILL.md",)
 
 
-def test_whatever_does_not_just_load_has_a_reason(tmp_path: Path) -> None:
+def test_every_outcome_but_loads_has_a_reason(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "a-skill", {"SKILL.md": GOOD.replace("a-skill", "B")})
     reading = read_skill(folder)
     for client in CLIENTS:

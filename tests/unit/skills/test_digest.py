@@ -41,7 +41,7 @@ def test_two_trees_share_a_hash_only_if_they_are_equal(
     assert (digest_leaves(one) == digest_leaves(other)) == (one == other)
 
 
-def test_times_and_places_do_not_count_and_every_byte_and_bit_does(tmp_path: Path) -> None:
+def test_hash_ignores_times_and_locations_and_covers_every_byte(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "a", {"SKILL.md": "x", "scripts/run.sh": "#!/bin/sh\n"})
     first = digest_folder(folder)
     copy = Path(shutil.copytree(folder, tmp_path / "b"))
@@ -67,7 +67,7 @@ def test_times_and_places_do_not_count_and_every_byte_and_bit_does(tmp_path: Pat
     assert now().startswith("sha256:")
 
 
-def test_what_is_no_file_has_no_hash(tmp_path: Path) -> None:
+def test_special_file_cannot_be_hashed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SkillError):
         digest_folder(tmp_path)

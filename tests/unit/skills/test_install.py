@@ -81,7 +81,7 @@ def test_all_capabilities_are_shown_before_anything_is_registered(
     assert installer.registry.list() == ()
 
 
-def test_an_update_asks_again_only_when_it_can_do_more(
+def test_update_asks_again_only_for_new_capabilities(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
     asked = Invocation()
@@ -102,7 +102,9 @@ def test_an_update_asks_again_only_when_it_can_do_more(
     assert installer.registry.get("social-media").versions == ("1.2.0", "1.1.0", "1.0.0")
 
 
-def test_what_a_draft_could_do_is_no_consent(installer: RegistryInstaller, tmp_path: Path) -> None:
+def test_capabilities_of_a_draft_are_not_consented(
+    installer: RegistryInstaller, tmp_path: Path
+) -> None:
     wide = {"scripts": ["scripts/a.sh"], "envVars": ["KEY"]}
 
     def drafted(version: str) -> None:
@@ -126,7 +128,7 @@ def test_what_a_draft_could_do_is_no_consent(installer: RegistryInstaller, tmp_p
     assert "1.2.0" not in installer.registry.get("social-media").versions
 
 
-def test_the_difference_is_shown_also_when_nothing_is_asked(
+def test_difference_is_shown_even_without_a_question(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
     asked, seen = Invocation(), list[InstallOffer]()
@@ -151,23 +153,23 @@ def test_an_archive_is_installed_like_its_folder(
     ).stat().st_mode & 0o111
 
 
-def test_a_skill_md_from_elsewhere_belongs_to_the_person(
+def test_installed_skill_md_without_owner_belongs_to_the_person(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
     folder = write_skill_md(tmp_path / "a-skill", "name: a-skill\ndescription: x\nversion: 1.0.0\n")
     assert installer.install(folder, Invocation()).owner == "person"
 
 
-def test_what_claims_to_be_built_in_is_refused(
+def test_skill_that_claims_to_be_built_in_is_refused(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
     folder = write_pack(tmp_path / "social-media", owner="built-in")
-    with pytest.raises(SkillOwnerMismatch, match="comes from elsewhere"):
+    with pytest.raises(SkillOwnerMismatch, match="comes from an outside source"):
         installer.install(folder, Invocation())
 
 
 @pytest.mark.parametrize("written", [{"owner": "general"}, {"owner": None}])
-def test_what_claims_to_belong_to_a_butler_is_refused(
+def test_skill_that_claims_a_butler_as_owner_is_refused(
     tmp_path: Path, written: dict[str, str | None]
 ) -> None:
     registry = SkillRegistry(tmp_path / "home", lambda: {"general": ()})
@@ -176,14 +178,16 @@ def test_what_claims_to_belong_to_a_butler_is_refused(
         (folder / "manifest.json").unlink()
         write_skill_md(folder, "name: social-media\ndescription: x\nversion: 1.0.0\n")
     asked = Invocation()
-    with pytest.raises(SkillOwnerMismatch, match="belongs to the butler general") as refused:
+    with pytest.raises(
+        SkillOwnerMismatch, match="claims to belong to the butler general"
+    ) as refused:
         RegistryInstaller(registry, owner="general").install(folder, asked)
     assert refused.value.code == "skill_owner_mismatch"
     assert "butlers skills assign" in (refused.value.hint or "")
     assert (asked.offers, registry.list()) == ([], ())
 
 
-def test_a_butler_that_nobody_knows_yet_is_not_given_what_claims_to_be_its_own(
+def test_installed_skill_that_claims_a_future_butler_is_not_given_to_it(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
     folder = write_pack(
@@ -203,7 +207,7 @@ def test_a_butler_that_nobody_knows_yet_is_not_given_what_claims_to_be_its_own(
         shelf.find("social-media")
 
 
-def test_another_authors_skill_of_the_same_name_is_no_update_without_consent(
+def test_same_name_from_another_author_needs_consent(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
     def plain(author: str, version: str) -> Path:
@@ -229,7 +233,7 @@ def test_another_authors_skill_of_the_same_name_is_no_update_without_consent(
     assert known.release("9.1.0").origin == str(evil)
 
 
-def test_a_repository_is_one_origin_whatever_the_commit_and_keeps_no_password() -> None:
+def test_origin_of_a_repository_has_no_commit_and_no_password() -> None:
     written = "git+https://me:hunter2@host.example/skills@{}#subdirectory=pdf"
     origins = {
         source.origin for digit in "ab" if (source := git_source(written.format(digit * 40)))
@@ -237,15 +241,15 @@ def test_a_repository_is_one_origin_whatever_the_commit_and_keeps_no_password() 
     assert origins == {"git+https://host.example/skills#subdirectory=pdf"}
 
 
-def test_what_a_person_registered_here_is_not_updated_from_elsewhere_without_consent(
+def test_update_of_a_locally_registered_skill_from_outside_needs_consent(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
     installer.registry.register(NewSkill(source(tmp_path)))
-    with pytest.raises(SkillConsentMissing, match=r"1\.0\.0 was registered here"):
+    with pytest.raises(SkillConsentMissing, match=r"1\.0\.0 was registered from a local folder"):
         installer.install(source(tmp_path, "1.1.0"), Invocation(answer=False))
 
 
-def test_a_name_that_belongs_to_somebody_else_is_not_taken_over(
+def test_name_of_another_owner_cannot_be_taken_over(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
     installer.install(source(tmp_path), Invocation())
@@ -257,7 +261,7 @@ def test_a_name_that_belongs_to_somebody_else_is_not_taken_over(
 
 
 @pytest.mark.parametrize("field", ["owner", "name", "description"])
-def test_half_a_character_is_refused_and_nothing_is_written(
+def test_unpaired_surrogate_is_refused_and_nothing_is_written(
     installer: RegistryInstaller, tmp_path: Path, field: str
 ) -> None:
     folder = write_pack(tmp_path / "social-media", **{"owner": "me", field: "\ud800"})
@@ -270,7 +274,9 @@ def test_half_a_character_is_refused_and_nothing_is_written(
     assert not (tmp_path / "home" / "skills" / "custom").exists()
 
 
-def test_a_link_to_a_key_is_refused_by_name(installer: RegistryInstaller, tmp_path: Path) -> None:
+def test_link_to_a_private_key_is_refused_by_name(
+    installer: RegistryInstaller, tmp_path: Path
+) -> None:
     (tmp_path / "id_rsa").write_text("PRIVATE KEY")
     folder = source(tmp_path)
     (folder / "example.pem").symlink_to(tmp_path / "id_rsa")
@@ -278,9 +284,7 @@ def test_a_link_to_a_key_is_refused_by_name(installer: RegistryInstaller, tmp_pa
         installer.install(folder, Invocation())
 
 
-def test_what_is_wrong_is_told_without_a_place_of_ours(
-    installer: RegistryInstaller, tmp_path: Path
-) -> None:
+def test_errors_do_not_show_internal_paths(installer: RegistryInstaller, tmp_path: Path) -> None:
     folder = write_pack(tmp_path / "social-media", owner="x", context=["../../id_rsa", "gone.md"])
     with pytest.raises(InvalidSkill) as error:
         installer.install(folder, Invocation())
@@ -291,7 +295,7 @@ def test_what_is_wrong_is_told_without_a_place_of_ours(
     assert all(not found.file.is_absolute() for found in error.value.diagnostics)
 
 
-def test_what_was_agreed_to_is_what_is_registered(
+def test_change_after_consent_is_not_registered(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
     folder = source(tmp_path, scripts=["scripts/a.sh"])
@@ -305,7 +309,7 @@ def test_what_was_agreed_to_is_what_is_registered(
     assert (place / "scripts/a.sh").read_text() == "#!/bin/sh\n"
 
 
-def test_an_update_over_a_version_that_was_tampered_with_is_refused(
+def test_update_of_a_changed_version_is_refused(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
     installer.install(source(tmp_path), Invocation())

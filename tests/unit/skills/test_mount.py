@@ -64,7 +64,7 @@ def test_links_inside_and_into_the_shared_skills_become_files(tmp_path: Path) ->
     assert not linked.is_symlink()
 
 
-def test_a_link_that_leaves_is_refused_by_name_and_nothing_is_left(tmp_path: Path) -> None:
+def test_link_outside_the_skill_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     key = write_files(tmp_path, {"id_rsa": "PRIVATE KEY"}) / "id_rsa"
     good, bad = a_skill(tmp_path), a_skill(tmp_path, "bad")
     (bad / "example.pem").symlink_to(key)
@@ -77,33 +77,33 @@ def test_a_link_that_leaves_is_refused_by_name_and_nothing_is_left(tmp_path: Pat
     assert left_in(folder) == []
 
 
-def test_a_skill_that_is_itself_a_link_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_skill_folder_that_links_outside_is_refused(tmp_path: Path) -> None:
     elsewhere = write_skill_md(tmp_path / "elsewhere", "description: x\n")
     link = tmp_path / "skills" / "a-skill"
     link.parent.mkdir()
     link.symlink_to(elsewhere)
-    with pytest.raises(SkillInstallationError, match="no folder of a skill here"):
+    with pytest.raises(SkillInstallationError, match="is not a skill's folder"):
         SkillInstaller(tmp_path / "home").install([SkillCopy(link, "a-skill")])
 
 
-def test_names_that_collide_are_refused(tmp_path: Path) -> None:
+def test_colliding_names_are_refused(tmp_path: Path) -> None:
     one, other = a_skill(tmp_path), a_skill(tmp_path, "other")
     folder = tmp_path / "home"
     installer = SkillInstaller(folder)
-    with pytest.raises(SkillInstallationError, match="there is one of this name"):
+    with pytest.raises(SkillInstallationError, match="the name is taken by"):
         installer.install([SkillCopy(one, "same"), SkillCopy(other, "Same")])
-    with pytest.raises(SkillInstallationError, match="there is one of this name"):
+    with pytest.raises(SkillInstallationError, match="the name is taken by"):
         installer.install([SkillCopy(one, "same"), SkillCopy(one, "same")])
     assert left_in(folder) == []
     installer.install([SkillCopy(one, "same")])
-    with pytest.raises(SkillInstallationError, match="there is one of this name"):
+    with pytest.raises(SkillInstallationError, match="the name is taken by"):
         installer.install([SkillCopy(other, "other"), SkillCopy(other, "same")])
     assert left_in(folder) == ["same"]
 
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", ".hidden", "..", "", "a\\b"])
-def test_a_name_that_is_no_folder_name_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SkillInstallationError, match="can not be the name"):
+def test_invalid_folder_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SkillInstallationError, match="not a valid name"):
         SkillInstaller(tmp_path / "home").install([SkillCopy(a_skill(tmp_path), name)])
 
 
@@ -122,7 +122,7 @@ def test_a_registered_skill_that_was_changed_is_not_installed(tmp_path: Path) ->
     assert left_in(tmp_path / "two") == []
 
 
-def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
+def test_failed_folder_creation_is_reported(tmp_path: Path) -> None:
     write_files(tmp_path, {"home": "a file"})
     with pytest.raises(SkillInstallationError) as error:
         SkillInstaller(tmp_path / "home" / CLAUDE_FOLDER).install(
@@ -133,7 +133,7 @@ def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
     assert error.value.skills_dir == tmp_path / "home" / CLAUDE_FOLDER
 
 
-def test_nothing_to_install_makes_nothing(tmp_path: Path) -> None:
+def test_installing_nothing_creates_nothing(tmp_path: Path) -> None:
     assert SkillInstaller(tmp_path / "home").install([]) == ()
     assert left_in(tmp_path) == []
 
@@ -145,7 +145,8 @@ from butlers.domain.errors import SkillInstallationError
 from butlers.skills.install.mount import SkillCopy, SkillInstaller
 folder = Path(sys.argv[1])
 try:
-    SkillInstaller(folder / "skills").install([SkillCopy(Path(path), Path(path).name) for path in sys.argv[2:]])
+    copies = [SkillCopy(Path(path), Path(path).name) for path in sys.argv[2:]]
+    SkillInstaller(folder / "skills").install(copies)
 except SkillInstallationError as error:
     told = {"name": error.skill_name, "message": error.message, "hint": error.hint}
     print(json.dumps(told | {"left": [str(path) for path in folder.rglob("*")]}))

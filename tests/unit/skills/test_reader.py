@@ -13,7 +13,7 @@ from support.skills import write_files, write_pack, write_skill_md
 
 
 @pytest.mark.scenario("S000-13")
-def test_a_folder_may_hold_a_script_and_other_files_beside_skill_md(tmp_path: Path) -> None:
+def test_folder_may_hold_scripts_and_other_files(tmp_path: Path) -> None:
     folder = tmp_path / "skills" / "morning-briefing"
     write_files(
         folder,
@@ -38,7 +38,7 @@ def test_a_folder_with_only_skill_md_is_a_valid_skill_of_instructions(tmp_path: 
 
 
 @pytest.mark.scenario("S000-15")
-def test_a_folder_without_skill_md_is_no_skill(tmp_path: Path) -> None:
+def test_folder_without_skill_md_is_not_a_skill(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "broken-skill", {"run.py": "print(1)"})
     reading = read_skill(folder)
     assert reading.skill is None  # so there is nothing that could be executed
@@ -47,7 +47,7 @@ def test_a_folder_without_skill_md_is_no_skill(tmp_path: Path) -> None:
 
 
 @pytest.mark.scenario("S000-18")
-def test_structured_instructions_arrive_to_the_letter(tmp_path: Path) -> None:
+def test_instructions_are_read_unchanged(tmp_path: Path) -> None:
     body = "# Purpose\nP\n\n## Steps\n1. a\n2. b\n\n## Input and output\nJSON\n\n## Examples\n- x → y\n"
     folder = write_files(tmp_path / "a-skill", {"SKILL.md": body})
     skill = read_skill(folder).skill
@@ -100,7 +100,7 @@ def test_a_pack_is_one_skill_and_moves_by_copying(tmp_path: Path) -> None:
     assert copied.skill.has_manifest
 
 
-def test_where_both_forms_are_there_the_manifest_says_what_it_is(tmp_path: Path) -> None:
+def test_manifest_wins_over_skill_md(tmp_path: Path) -> None:
     folder = write_pack(
         tmp_path / "social-media",
         {"SKILL.md": "---\nname: other\ndescription: y\nversion: 9.9.9\n---\nInstructions.\n"},
@@ -111,14 +111,14 @@ def test_where_both_forms_are_there_the_manifest_says_what_it_is(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["skill.md", "Skill.md", "SKILL.MD", "sKiLl.md"])
-def test_other_spellings_of_the_file_are_read_and_told(tmp_path: Path, name: str) -> None:
+def test_other_spellings_of_skill_md_are_read_with_a_warning(tmp_path: Path, name: str) -> None:
     folder = write_files(tmp_path / "a-skill", {name: "---\nname: a-skill\ndescription: x\n---\nb"})
     reading = read_skill(folder)
     assert reading.skill is not None
     assert reading.codes() == {"skill-file-name"}
 
 
-def test_a_link_to_somewhere_else_is_not_read(tmp_path: Path) -> None:
+def test_link_outside_the_skill_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "id_rsa").write_text("PRIVATE KEY")
     folder = tmp_path / "a-skill"
     folder.mkdir()
@@ -137,17 +137,17 @@ def test_a_link_into_the_shared_skills_is_read(tmp_path: Path) -> None:
     assert read_skill(folder, shared=shared).skill is not None
 
 
-def test_a_pipe_in_the_place_of_the_file_does_not_hang(tmp_path: Path) -> None:
+def test_named_pipe_does_not_block_the_reader(tmp_path: Path) -> None:
     folder = tmp_path / "a-skill"
     folder.mkdir()
     os.mkfifo(folder / "SKILL.md")
     assert read_skill(folder).codes() == {"skill-unreadable"}
 
 
-def test_a_file_beyond_all_bounds_is_refused(tmp_path: Path) -> None:
+def test_oversized_file_is_refused(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "a-skill", {"SKILL.md": b"x" * (1024 * 1024 + 1)})
     assert read_skill(folder).codes() == {"skill-too-large"}
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_folder_is_an_error(tmp_path: Path) -> None:
     assert read_skill(tmp_path / "nowhere").codes() == {"skill-unreadable"}

@@ -129,7 +129,7 @@ def reference_accepts(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", AGREED)
-def test_where_the_reference_is_content_we_read_the_same(tmp_path: Path, name: str) -> None:
+def test_accepted_by_the_reference_is_read_the_same(tmp_path: Path, name: str) -> None:
     folder = folder_of(tmp_path, AGREED[name])
     assert reference_accepts(folder)
     theirs = skills_ref.read_properties(folder)
@@ -140,7 +140,7 @@ def test_where_the_reference_is_content_we_read_the_same(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_what_the_reference_refuses_we_read_and_tell(tmp_path: Path, name: str) -> None:
+def test_rejected_by_the_reference_is_read_with_a_finding(tmp_path: Path, name: str) -> None:
     folder = folder_of(tmp_path, DIFFERENT[name][0])
     assert not reference_accepts(folder)
     reading = read_skill(folder)
@@ -153,7 +153,7 @@ def test_what_the_reference_refuses_we_read_and_tell(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("name", CUT)
-def test_what_the_reference_reads_otherwise_we_foretell(tmp_path: Path, name: str) -> None:
+def test_loss_in_the_reference_is_predicted(tmp_path: Path, name: str) -> None:
     folder = folder_of(tmp_path, CUT[name][0])
     assert reference_accepts(folder)
     theirs = skills_ref.read_properties(folder)
@@ -177,6 +177,6 @@ def test_the_page_has_a_row_for_every_difference() -> None:
     assert {name: rows.get(name) for name in told} == told
 
 
-def test_a_folder_that_is_empty_is_refused_by_both(tmp_path: Path) -> None:
+def test_empty_folder_is_refused_by_both(tmp_path: Path) -> None:
     assert not reference_accepts(tmp_path)
     assert read_skill(tmp_path).skill is None

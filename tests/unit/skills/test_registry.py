@@ -164,7 +164,7 @@ def test_delete_removes_a_skill_and_fails_while_a_butler_uses_it(
 
 
 @pytest.mark.scenario("S003-38")
-def test_several_versions_lie_side_by_side(registry: SkillRegistry, tmp_path: Path) -> None:
+def test_versions_are_kept_side_by_side(registry: SkillRegistry, tmp_path: Path) -> None:
     registry.register(pack(tmp_path, "1.0.0", "one"))
     registry.update(pack(tmp_path, "2.0.0", "two"))
     paths = [registry.path("social-media", version) for version in ("1.0.0", "2.0.0")]
@@ -172,7 +172,7 @@ def test_several_versions_lie_side_by_side(registry: SkillRegistry, tmp_path: Pa
     assert registry.get("social-media").versions == ("2.0.0", "1.0.0")
 
 
-def test_one_version_is_deleted_unless_a_butler_would_take_it(
+def test_version_is_deleted_unless_a_butler_would_load_it(
     registry: SkillRegistry, tmp_path: Path, packs: dict[str, list[str]]
 ) -> None:
     registry.register(pack(tmp_path, "1.0.0"))
@@ -195,7 +195,7 @@ def test_a_skill_is_not_deleted_while_a_butler_names_any_version_of_it(
         registry.delete("social-media")
 
 
-def test_what_another_skill_depends_on_is_not_deleted(
+def test_dependency_of_another_skill_is_not_deleted(
     registry: SkillRegistry, tmp_path: Path
 ) -> None:
     registry.register(pack(tmp_path, id="base"))
@@ -236,7 +236,7 @@ def test_the_same_content_again_changes_nothing(registry: SkillRegistry, tmp_pat
     assert registry.file.read_bytes() == before
 
 
-def test_damaged_files_are_put_back_by_registering_the_same_content(
+def test_registering_the_same_content_restores_damaged_files(
     registry: SkillRegistry, tmp_path: Path
 ) -> None:
     registry.register(pack(tmp_path))
@@ -257,7 +257,7 @@ def test_a_registered_version_is_not_overwritten(registry: SkillRegistry, tmp_pa
     assert (registry.path("social-media", "1.0.0") / "context/a.md").read_text() == "# How\n"
 
 
-def test_a_foreign_owner_can_not_publish(registry: SkillRegistry, tmp_path: Path) -> None:
+def test_other_owner_cannot_publish(registry: SkillRegistry, tmp_path: Path) -> None:
     registry.register(pack(tmp_path, owner="finance"))
     with pytest.raises(SkillOwnerMismatch, match="belongs to finance"):
         registry.update(pack(tmp_path, "2.0.0", owner="health"))
@@ -269,9 +269,7 @@ def test_a_foreign_owner_can_not_publish(registry: SkillRegistry, tmp_path: Path
     assert registry.get("social-media").versions == ("1.0.0",)
 
 
-def test_warnings_never_hide_an_error_and_nothing_leaves_the_home(
-    registry: SkillRegistry, tmp_path: Path
-) -> None:
+def test_many_warnings_do_not_hide_an_error(registry: SkillRegistry, tmp_path: Path) -> None:
     folder = tmp_path / "sources" / "escape"
     twice = ", ".join(f'"k{n}": 1, "k{n}": 2' for n in range(150))
     required = '"name": "E", "version": "1.0.0", "description": "x", "owner": "me"'
@@ -289,8 +287,8 @@ def test_warnings_never_hide_an_error_and_nothing_leaves_the_home(
 
 
 @pytest.mark.parametrize(("name", "version"), [("../../escaped", "1.0.0"), ("fine", "../../1.0.0")])
-def test_the_registry_itself_refuses_what_would_be_another_path(name: str, version: str) -> None:
-    with pytest.raises(InvalidSkill, match="can not be the"):
+def test_registry_refuses_ids_and_versions_that_change_the_path(name: str, version: str) -> None:
+    with pytest.raises(InvalidSkill, match="is not a valid skill"):
         require_label(SkillSpec(name=name, description="x", version=version))
 
 
@@ -315,7 +313,7 @@ def test_a_version_in_use_is_kept_while_only_a_draft_is_newer(
     assert registry.get("social-media").versions == ("1.0.0",)
 
 
-def test_a_draft_is_approved_as_it_is(registry: SkillRegistry, tmp_path: Path) -> None:
+def test_approval_keeps_the_content(registry: SkillRegistry, tmp_path: Path) -> None:
     folder = pack(tmp_path, owner="health").folder
     made = registry.register(NewSkill(folder, by="health", state=SkillState.DRAFT))
     assert made.release("1.0.0").state is SkillState.DRAFT
@@ -412,7 +410,7 @@ def test_special_files_are_refused(registry: SkillRegistry, tmp_path: Path) -> N
         registry.register(new)
 
 
-def test_what_a_crash_left_between_move_and_write_is_replaced(
+def test_leftover_of_a_crash_before_the_write_is_replaced(
     registry: SkillRegistry, tmp_path: Path
 ) -> None:
     write_files(registry.home / "skills" / "built-in" / "social-media@1.0.0", {"half": "x"})
@@ -420,7 +418,7 @@ def test_what_a_crash_left_between_move_and_write_is_replaced(
     assert not (registry.path("social-media", "1.0.0") / "half").exists()
 
 
-def test_what_somebody_left_who_died_is_swept_and_the_living_are_left_alone(
+def test_only_abandoned_staging_folders_are_removed(
     registry: SkillRegistry, tmp_path: Path
 ) -> None:
     staging = registry.home / "skills" / ".staging"
@@ -431,7 +429,7 @@ def test_what_somebody_left_who_died_is_swept_and_the_living_are_left_alone(
     assert [path.name for path in staging.iterdir()] == ["alive"]
 
 
-def test_a_home_that_can_not_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_home_is_reported(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
     registry = SkillRegistry(tmp_path / "home")
     with pytest.raises(SkillError, match="home") as error:
@@ -445,7 +443,7 @@ def test_a_home_that_can_not_be_written_is_told(tmp_path: Path) -> None:
     "content",
     ["", "{", "[]", '{"skills": [{"id": "../x", "releases": {}}]}', '{"skills": [{"id": "a"}]}'],
 )
-def test_a_broken_file_is_told_and_not_overwritten(
+def test_broken_registry_file_is_reported_and_kept(
     registry: SkillRegistry, tmp_path: Path, content: str
 ) -> None:
     registry.file.parent.mkdir(parents=True)
@@ -457,6 +455,6 @@ def test_a_broken_file_is_told_and_not_overwritten(
     assert registry.file.read_text() == content
 
 
-def test_a_folder_that_is_not_there_is_told(registry: SkillRegistry, tmp_path: Path) -> None:
+def test_missing_folder_is_an_error(registry: SkillRegistry, tmp_path: Path) -> None:
     with pytest.raises(SkillError, match="gone"):
         registry.register(NewSkill(tmp_path / "gone"))

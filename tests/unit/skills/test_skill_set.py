@@ -45,80 +45,83 @@ def test_a_draft_does_not_replace_the_approved_version(
     registry: SkillRegistry, directory: Path, tmp_path: Path, wanted: str
 ) -> None:
     with_draft(registry, tmp_path)
-    shelf = ButlerSkillSet.open(registry, "mine", directory, [wanted])
-    assert [(one.skill.label, one.draft) for one in shelf.packs()] == [("w@1.0.0", False)]
-    assert shelf.find("w@1.1.0").draft
+    skill_set = ButlerSkillSet.open(registry, "mine", directory, [wanted])
+    assert [(one.skill.label, one.draft) for one in skill_set.packs()] == [("w@1.0.0", False)]
+    assert skill_set.find("w@1.1.0").draft
 
 
-def test_a_draft_named_by_its_maker_stays_one_until_it_is_approved(
+def test_draft_in_its_makers_configuration_stays_a_draft_until_approved(
     registry: SkillRegistry, directory: Path, tmp_path: Path
 ) -> None:
     with_draft(registry, tmp_path)
-    shelf = ButlerSkillSet.open(registry, "mine", directory, ["w@1.1.0"])
-    assert [(one.skill.label, one.draft) for one in shelf.packs()] == [("w@1.1.0", True)]
-    assert shelf.find("w").draft
+    skill_set = ButlerSkillSet.open(registry, "mine", directory, ["w@1.1.0"])
+    assert [(one.skill.label, one.draft) for one in skill_set.packs()] == [("w@1.1.0", True)]
+    assert skill_set.find("w").draft
     registry.approve("w", "1.1.0")
-    assert not shelf.find("w").draft
+    assert not skill_set.find("w").draft
 
 
 def test_a_new_draft_does_not_hide_the_makers_approved_version(
     registry: SkillRegistry, directory: Path, tmp_path: Path
 ) -> None:
     with_draft(registry, tmp_path)
-    shelf = ButlerSkillSet.open(registry, "mine", directory, [])
-    assert [(one.skill.label, one.draft) for one in shelf.skills()] == [("w@1.0.0", False)]
-    assert shelf.find("w").skill.version == "1.0.0"
-    assert shelf.find("w@1.1.0").draft
-    assert [one.skill.label for one in shelf.skills_and_drafts()] == ["w@1.0.0", "w@1.1.0"]
+    skill_set = ButlerSkillSet.open(registry, "mine", directory, [])
+    assert [(one.skill.label, one.draft) for one in skill_set.skills()] == [("w@1.0.0", False)]
+    assert skill_set.find("w").skill.version == "1.0.0"
+    assert skill_set.find("w@1.1.0").draft
+    assert [one.skill.label for one in skill_set.skills_and_drafts()] == ["w@1.0.0", "w@1.1.0"]
     registry.approve("w", "1.1.0")
-    assert [(one.skill.label, one.draft) for one in shelf.skills_and_drafts()] == [
+    assert [(one.skill.label, one.draft) for one in skill_set.skills_and_drafts()] == [
         ("w@1.1.0", False)
     ]
 
 
-def test_a_broken_registry_leaves_the_butlers_own_skills_and_is_told(
+def test_broken_registry_is_reported_and_keeps_own_skills(
     registry: SkillRegistry, directory: Path, tmp_path: Path
 ) -> None:
     with_draft(registry, tmp_path)
     write_skill_md(directory / "skills" / "own", "name: own\ndescription: x\n")
-    shelf = ButlerSkillSet.open(registry, "mine", directory, [])
-    assert shelf.failed() == ()
+    skill_set = ButlerSkillSet.open(registry, "mine", directory, [])
+    assert skill_set.failed() == ()
     registry.file.write_text("not JSON")
     with capture_logs() as log:
-        assert [one.name for one in shelf.skills_and_drafts()] == ["own"]
-        folders = shelf.mount(tmp_path / "session")
+        assert [one.name for one in skill_set.skills_and_drafts()] == ["own"]
+        folders = skill_set.mount(tmp_path / "session")
     assert [[path.name for path in folder.iterdir()] for folder in folders] == [["own"], ["own"]]
-    assert {line["event"] for line in log} == {"skills that the butler made are not there"}
-    (failed,) = shelf.failed()
-    assert (failed.wanted, failed.error.code) == ("what this butler made", "skill_registry_broken")
-    assert shelf.find("own").name == "own"
+    assert {line["event"] for line in log} == {"skills made by the butler are unavailable"}
+    (failed,) = skill_set.failed()
+    assert (failed.wanted, failed.error.code) == (
+        "skills that this butler made",
+        "skill_registry_broken",
+    )
+    assert skill_set.find("own").name == "own"
     with pytest.raises(SkillRegistryBroken):
-        shelf.find("w")
+        skill_set.find("w")
 
 
-def test_a_pack_that_needs_too_many_fails_alone(
+def test_pack_with_too_many_dependencies_fails_alone(
     registry: SkillRegistry, directory: Path, tmp_path: Path
 ) -> None:
     many = [f"p{n}@1.0.0" for n in range(1_200)]
     registry.register(NewSkill(source(tmp_path, "1.0.0", dependencies=many)))
     fine = write_pack(tmp_path / "fine", id="fine", version="1.0.0", owner="me")
     registry.register(NewSkill(fine))
-    shelf = ButlerSkillSet.open(registry, "mine", directory, ["w@1.0.0", "fine@1.0.0"])
-    assert [one.name for one in shelf.packs()] == ["fine"]
-    (failed,) = shelf.load_result.failed
+    skill_set = ButlerSkillSet.open(registry, "mine", directory, ["w@1.0.0", "fine@1.0.0"])
+    assert [one.name for one in skill_set.packs()] == ["fine"]
+    (failed,) = skill_set.load_result.failed
     assert (failed.wanted, failed.error.code) == ("w@1.0.0", "skill_unresolved")
 
 
-def test_a_lock_that_is_no_file_fails_the_packs_and_not_the_start(
+def test_unreadable_lock_fails_the_packs_and_not_the_start(
     registry: SkillRegistry, directory: Path, tmp_path: Path
 ) -> None:
     with_draft(registry, tmp_path)
     (directory / LOCK_FILE).mkdir()
-    shelf = ButlerSkillSet.open(registry, "mine", directory, ["w@1.0.0"])
-    assert [failed.wanted for failed in shelf.load_result.failed] == ["w@1.0.0"]
+    skill_set = ButlerSkillSet.open(registry, "mine", directory, ["w@1.0.0"])
+    assert [failed.wanted for failed in skill_set.load_result.failed] == ["w@1.0.0"]
 
 
-def test_one_bad_skill_is_left_out_and_the_others_are_mounted(
+def test_skill_that_cannot_be_copied_is_skipped(
     registry: SkillRegistry, directory: Path, tmp_path: Path
 ) -> None:
     for name in ("bad", "good"):
@@ -133,7 +136,9 @@ def test_one_bad_skill_is_left_out_and_the_others_are_mounted(
     assert {(line["event"], line["skill"]) for line in log} == {("skill not mounted", "bad")}
 
 
-def test_a_file_whose_name_is_no_text_is_not_told(registry: SkillRegistry, directory: Path) -> None:
+def test_file_with_an_undecodable_name_is_not_listed(
+    registry: SkillRegistry, directory: Path
+) -> None:
     folder = write_skill_md(directory / "skills" / "own", "name: own\ndescription: x\n")
     write_files(folder, {"scripts/a.sh": "", os.fsdecode(b"scripts/\xff.sh"): ""})
     (own,) = ButlerSkillSet(registry, "mine", directory).skills()
@@ -141,14 +146,12 @@ def test_a_file_whose_name_is_no_text_is_not_told(registry: SkillRegistry, direc
     assert list(describe_scripts(own.pack)) == ["scripts/a.sh"]
 
 
-def test_a_fresh_butler_may_make_skills_and_one_without_the_folder_is_offered_nothing(
-    registry: SkillRegistry, directory: Path
-) -> None:
-    shelf = ButlerSkillSet(registry, "mine", directory)
-    assert not shelf.needs_tools
+def test_skill_tools_need_a_skills_folder(registry: SkillRegistry, directory: Path) -> None:
+    skill_set = ButlerSkillSet(registry, "mine", directory)
+    assert not skill_set.needs_tools
     (directory / "skills").mkdir()
-    assert shelf.needs_tools
+    assert skill_set.needs_tools
     write_files(directory / "skills" / "bench", {"reflex.toml": ""})
-    assert not shelf.needs_tools  # it is there for reflexes only
-    shelf.custom.mkdir()
-    assert shelf.needs_tools
+    assert not skill_set.needs_tools  # it is there for reflexes only
+    skill_set.custom.mkdir()
+    assert skill_set.needs_tools

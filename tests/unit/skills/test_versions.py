@@ -30,7 +30,7 @@ from butlers.skills.versions import newest_first, parse_range, parse_requirement
         (">=1 !=1.5.0", ["1.4.0", "1.5.1"], ["1.5.0"]),
     ],
 )
-def test_a_range_holds_what_it_says(written: str, inside: list[str], outside: list[str]) -> None:
+def test_range_matches_versions(written: str, inside: list[str], outside: list[str]) -> None:
     found = parse_range(written)
     assert found is not None
     assert [version for version in inside if not found.holds(version)] == []
@@ -40,12 +40,12 @@ def test_a_range_holds_what_it_says(written: str, inside: list[str], outside: li
 @pytest.mark.parametrize(
     "written", ["", " ", "new", "1.2.3.4", "^", ">=1 ||", "1.0.0-rc1", "x" * 300, "^1abc"]
 )
-def test_what_is_no_range_is_none(written: str) -> None:
+def test_invalid_range_is_none(written: str) -> None:
     assert parse_range(written) is None
 
 
 @pytest.mark.parametrize("written", ["", "Id", "a--b", "a@", "a@@1", "../a", "a b", "a@x/y"])
-def test_what_is_no_requirement_is_none(written: str) -> None:
+def test_invalid_requirement_is_none(written: str) -> None:
     assert parse_requirement(written) is None
 
 

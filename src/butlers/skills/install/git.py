@@ -80,7 +80,7 @@ def git_source(written: str, commit: str | None = None) -> GitSource | None:
         commit = commit or named
     if commit is None or _COMMIT.fullmatch(commit) is None:
         raise InvalidArguments(
-            f"{commit!r} is not a full commit hash; a branch or tag can move",
+            f"{commit!r} is not a full commit hash" if commit else "the address names no commit",
             hint="give all 40 digits: `git ls-remote ADDRESS` shows them",
         )
     scheme, host, path = urlsplit(address)[:3]

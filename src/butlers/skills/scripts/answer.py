@@ -78,7 +78,7 @@ def _error(answer: dict[str, Any] | None, errors: str, output: str, code: int) -
     if error is not None and error != "":
         return error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
     words = errors.strip() or ("" if answer else output.strip())
-    return words.splitlines()[-1] if words else f"exit code {code} without any output"
+    return words.splitlines()[-1] if words else f"exit code {code} without an error message"
 
 
 def _is_answer(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""How a script of ours calls a tool of its butler."""
+"""Call a tool of the butler that runs this script."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from _script import Refused
 PROTOCOL = "2026-07-28"
 META = "io.modelcontextprotocol"
 TIMEOUT_S = 60
-URL, TOKEN = "BUTLERS_URL", "BUTLERS_TOKEN"  # what the runner tells packs of ours alone
+URL, TOKEN = "BUTLERS_URL", "BUTLERS_TOKEN"  # set by the runner for built-in packs only
 
 
 def call(tool: str, arguments: dict[str, Any]) -> Any:
-    """The tool's result; Refused with what the butler says, where it says no."""
+    """Return the tool's result. Raise Refused with the butler's error message."""
     url, token = os.environ.get(URL), os.environ.get(TOKEN)
     if not url or not token:
         raise Refused(
-            "this script works on what a butler keeps: run it with the butler's skill_run"
+            "this script needs a butler: run it with the butler's skill_run tool"
         )
     meta = {
         f"{META}/protocolVersion": PROTOCOL,
@@ -45,13 +45,13 @@ def _post(request: urllib.request.Request) -> dict[str, Any]:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(request, timeout=TIMEOUT_S) as answer:
-            said = answer.read().decode()
+            text = answer.read().decode()
     except urllib.error.HTTPError as error:
         raise Refused(f"the butler answered {error.code}") from error
     except OSError as error:
         raise Refused(f"the butler did not answer: {error}") from error
-    events = [line[5:] for line in said.splitlines() if line.startswith("data:")]
-    found: dict[str, Any] = json.loads(events[-1] if events else said)
+    events = [line[5:] for line in text.splitlines() if line.startswith("data:")]
+    found: dict[str, Any] = json.loads(events[-1] if events else text)
     return found
 
 

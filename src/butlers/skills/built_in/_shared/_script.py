@@ -1,4 +1,4 @@
-"""How a script of ours is asked, and how it answers."""
+"""Read a script's arguments and write its answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Refused(Exception):
-    """What the answer's error says."""
+    """The script cannot do what was asked; the message becomes the answer's error."""
 
 
 def main(tool: Callable[[dict[str, Any]], Any]) -> None:
@@ -28,7 +28,7 @@ def _arguments() -> dict[str, Any]:
     try:
         arguments = json.loads(sys.stdin.read() if word == "-" else word)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"the arguments are no JSON: {error}") from error
+        raise Refused(f"the arguments are not valid JSON: {error}") from error
     if not isinstance(arguments, dict):
-        raise Refused("the arguments are no object")
+        raise Refused("the arguments are not an object")
     return arguments

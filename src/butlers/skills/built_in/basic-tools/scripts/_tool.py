@@ -1,4 +1,4 @@
-"""What the scripts of this pack share: which arguments they take, and where files are."""
+"""Arguments and file access, shared by the scripts of this pack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from _script import Refused
 
-# They change what the butler is, or will run: a person's to write.
+# These files define the butler or its code. Only a person writes them.
 PROTECTED = frozenset(
     {
         "butler.toml",
@@ -30,7 +30,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def text(arguments: dict[str, Any], name: str, default: str | None = None) -> str:
     value = arguments.get(name, default)
     if not isinstance(value, str) or "\0" in value:
-        raise Refused(f"{name} must be a text")
+        raise Refused(f"{name} must be text")
     return value
 
 
@@ -46,24 +46,24 @@ def has_full_access() -> bool:
 
 
 def parts_of(path: str) -> list[str]:
-    """The steps from the butler's folder to the path. The folder is where the script was started."""
+    """Return the parts of a path relative to the butler's folder, the current folder."""
     if path.startswith("/"):
-        raise Refused(f"{path!r} is absolute: paths are relative to your own folder")
+        raise Refused(f"{path!r} is absolute; paths are relative to your own folder")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     for part in parts:
         if part == "..":
             raise Refused(f"{path!r} leaves your own folder")
         if part.startswith("."):
-            raise Refused(f"{part!r} is hidden, and hidden files are not reached")
+            raise Refused(f"{part!r} is hidden; hidden files are not accessible")
     return parts
 
 
 def open_folder(parts: list[str], *, make: bool = False) -> int:
-    """A descriptor of the folder, reached step by step, each without following a link."""
+    """Open the folder step by step, without following links. Return its descriptor."""
     folder = os.open(".", _FOLDER)
     for part in parts:
         try:
-            if make and not _is_there(part, folder):
+            if make and not _exists(part, folder):
                 os.mkdir(part, dir_fd=folder)
             inner = os.open(part, _FOLDER, dir_fd=folder)
         except OSError as error:
@@ -75,7 +75,7 @@ def open_folder(parts: list[str], *, make: bool = False) -> int:
 
 
 def open_file(parts: list[str], flags: int, folder: int) -> int:
-    """A descriptor of a plain file in the folder; a link, a pipe or a device is refused."""
+    """Open a regular file in the folder. Refuse a link, a pipe or a device."""
     name = parts[-1]
     flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
@@ -83,14 +83,14 @@ def open_file(parts: list[str], flags: int, folder: int) -> int:
     except OSError as error:
         raise Refused(_why(name, folder, error)) from error
     info = os.fstat(file)
-    # A second name of a file elsewhere would lead out as a link does.
+    # A hard link could lead outside the folder like a symbolic link.
     if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
         os.close(file)
-        raise Refused(f"{name!r} is no plain file of your own folder")
+        raise Refused(f"{name!r} is not a regular file of your own folder")
     return file
 
 
-def _is_there(name: str, folder: int) -> bool:
+def _exists(name: str, folder: int) -> bool:
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -104,5 +104,5 @@ def _why(name: str, folder: int, error: OSError) -> str:
     except OSError:
         return f"{name!r}: {error.strerror}"
     if stat.S_ISLNK(mode):
-        return f"{name!r} is a link, and links are not followed"
+        return f"{name!r} is a link; links are not followed"
     return f"{name!r}: {error.strerror}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make one HTTP request to an allowed host at a public address. Redirects are told, not followed."""
+"""Make one HTTP request to an allowed public host. Redirects are reported, not followed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LIMIT = 256 * 1024
 TIMEOUT_S = 20
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 PORTS = {"http": 80, "https": 443}
-# The connection's own, and what names another host than the one that was checked.
+# Set by the connection, or able to name another host than the checked one.
 OWN_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade"})
-# Public by its number, yet a cloud's own: what a virtual machine asks about itself.
+# A public address that serves metadata inside a cloud.
 METADATA = frozenset({"168.63.129.16"})
-TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # holds an IPv4 address
+TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # contains an IPv4 address
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -44,14 +44,14 @@ def http_request(arguments: dict[str, Any]) -> dict[str, Any]:
     refuse_unless_allowed(target, os.environ.get("HTTP_ALLOWED_HOSTS", ""))
     method = text(arguments, "method", "GET").upper()
     if method not in METHODS:
-        raise Refused(f"{method!r} is no method: {', '.join(METHODS)}")
+        raise Refused(f"unknown method {method!r}; use {', '.join(METHODS)}")
     body, headers = _body(arguments), _headers(arguments)
     if "json" in arguments:
         headers.setdefault("Content-Type", "application/json")
     connection = http.client.HTTPConnection(target.host, target.port)
     connection.default_port = PORTS[
         "https" if target.secure else "http"
-    ]  # else Host names the port
+    ]  # else the Host header includes the port
     connection.sock = _connect(target, public_addresses(target))
     try:
         connection.request(method, target.path, body=body, headers=headers)
@@ -67,17 +67,17 @@ def parse(url: str) -> Target:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname
     except ValueError as error:
-        raise Refused(f"{url!r} is no address: {error}") from error
+        raise Refused(f"{url!r} is not a valid URL: {error}") from error
     if parts.scheme not in PORTS or not host or not url.isprintable() or " " in url:
-        raise Refused(f"{url!r} is no http or https address")
+        raise Refused(f"{url!r} is not an http or https URL")
     if parts.username is not None or parts.password is not None:
-        raise Refused("the address holds a user name; write a header instead")
+        raise Refused("the URL contains a user name; use a header instead")
     try:
         name = host if ":" in host else host.encode("idna").decode("ascii")
         query = f"?{parts.query}" if parts.query else ""
         path = f"{parts.path or '/'}{query}".encode("ascii").decode()
     except UnicodeError as error:
-        raise Refused(f"{url!r} must be written in ASCII: {error}") from error
+        raise Refused(f"{url!r} must be ASCII: {error}") from error
     secure = parts.scheme == "https"
     return Target(secure, name.lower().rstrip("."), port or PORTS[parts.scheme], path)
 
@@ -90,20 +90,20 @@ def refuse_unless_allowed(target: Target, allowed: str) -> None:
         if entry and fits and target.port in ports:
             return
     raise Refused(
-        f"{target.host}:{target.port} is not allowed: a person lists hosts in HTTP_ALLOWED_HOSTS"
+        f"{target.host}:{target.port} is not allowed; a person adds hosts to HTTP_ALLOWED_HOSTS"
     )
 
 
 def public_addresses(target: Target) -> list[str]:
-    """Resolved once. One address that is not public is enough to refuse them all."""
+    """Resolve the host once. Raise Refused if any of its addresses is not public."""
     try:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise Refused(f"{target.host} is not known: {error.strerror}") from error
+        raise Refused(f"{target.host} cannot be resolved: {error.strerror}") from error
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     for address in addresses:
         if not is_public(address):
-            raise Refused(f"{target.host} leads to {address}, which is no public address")
+            raise Refused(f"{target.host} resolves to {address}, which is not a public address")
     return addresses
 
 
@@ -116,7 +116,7 @@ def is_public(written: str) -> bool:
 
 
 def _inner(address: Address) -> Address | None:
-    """The IPv4 address that an IPv6 address stands for."""
+    """Return the IPv4 address that an IPv6 address contains."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address in TRANSLATED:
@@ -125,7 +125,7 @@ def _inner(address: Address) -> Address | None:
 
 
 def _connect(target: Target, addresses: list[str]) -> socket.socket:
-    """To the very addresses that were looked at, so that a second answer of the resolver changes nothing."""
+    """Connect to the checked addresses; a second DNS lookup could return others."""
     failure: OSError | None = None
     for address in addresses:
         try:
@@ -136,7 +136,7 @@ def _connect(target: Target, addresses: list[str]) -> socket.socket:
         if not target.secure:
             return plain
         return ssl.create_default_context().wrap_socket(plain, server_hostname=target.host)
-    raise Refused(f"{target.host} can not be reached: {failure}")
+    raise Refused(f"{target.host} cannot be reached: {failure}")
 
 
 def _body(arguments: dict[str, Any]) -> bytes | None:
@@ -147,26 +147,26 @@ def _body(arguments: dict[str, Any]) -> bytes | None:
 
 def _headers(arguments: dict[str, Any]) -> dict[str, str]:
     headers = arguments.get("headers", {})
-    if not isinstance(headers, dict) or not all(isinstance(said, str) for said in headers.values()):
-        raise Refused("headers must be an object of texts")
+    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+        raise Refused("headers must be an object with text values")
     for name in headers:
         if name.strip().lower() in OWN_HEADERS:
-            raise Refused(f"the header {name!r} is the connection's own")
+            raise Refused(f"the header {name!r} is set by the connection")
     return {"User-Agent": "butlers", "Accept-Encoding": "identity"} | headers
 
 
 def _answer(response: http.client.HTTPResponse) -> dict[str, Any]:
     content = response.read(LIMIT + 1)
     headers = {name.lower(): value for name, value in response.getheaders()}
-    told = {"status": response.status, "headers": headers, "truncated": len(content) > LIMIT}
+    answer = {"status": response.status, "headers": headers, "truncated": len(content) > LIMIT}
     if 300 <= response.status < 400:
-        told["location"] = headers.get("location")
+        answer["location"] = headers.get("location")
     content = content[:LIMIT]
     charset = response.headers.get_content_charset() or "utf-8"
     try:
-        return told | {"body": content.decode(charset)}
+        return answer | {"body": content.decode(charset)}
     except (UnicodeDecodeError, LookupError):
-        return told | {"body": base64.b64encode(content).decode(), "encoding": "base64"}
+        return answer | {"body": base64.b64encode(content).decode(), "encoding": "base64"}
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def read_file(arguments: dict[str, Any]) -> dict[str, Any]:
     parts = parts_of(text(arguments, "path"))
     offset, limit = number(arguments, "offset", 0), min(number(arguments, "limit", LIMIT), LIMIT)
     if not parts:
-        raise Refused("path names no file")
+        raise Refused("path must name a file")
     folder = open_folder(parts[:-1])
     with os.fdopen(open_file(parts, os.O_RDONLY, folder), "rb") as file:
         size = os.fstat(file.fileno()).st_size

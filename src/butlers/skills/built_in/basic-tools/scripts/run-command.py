@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run a command in the butler's folder. Only a session with full access may."""
+"""Run a command in the butler's folder. Needs full access."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LIMIT = 256 * 1024
 TIMEOUT_S = 50
 
 
-class End(threading.Thread):
-    """Listens to a stream and keeps its end."""
+class StreamTail(threading.Thread):
+    """Read a stream and keep its last bytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         super().__init__(daemon=True)
@@ -43,15 +43,15 @@ def run_command(arguments: dict[str, Any]) -> dict[str, Any]:
     assert process.stdin
     assert process.stdout
     assert process.stderr
-    out, err = End(process.stdout), End(process.stderr)
+    out, err = StreamTail(process.stdout), StreamTail(process.stderr)
     threading.Thread(target=_feed, args=(process.stdin, stdin), daemon=True).start()
     try:
         code = process.wait(seconds)
     except subprocess.TimeoutExpired as error:
         process.kill()
-        raise Refused(f"it took more than {seconds} s and was ended") from error
+        raise Refused(f"the command took more than {seconds} s and was stopped") from error
     for stream in (out, err):
-        stream.join(1)  # what it started in the background may hold on to it
+        stream.join(1)  # a background process may keep the stream open
     truncated = out.truncated or err.truncated
     return {"exitCode": code, "stdout": out.text(), "stderr": err.text(), "truncated": truncated}
 
@@ -59,14 +59,14 @@ def run_command(arguments: dict[str, Any]) -> dict[str, Any]:
 def _words(command: Any) -> list[str]:
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else command
     if not isinstance(words, list) or not words:
-        raise Refused("command must be a list of words, or a line for the shell")
+        raise Refused("command must be a list of words or a shell command line")
     if not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise Refused("command must be made of texts")
+        raise Refused("command must contain text only")
     return words
 
 
 def _feed(stream: IO[bytes], content: bytes) -> None:
-    with suppress(OSError):  # it need not read it
+    with suppress(OSError):  # the command may exit without reading it
         stream.write(content)
         stream.close()
 

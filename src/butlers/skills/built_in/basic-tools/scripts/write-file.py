@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write a file in the butler's folder: whole, or not at all."""
+"""Write a file in the butler's folder, completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LIMIT = 1024 * 1024
 def write_file(arguments: dict[str, Any]) -> dict[str, Any]:
     parts = parts_of(text(arguments, "path"))
     if not parts:
-        raise Refused("path names no file")
+        raise Refused("path must name a file")
     if parts[0].casefold() in PROTECTED and not has_full_access():
-        raise Refused(f"{parts[0]!r} says what you are and do; only a person writes it")
+        raise Refused(f"{parts[0]!r} defines the butler; only a person writes it")
     content = _content(arguments)
     folder = open_folder(parts[:-1], make=arguments.get("parents") is True)
     if arguments.get("append") is True:
@@ -31,16 +31,16 @@ def write_file(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(arguments: dict[str, Any]) -> bytes:
-    said = text(arguments, "content")
+    written = text(arguments, "content")
     try:
         if arguments.get("encoding") == "base64":
-            content = base64.b64decode(said, validate=True)
+            content = base64.b64decode(written, validate=True)
         else:
-            content = said.encode()
+            content = written.encode()
     except ValueError as error:
-        raise Refused(f"the content can not be written: {error}") from error
+        raise Refused(f"the content cannot be written: {error}") from error
     if len(content) > LIMIT:
-        raise Refused(f"the content has more than {LIMIT // 1024} KB")
+        raise Refused(f"the content is larger than {LIMIT // 1024} KB")
     return content
 
 
@@ -52,23 +52,23 @@ def _append(parts: list[str], folder: int, content: bytes) -> int:
 
 
 def _replace(parts: list[str], folder: int, content: bytes) -> int:
-    """Beside it, then renamed over it: a reader never sees half of it."""
-    mode = _mode_of_what_is_there(parts, folder)
-    beside = f".{secrets.token_hex(8)}"
+    """Write a temporary file and rename it, so that a reader never sees a partial file."""
+    mode = _current_mode(parts, folder)
+    temporary = f".{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
-        with os.fdopen(os.open(beside, flags, 0o600, dir_fd=folder), "wb") as file:
+        with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=folder), "wb") as file:
             file.write(content)
             os.fchmod(file.fileno(), mode)
-        os.rename(beside, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+        os.rename(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
         with suppress(FileNotFoundError):
-            os.unlink(beside, dir_fd=folder)
+            os.unlink(temporary, dir_fd=folder)
         raise
     return len(content)
 
 
-def _mode_of_what_is_there(parts: list[str], folder: int) -> int:
+def _current_mode(parts: list[str], folder: int) -> int:
     try:
         os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

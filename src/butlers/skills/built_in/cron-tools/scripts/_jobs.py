@@ -1,4 +1,4 @@
-"""Which cron job is meant."""
+"""Find the cron job that the arguments name."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 from _butler import call
 from _script import Refused
 
-MOST = 500
+LIMIT = 500
 
 
 def find_job(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The schedule of this id or name."""
+    """Return the schedule with this id or name."""
     wanted = arguments.get("job") or arguments.get("id") or arguments.get("name")
     if not isinstance(wanted, str):
         raise Refused("job must be the id or the name of a cron job")
-    listed = call("schedule_list", {"include_ended": True, "runs": 0, "limit": MOST})["schedules"]
+    listed = call("schedule_list", {"include_ended": True, "runs": 0, "limit": LIMIT})["schedules"]
     for schedule in listed:
         if wanted in (schedule["id"], schedule["name"]):
             found: dict[str, Any] = schedule
@@ -24,5 +24,5 @@ def find_job(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def changes(arguments: dict[str, Any]) -> dict[str, Any]:
-    """All but what names the job."""
+    """Return the arguments without those that name the job."""
     return {key: value for key, value in arguments.items() if key not in ("job", "id", "name")}

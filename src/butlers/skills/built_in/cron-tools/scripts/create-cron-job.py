@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Do something again and again: start a session with a prompt, or run a job."""
+"""Create a cron job that starts a session with a prompt, or runs a job."""
 
 from __future__ import annotations
 

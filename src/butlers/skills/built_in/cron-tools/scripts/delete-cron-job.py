@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Remove a cron job. What became of its past runs stays recorded."""
+"""Delete a cron job. The record of its past runs is kept."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""List cron jobs and reminders by what comes next."""
+"""List cron jobs and reminders by their next run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Switch a cron job on or off; without enabled, the other way round."""
+"""Enable or disable a cron job; without `enabled`, toggle it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Change a cron job; what is not given stays."""
+"""Change a cron job; omitted fields stay unchanged."""
 
 from __future__ import annotations
 

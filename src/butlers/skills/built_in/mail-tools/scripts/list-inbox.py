@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""List the messages that are not dealt with yet."""
+"""List the messages that are not handled yet."""
 
 from __future__ import annotations
 

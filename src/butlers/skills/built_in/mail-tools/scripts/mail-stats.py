@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Count what waits, was dealt with and failed."""
+"""Count messages that wait, were handled and failed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Search what was asked and said."""
+"""Search past requests and replies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from _script import Refused, main
 
 def search_history(arguments: dict[str, Any]) -> Any:
     if not str(arguments.get("query", "")).strip():
-        raise Refused("query must be the words to look for")
+        raise Refused("query must contain the words to search for")
     return call("mail_search", arguments)
 
 
