@@ -1,24 +1,50 @@
-"""Houses with real butlers in them, against the run's own database server."""
+"""Real butlers in the test's process, against the database server of the test run."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from butlers.db.database import Login
 from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from support import npm
 from support.in_process import InProcessButler, MakeButler
+from support.prepared import copied, make_template
 from support.programs import Programs
 from support.tester_folder import copy_roster, write_tester, write_versions
 from support.webhook_server import WebhookServer
 
 
+@pytest.fixture(scope="session")
+def prepared_template(admin: Login, session_key: FleetKey) -> str:
+    return asyncio.run(make_template(admin, session_key))
+
+
+@pytest.fixture
+def key(session_key: FleetKey) -> FleetKey:
+    """The installation of the prepared template, whose roles are there already."""
+    return session_key
+
+
+@pytest.fixture
+async def prepared(admin: Login, prepared_template: str, database_name: str) -> AsyncIterator[None]:
+    """The test's database, with the butlers provisioned and migrated."""
+    async with copied(admin, prepared_template, database_name):
+        yield
+
+
 @pytest.fixture
 async def make_butler(
-    tmp_path: Path, home: Path, key: FleetKey, provisioner: Provisioner, database_name: str
+    tmp_path: Path,
+    home: Path,
+    key: FleetKey,
+    provisioner: Provisioner,
+    database_name: str,
+    prepared: None,
 ) -> AsyncIterator[MakeButler]:
     """Make the test butler, or a shipped one by name; each is closed after the test."""
     made: list[InProcessButler] = []

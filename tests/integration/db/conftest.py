@@ -14,6 +14,9 @@ from butlers.daemon.butler import Butler
 from butlers.db.migrations import shipped_versions
 from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
+from support.prepared import key, prepared
+
+__all__ = ["key", "prepared"]
 
 MakeBareButler = Callable[..., Butler]
 

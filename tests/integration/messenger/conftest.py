@@ -1,4 +1,4 @@
-"""The Messenger's tables in a database of its own, and a counter at work on them."""
+"""The Messenger's tables in their own database, and a delivery sender that works on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.webhook_server import WebhookServer
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Delays as short as they can be without changing what they do."""
+    """Shorten the retry delays."""
     monkeypatch.setattr(worker, "BACKOFF_BASE_S", 0.01)
 
 
@@ -67,7 +67,7 @@ async def messenger_database(admin: Login, messenger_template: Login) -> AsyncIt
 async def closed(
     messenger_database: Database, server: WebhookServer
 ) -> AsyncIterator[DeliveryHarness]:
-    """An harness whose workers the test starts itself."""
+    """A harness whose workers the test starts itself."""
     made = DeliveryHarness(messenger_database, server)
     yield made
     server.release()

@@ -13,6 +13,9 @@ from butlers.db.provision import Provisioner
 from butlers.wire.tokens import FleetKey
 from support.postbox import ModuleHarness, load_config, write_postbox
 from support.postbox_butler import PostboxButler, Start
+from support.prepared import key, prepared
+
+__all__ = ["key", "prepared"]
 
 MakeModules = Callable[..., ModuleHarness]
 

@@ -52,6 +52,7 @@ async def tester(
     key: FleetKey,
     provisioner: Provisioner,
     database_name: str,
+    prepared: None,
 ) -> AsyncIterator[InProcessButler]:
     """A butler at work, in the same place without a network as the CLI."""
     write_versions(tmp_path / "versions")
@@ -77,6 +78,7 @@ def open_cli_butler(
     provisioner: Provisioner,
     database_name: str,
     model: FakeModel,
+    prepared: None,
 ) -> OpenCliButler:
     """A butler that thinks with a CLI; what its folder has beside is put there by ``furnish``."""
 

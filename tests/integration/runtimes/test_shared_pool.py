@@ -71,6 +71,7 @@ async def street(
     provisioner: Provisioner,
     database_name: str,
     model: FakeModel,
+    prepared: None,
     cli: Cli,
 ) -> AsyncIterator[Street]:
     async with AsyncExitStack() as stack:

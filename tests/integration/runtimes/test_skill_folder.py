@@ -55,6 +55,7 @@ def open_folder(
     provisioner: Provisioner,
     database_name: str,
     model: FakeModel,
+    prepared: None,
 ) -> OpenFolder:
     """A butler whose folder has just these files below skills/, and a ``python`` on its PATH."""
 

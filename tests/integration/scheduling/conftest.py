@@ -147,6 +147,7 @@ async def place(
     provisioner: Provisioner,
     database_name: str,
     clock: SetClock,
+    prepared: None,
 ) -> AsyncIterator[Home]:
     folder = tmp_path / "tester"
     (folder / "skills" / "bench").mkdir(parents=True)

@@ -18,6 +18,9 @@ from butlers.secrets.credentials import CredentialStore
 from butlers.secrets.master_key import MasterKey
 from butlers.secrets.vault import Vault
 from butlers.wire.tokens import FleetKey
+from support.prepared import key, prepared
+
+__all__ = ["key", "prepared"]
 
 
 @dataclass
