@@ -386,7 +386,7 @@ def test_full_disk_leaves_no_partial_skill(tmp_path: Path, monkeypatch: pytest.M
 
 def test_existing_skill_in_the_home_is_not_overwritten(tmp_path: Path) -> None:
     write_files(tmp_path / "skills/one", {"SKILL.md": "mine"})
-    with pytest.raises(SkillInstallationError, match="there is one of this name"):
+    with pytest.raises(SkillInstallationError, match="the name is taken by"):
         SkillsSection(skills=[a_skill("one")]).install_skills(
             skills_dir=tmp_path / "skills", params_lookup={}
         )
