@@ -16,6 +16,7 @@ from butlers.config.document import Document, refuse
 from butlers.config.settings import Settings
 from butlers.config.values import (
     ButlerName,
+    ConfigTable,
     Count,
     DatabaseName,
     FrozenTable,
@@ -23,7 +24,6 @@ from butlers.config.values import (
     Port,
     SchemaName,
     Seconds,
-    Section,
     ShiftedPort,
     ShiftedUrl,
     Text,
@@ -50,7 +50,7 @@ _QUIET_HOURS = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d")
 _ROUTE_CONTRACT = re.compile(r"route\.v([0-9]{1,4})")
 
 
-class DatabaseSection(Section):
+class DatabaseSection(ConfigTable):
     name: DatabaseName | None = None
     # `schema` is a method of every pydantic model.
     schema_name: SchemaName | None = Field(default=None, alias="schema")
@@ -66,7 +66,7 @@ class DatabaseSection(Section):
         return self
 
 
-class ScheduleConfig(Section):
+class ScheduleConfig(ConfigTable):
     name: Text
     cron: Text
     dispatch_mode: Literal["prompt", "job"] = "prompt"
@@ -98,7 +98,7 @@ class ScheduleConfig(Section):
                 raise refuse(f"is not used with dispatch_mode {mode!r}", at=(other,), hint=hint)
 
 
-class RuntimeSection(Section):
+class RuntimeSection(ConfigTable):
     model: Text | None = None
     max_concurrent_sessions: Count = 1
     max_queued: Annotated[Integer, Field(ge=0)] = 100
@@ -110,7 +110,7 @@ class RuntimeSection(Section):
     warm: Annotated[Integer, Field(ge=0)] = 0  # started CLI processes that wait for a message
 
 
-class RuntimeTypeSection(Section):
+class RuntimeTypeSection(ConfigTable):
     type: RuntimeType = "auto"
 
 
@@ -126,7 +126,7 @@ def _contract_number(value: object) -> object:
 RouteContract = Annotated[Count, BeforeValidator(_contract_number)]
 
 
-class SwitchboardConfig(Section):
+class SwitchboardConfig(ConfigTable):
     """Address of the Switchboard, and this butler's entry in its registry."""
 
     url: ShiftedUrl = Field(default=_SWITCHBOARD_URL, validate_default=True)
@@ -144,7 +144,7 @@ class SwitchboardConfig(Section):
         return self
 
 
-class BufferConfig(Section):
+class BufferConfig(ConfigTable):
     queue_capacity: Count = 100
     worker_count: Count = 4
     scanner_interval_s: Seconds = 30
@@ -153,7 +153,7 @@ class BufferConfig(Section):
     max_consecutive_same_tier: Count = 10
 
 
-class TriageConfig(Section):
+class TriageConfig(ConfigTable):
     """Inputs of the Switchboard's decision where a message goes."""
 
     history_minutes: Annotated[Integer, Field(ge=0)] = (
@@ -172,7 +172,7 @@ def _quiet_hours(value: str) -> str:
     return value
 
 
-class DeliveryConfig(Section):
+class DeliveryConfig(ConfigTable):
     """Limits of the Messenger."""
 
     reply_ttl_s: Seconds = 6 * 3600  # also for reactions
@@ -184,16 +184,16 @@ class DeliveryConfig(Section):
     )
 
 
-class EnvConfig(Section):
+class EnvConfig(ConfigTable):
     required: tuple[VariableName, ...] = ()
     optional: tuple[VariableName, ...] = ()
 
 
-class ShutdownConfig(Section):
+class ShutdownConfig(ConfigTable):
     timeout_s: Seconds = 30
 
 
-class BudgetConfig(Section):
+class BudgetConfig(ConfigTable):
     """Daily spending limits of this butler; None: no limit."""
 
     daily_usd: Annotated[Decimal, Field(ge=0)] | None = None
@@ -202,7 +202,7 @@ class BudgetConfig(Section):
     at_limit: Literal["wait", "refuse"] = "wait"
 
 
-class SkillsConfig(Section):
+class SkillsConfig(ConfigTable):
     packs: tuple[Text, ...] = ()
     disclosure: Literal["full", "summary"] = "full"
     allow_soul_edit: bool = False
@@ -213,7 +213,7 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-class LoggingConfig(Section):
+class LoggingConfig(ConfigTable):
     level: Annotated[
         Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)
     ] = "info"
@@ -236,7 +236,7 @@ def _retention_days(days: int) -> int:
     return days
 
 
-class StorageConfig(Section):
+class StorageConfig(ConfigTable):
     """Storage of files. A relative blob_dir is below BUTLERS_HOME; in a loaded config it is absolute."""
 
     blob_dir: Annotated[Path, AfterValidator(_usable_path)] = Path("data/blobs")
@@ -245,7 +245,7 @@ class StorageConfig(Section):
     keep_days: Annotated[Integer, Field(ge=0, le=36_500), AfterValidator(_retention_days)] = 0
 
 
-class SchedulerConfig(Section):
+class SchedulerConfig(ConfigTable):
     tick_interval_s: Seconds = 60
     heartbeat_interval_s: Seconds = 120
 
@@ -259,7 +259,7 @@ def _distinct_names(schedules: tuple[ScheduleConfig, ...]) -> tuple[ScheduleConf
     return schedules
 
 
-class ButlerSection(Section):
+class ButlerSection(ConfigTable):
     name: ButlerName
     port: ShiftedPort
     description: str = ""
@@ -298,7 +298,7 @@ class ButlerSection(Section):
         return self
 
 
-class ButlerFile(Section):
+class ButlerFile(ConfigTable):
     """The whole file, as it is written."""
 
     butler: ButlerSection
@@ -347,7 +347,7 @@ class DatabaseConfig:
     schema: str | None = None
 
 
-class ButlerConfig(Section):
+class ButlerConfig(ConfigTable):
     name: ButlerName
     port: Port  # 0: any free port
     description: str = ""

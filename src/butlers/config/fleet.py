@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from butlers.config.document import Document, refuse
 from butlers.config.files import make_private_folder, replace_file
 from butlers.config.settings import Settings
-from butlers.config.values import ButlerName, Count, Integer, Section, Timezone
+from butlers.config.values import ButlerName, ConfigTable, Count, Integer, Timezone
 from butlers.domain.errors import ConfigInvalid
 
 FLEET_FILE = "fleet.toml"
@@ -52,7 +52,7 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-class FleetConfig(Section):
+class FleetConfig(ConfigTable):
     timezone: Timezone = "UTC"
     roster: Annotated[tuple[ButlerName, ...], Field(min_length=1), AfterValidator(_distinct)] = (
         "switchboard",

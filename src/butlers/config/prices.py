@@ -12,7 +12,7 @@ from pydantic import Field
 from butlers.config.document import Document
 from butlers.config.files import make_private_folder, write_once
 from butlers.config.settings import Settings
-from butlers.config.values import Section
+from butlers.config.values import ConfigTable
 from butlers.domain.session import Usage
 
 PRICES_FILE = "prices.toml"
@@ -60,7 +60,7 @@ haiku = { input = 1.00, cached = 0.10, written = 1.25, output = 5.00 }
 Dollars = Annotated[Decimal, Field(ge=0)]
 
 
-class Price(Section):
+class Price(ConfigTable):
     """Prices per million tokens."""
 
     input: Dollars
@@ -79,7 +79,7 @@ class Price(Section):
         return (given + usage.output_tokens * self.output) / MILLION
 
 
-class PriceTable(Section):
+class PriceTable(ConfigTable):
     dated: date
     models: Annotated[dict[str, Price], Field(default_factory=dict)]
 

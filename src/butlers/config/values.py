@@ -28,7 +28,7 @@ _LAST_PORT = 65535
 _YEAR_S = 366 * 24 * 3600
 
 
-class Section(BaseModel):
+class ConfigTable(BaseModel):
     """One table of a configuration file."""
 
     model_config = ConfigDict(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
-from butlers.config.values import Section
+from butlers.config.values import ConfigTable
 from butlers.db.database import Database
 from butlers.domain.caller import SESSIONS
 from butlers.domain.errors import ConfigInvalid
@@ -97,7 +97,7 @@ def _without_context(
     return ToolSpec(name or function.__name__, call, SESSIONS, Effect.LONG)
 
 
-class ModuleConfig(Section):
+class ModuleConfig(ConfigTable):
     """Base of a module's section ``[modules.<name>]``, without keys. Unknown keys are errors."""
 
     @classmethod

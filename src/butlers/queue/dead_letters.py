@@ -17,10 +17,8 @@ import structlog
 from butlers.db.database import Connection, Database
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.faults import kill_point
-from butlers.domain.message import CONSOLE, InboxItem
+from butlers.domain.message import CONSOLE, InboxItem, RequestContext, RouteRequest
 from butlers.domain.queues import COMMANDS, DELIVERIES, INBOX, MESSENGER, NOTIFY, ROUTES
-from butlers.domain.message import RequestContext
-from butlers.domain.message import RouteRequest
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import DEAD
 from butlers.queue.listener import Listener

@@ -25,8 +25,8 @@ from uuid import UUID
 import asyncpg
 
 from butlers.db.database import Connection
-from butlers.domain.errors import LeaseLost
 from butlers.domain.clock import uuid7
+from butlers.domain.errors import LeaseLost
 from butlers.wire.telemetry import count_lease_expiries
 
 DEAD = "dead"  # notified like a queue, to wake the dead letter notices

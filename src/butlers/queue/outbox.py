@@ -11,17 +11,16 @@ from typing import Any
 from uuid import UUID
 
 from butlers.db.database import Connection
+from butlers.domain.clock import uuid7
 from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, Intent, lane_to
 from butlers.domain.faults import kill_point
-from butlers.domain.clock import uuid7
-from butlers.domain.message import CONSOLE
+from butlers.domain.message import CONSOLE, RequestContext, joined
 from butlers.domain.queues import NOTIFY, SWITCHBOARD
-from butlers.domain.message import RequestContext, joined
 from butlers.domain.trace import current_trace
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
+from butlers.wire.client import Peers
 from butlers.wire.codec import decode, encode
-from butlers.wire.peers import Peers
 
 _ENDED = "ended"  # key of a report's payload
 

@@ -1,7 +1,7 @@
 """The worker loop of one queue: claim items, run their handler under a lease, and settle them.
 
 A handler that returns finishes its item; the value is stored as the item's result. It may return a
-``Finish`` to write something in the transaction that finishes the item. If it raises: a retryable error
+``FinishWith`` to write something in the transaction that finishes the item. If it raises: a retryable error
 means that something else is unavailable, and the item waits for it without using up an attempt; an
 unexpected error is retried a few times with a growing delay; a permanent error makes the item a dead letter.
 """
@@ -43,7 +43,7 @@ Handler = Callable[[Lease], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishWith:
     """A result, and a write that commits together with it."""
 
     result: Any
@@ -206,7 +206,7 @@ class QueueWorker:
         try:
             result = await self._handler(lease)
             kill_point(f"{self.queue}.handled")
-            if isinstance(result, Finish):
+            if isinstance(result, FinishWith):
                 await self._settle(_finish, lease, result)
             else:
                 await self._completions.complete(lease, result)
@@ -317,7 +317,7 @@ class QueueWorker:
                 await self._settle(queue.release, lease, patient=False)
 
 
-async def _finish(connection: Connection, lease: Lease, finish: Finish) -> None:
+async def _finish(connection: Connection, lease: Lease, finish: FinishWith) -> None:
     await finish.write(connection)
     await queue.complete(connection, lease, finish.result)
 

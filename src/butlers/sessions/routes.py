@@ -17,7 +17,7 @@ from butlers.queue import notice_log
 from butlers.queue.leased_queue import Lease
 from butlers.queue.outbox import answers, queue_end, queue_reply
 from butlers.queue.pause import raise_if_paused
-from butlers.queue.worker import Finish
+from butlers.queue.worker import FinishWith
 from butlers.sessions.session_log import calls_of_request
 from butlers.sessions.spawner import Spawner
 from butlers.wire.codec import decode, encode
@@ -62,7 +62,7 @@ class RouteInbox:
             if route.report:
                 await queue_end(connection, route.request, well=result["well"])
 
-        return Finish(result, write)
+        return FinishWith(result, write)
 
     async def _answer(self, route: RouteRequest) -> tuple[dict[str, Any], str | None, Links]:
         """Run the session. Return its outcome, the reply to send, and its links that are not the owner's.

@@ -20,7 +20,7 @@ from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
 from butlers.queue.outbox import queue_reply
 from butlers.queue.pause import Pause, begin_pause, end_pause, read_pause
-from butlers.queue.worker import Finish
+from butlers.queue.worker import FinishWith
 from butlers.skills.reflexes.times import read_seconds
 from butlers.switchboard import registry
 from butlers.tools.role import RoleParts
@@ -57,7 +57,7 @@ class OwnerCommands:
         async def write(connection: Connection) -> None:
             await queue_reply(connection, SWITCHBOARD, item.request, text)
 
-        return Finish({"command": str(command.word)}, write)
+        return FinishWith({"command": str(command.word)}, write)
 
     async def _run(self, command: Command) -> str:
         match command.word:

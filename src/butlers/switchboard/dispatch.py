@@ -42,7 +42,7 @@ from butlers.queue import notice_log
 from butlers.queue.leased_queue import Lease
 from butlers.queue.outbox import queue_delivery, queue_reply
 from butlers.queue.pause import raise_if_paused
-from butlers.queue.worker import Finish
+from butlers.queue.worker import FinishWith
 from butlers.switchboard import conversation, decisions, registry
 from butlers.switchboard.classification import Classifier
 from butlers.switchboard.decisions import StoredDecision
@@ -247,7 +247,7 @@ def _lane(item: InboxItem, target: str) -> str:
     return joined(item.request.conversation, target)
 
 
-def _split(lease: Lease, item: InboxItem, decided: Sequence[StoredDecision]) -> Finish:
+def _split(lease: Lease, item: InboxItem, decided: Sequence[StoredDecision]) -> FinishWith:
     """Queue each part in the place of the whole message: before anything that came later."""
 
     async def write(connection: Connection) -> None:
@@ -264,7 +264,7 @@ def _split(lease: Lease, item: InboxItem, decided: Sequence[StoredDecision]) -> 
             )
         kill_point("inbox.split")
 
-    return Finish({"targets": [one.decision.target for one in decided]}, write)
+    return FinishWith({"targets": [one.decision.target for one in decided]}, write)
 
 
 def _check_previous(before: StoredDecision) -> None:

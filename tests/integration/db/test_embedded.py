@@ -243,7 +243,7 @@ def test_processes_that_race_on_an_empty_home_make_one_database(
     for client in racing:
         logs.append(client.process.communicate("\n", timeout=30)[1])
         assert client.process.returncode == 0
-    assert "".join(logs).count("postgres database made") == 1
+    assert "".join(logs).count("postgres database created") == 1
     assert "".join(logs).count("postgres stopped") == 1
 
 
@@ -391,7 +391,7 @@ def test_a_disk_without_room_is_said_and_leaves_nothing_half_made(home: Path) ->
         capture_output=True,
         text=True,
     )
-    assert "ProvisioningError: the database could not be made" in done.stderr
+    assert "ProvisioningError: the database could not be created" in done.stderr
     assert not (home / "postgres/data.new").exists()
     with server_of(home) as server:
         assert server.is_running()
@@ -420,7 +420,7 @@ def test_a_data_folder_with_other_content_is_never_deleted(home: Path) -> None:
     precious = home / "postgres/data/photo.jpg"
     precious.parent.mkdir(parents=True)
     precious.touch()
-    with pytest.raises(ProvisioningError, match="holds files but no database"):
+    with pytest.raises(ProvisioningError, match="contains files but no database"):
         server_of(home).acquire()
     assert precious.exists()
 
@@ -463,7 +463,7 @@ def test_the_runtime_folder_is_preferred_when_it_is_ours(home: Path) -> None:
 def test_a_link_in_place_of_the_short_folder_is_refused(home: Path) -> None:
     server = server_of(home / ("long" * 30), temp_dir=home.parent)
     server.socket_dir.symlink_to("/")
-    with pytest.raises(DatabaseUnavailable, match="belongs to somebody else"):
+    with pytest.raises(DatabaseUnavailable, match="belongs to another user"):
         server.acquire()
 
 
@@ -472,7 +472,7 @@ def test_somebody_elses_short_folder_is_refused(home: Path) -> None:
     server = server_of(home / ("long" * 30), temp_dir=home.parent)
     server.socket_dir.mkdir()
     os.chown(server.socket_dir, NOBODY, NOBODY)
-    with pytest.raises(DatabaseUnavailable, match="belongs to somebody else"):
+    with pytest.raises(DatabaseUnavailable, match="belongs to another user"):
         server.acquire()
 
 
@@ -505,7 +505,7 @@ def test_without_the_wheel_the_newest_programs_of_the_machine_serve(tmp_path: Pa
 
 def test_without_any_programs_the_person_is_told_what_to_do(tmp_path: Path) -> None:
     fake_programs(tmp_path / "14/bin", "14.9")
-    with pytest.raises(DatabaseUnavailable, match="no PostgreSQL was found") as caught:
+    with pytest.raises(DatabaseUnavailable, match="PostgreSQL was not found") as caught:
         find_binaries(package="no_such_package", search_path="", system_root=tmp_path)
     assert caught.value.hint is not None
     assert "DATABASE_URL" in caught.value.hint
@@ -584,7 +584,7 @@ def test_root_without_user_namespaces_becomes_nobody_and_back(home: Path) -> Non
 
 @ROOT_ONLY
 def test_root_whose_home_nobody_else_can_enter_is_told_so(home: Path) -> None:
-    with pytest.raises(DatabaseUnavailable, match="may not run as root") as caught:
+    with pytest.raises(DatabaseUnavailable, match="does not run as root") as caught:
         server_of(home, search_path="").acquire()
     assert caught.value.hint
     assert not (home / "postgres/data").exists()

@@ -31,7 +31,7 @@ from butlers.queue import leased_queue as queue
 from butlers.queue import worker
 from butlers.queue.leased_queue import Lease
 from butlers.queue.listener import Listener
-from butlers.queue.worker import Finish, Handler, QueueWorker
+from butlers.queue.worker import FinishWith, Handler, QueueWorker
 from butlers.wire.tokens import FleetKey
 from support import queue_history as witness
 from support.waiting import until
@@ -299,13 +299,13 @@ async def test_one_that_can_not_be_kept_spoils_none_that_end_with_it(
 async def test_what_is_written_with_the_end_is_there_with_it_and_only_then(
     witnessed: Database, staff: Staff
 ) -> None:
-    async def handler(lease: Lease) -> Finish:
+    async def handler(lease: Lease) -> FinishWith:
         async def write(connection: Connection) -> None:
             await connection.execute("INSERT INTO effects VALUES ($1, 'worker')", lease.key)
             if lease.attempt == 1:
                 raise LookupError("in the middle of it")
 
-        return Finish(f"attempt {lease.attempt}", write)
+        return FinishWith(f"attempt {lease.attempt}", write)
 
     await put(witnessed, "k")
     await staff(handler)

@@ -197,7 +197,7 @@ def test_env_json_of_the_seed(commands: SecretsCommands) -> None:
         "TWITTER_API_KEY: stored for every butler",
         "OPENAI_API_KEY: stored for every butler",
     ]
-    assert f"hint: {file} still has them in clear text: delete it" in said.stderr
+    assert f"hint: {file} still holds them in clear text: delete it" in said.stderr
     assert commands.names() == [("shared", "OPENAI_API_KEY"), ("shared", "TWITTER_API_KEY")]
 
 

@@ -192,7 +192,7 @@ def back(lines: Sequence[Mapping[str, Any]], collector: Collector) -> int:
 
 
 def away(lines: Sequence[Mapping[str, Any]], collector: Collector) -> int:
-    return _told("the collector takes nothing; telemetry is lost", lines, collector)
+    return _told("the collector does not accept data; telemetry is lost", lines, collector)
 
 
 def _told(what: str, lines: Sequence[Mapping[str, Any]], collector: Collector) -> int:

@@ -22,7 +22,7 @@ from butlers.domain.trace import TraceContext, current_trace, in_trace, tracepar
 from butlers.wire import telemetry
 from butlers.wire.telemetry import backend, item_span, session_span, span, tool_span
 from butlers.wire.telemetry.backend import Attributes, Instrument
-from butlers.wire.telemetry.spans import SHOWN
+from butlers.wire.telemetry.spans import LONGEST_ATTRIBUTE
 
 OWNER = Caller(CallerKind.OWNER, "owner")
 SECRET = "correct-horse-battery-staple"
@@ -160,7 +160,7 @@ def test_secrets_do_not_leave(kept: Kept) -> None:
 
 def test_a_secret_at_the_cut_is_masked_before_it_is_cut(kept: Kept) -> None:
     redactor.register(SECRET)
-    text = "x" * (SHOWN - 15) + SECRET
+    text = "x" * (LONGEST_ATTRIBUTE - 15) + SECRET
     with tool_span("t", butler="b", caller=OWNER, arguments={"a": text}):
         pass
     assert "correct" not in kept.spans[0].attributes["butlers.tool.arguments"]
@@ -186,7 +186,7 @@ def test_any_value_can_be_shown_and_none_is_long(kept: Kept, value: Any) -> None
     for shown in kept.spans[0].attributes.values():
         if isinstance(shown, str):
             shown.encode()
-            assert len(shown) < SHOWN + 100
+            assert len(shown) < LONGEST_ATTRIBUTE + 100
 
 
 def test_a_tool_that_nobody_has_is_named_in_few_characters(kept: Kept) -> None:
