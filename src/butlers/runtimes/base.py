@@ -63,6 +63,17 @@ class Terms:
     skills: bool = False  # its home holds skills that the CLI is to load by itself
 
 
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """Everything that one session is started with."""
+
+    prompt: str
+    system_prompt: str
+    mcp_servers: Mapping[str, McpServer]
+    env: Mapping[str, str] = field(repr=False)
+    terms: Terms
+
+
 class NotWarm(Exception):
     """A warm process cannot be used. Nothing was asked of it, so the session can start cold."""
 

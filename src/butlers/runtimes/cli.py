@@ -23,7 +23,7 @@ from butlers.process.runner import (
     run_events,
     run_script,
 )
-from butlers.runtimes.base import Grants, McpServer, Terms, WarmCli
+from butlers.runtimes.base import Grants, Invocation, McpServer, Terms, WarmCli
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.-]*")
 _VERSION_S = 20.0
@@ -86,9 +86,9 @@ class CliRuntime:
     ) -> SessionResult:
         if not self.holds(terms.grants.access):
             raise InternalError(f"{self.name} cannot hold a session at {terms.grants.access}")
-        make_folders(terms)
-        command = self.command(prompt, system_prompt, mcp_servers, env, terms)
-        transcript = self.transcript(mcp_servers)
+        await self.prepare(terms)
+        call = Invocation(prompt, system_prompt, mcp_servers, env, terms)
+        command, transcript = self.command(call), self.transcript(call)
         return transcript.result(await run_events(command, terms.limits, transcript.read))
 
     def warm(
@@ -100,18 +100,14 @@ class CliRuntime:
     ) -> WarmCli | None:
         return None
 
-    def command(
-        self,
-        prompt: str,
-        system_prompt: str,
-        mcp_servers: Mapping[str, McpServer],
-        env: Mapping[str, str],
-        terms: Terms,
-    ) -> ProcessCommand:
+    async def prepare(self, terms: Terms) -> None:
+        make_folders(terms)
+
+    def command(self, call: Invocation) -> ProcessCommand:
         """Return the command line, and write the files that it names."""
         raise NotImplementedError
 
-    def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
+    def transcript(self, call: Invocation) -> Transcript:
         raise NotImplementedError
 
 

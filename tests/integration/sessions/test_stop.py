@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,7 +12,7 @@ import psutil
 from butlers.domain.clock import uuid7
 from butlers.domain.session import Access, Outcome, SessionRequest, SessionResult
 from butlers.process.runner import Event, ProcessCommand, ProcessEnd
-from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.base import Invocation
 from butlers.runtimes.cli import CliRuntime, Transcript, own_environment
 from butlers.runtimes.failures import cut_short, of_exit
 from support.in_process import InProcessButler, MakeButler
@@ -40,19 +39,13 @@ class Stubborn(CliRuntime):
     levels = frozenset(Access)
     added = dict.fromkeys(Access, 0)
 
-    def command(
-        self,
-        prompt: str,
-        system_prompt: str,
-        mcp_servers: Mapping[str, McpServer],
-        env: Mapping[str, str],
-        terms: Terms,
-    ) -> ProcessCommand:
+    def command(self, call: Invocation) -> ProcessCommand:
+        terms = call.terms
         return ProcessCommand(
-            ("/bin/sh", "-c", STUBBORN), own_environment(env, terms), terms.workspace.cwd
+            ("/bin/sh", "-c", STUBBORN), own_environment(call.env, terms), terms.workspace.cwd
         )
 
-    def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
+    def transcript(self, call: Invocation) -> Transcript:
         return Silent()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand
-from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
+from butlers.runtimes.base import Grants, Invocation, McpServer, Terms, Workspace
 from butlers.runtimes.claude_code import ClaudeCodeAdapter
 from butlers.runtimes.claude_code.command import SWITCHES
 
@@ -32,7 +32,7 @@ def compose(
     servers = {"tester": McpServer("http://127.0.0.1:1/mcp", TOKEN)}
     made = Terms(workspace, grants or Grants(), **terms)  # type: ignore[arg-type]
     return adapter.command(
-        prompt, "The system prompt.", servers, {"PATH": "/bin", "HOME": "/root"}, made
+        Invocation(prompt, "The system prompt.", servers, {"PATH": "/bin", "HOME": "/root"}, made)
     )
 
 

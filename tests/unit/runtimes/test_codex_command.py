@@ -13,7 +13,7 @@ import pytest
 
 from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand, TimeLimits
-from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
+from butlers.runtimes.base import Grants, Invocation, McpServer, Terms, Workspace
 from butlers.runtimes.codex import CodexAdapter
 from butlers.runtimes.codex.command import Catalog, bundled
 
@@ -54,7 +54,7 @@ def compose(
     servers = {"tester": McpServer(URL, TOKEN)}
     given = {"PATH": "/bin", "HOME": "/root", **(env or {})}
     return adapter.command(
-        prompt, system, servers, given, Terms(workspace, Grants(access), **terms)
+        Invocation(prompt, system, servers, given, Terms(workspace, Grants(access), **terms))
     )
 
 

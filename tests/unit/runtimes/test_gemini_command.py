@@ -13,7 +13,7 @@ import pytest
 
 from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand, TimeLimits
-from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
+from butlers.runtimes.base import Grants, Invocation, McpServer, Terms, Workspace
 from butlers.runtimes.cli import safe_commands
 from butlers.runtimes.gemini import GeminiAdapter
 
@@ -44,7 +44,7 @@ def compose(
     given = {"PATH": "/bin", "HOME": "/root", **(env or {})}
     made = Terms(workspace, grants or Grants(), **terms)
     return GeminiAdapter(Path("/opt/gemini")).command(
-        prompt, "The system prompt.", servers, given, made
+        Invocation(prompt, "The system prompt.", servers, given, made)
     )
 
 

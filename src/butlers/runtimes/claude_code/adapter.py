@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand
-from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.base import Invocation, McpServer, Terms
 from butlers.runtimes.claude_code.command import compose
 from butlers.runtimes.claude_code.transcript import ClaudeTranscript
 from butlers.runtimes.claude_code.warm import WarmClaude
@@ -25,15 +25,8 @@ class ClaudeCodeAdapter(CliRuntime):
     # Reminders of place and time; unless sealed, also its own tools.
     added = MappingProxyType({Access.SEALED: 2_300, Access.WORKSPACE: 13_000, Access.FULL: 90_000})
 
-    def command(
-        self,
-        prompt: str,
-        system_prompt: str,
-        mcp_servers: Mapping[str, McpServer],
-        env: Mapping[str, str],
-        terms: Terms,
-    ) -> ProcessCommand:
-        return compose(self.executable, prompt, system_prompt, mcp_servers, env, terms)
+    def command(self, call: Invocation) -> ProcessCommand:
+        return compose(self.executable, call)
 
     def warm(
         self,
@@ -45,9 +38,9 @@ class ClaudeCodeAdapter(CliRuntime):
         if terms.grants.access is not Access.SEALED:
             return None
         make_folders(terms)
-        command = compose(self.executable, "", "", mcp_servers, env, terms, butlers)
+        command = compose(self.executable, Invocation("", "", mcp_servers, env, terms), butlers)
         return WarmClaude(command, next(iter(mcp_servers), None))
 
-    def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
-        (butler,) = mcp_servers
+    def transcript(self, call: Invocation) -> Transcript:
+        (butler,) = call.mcp_servers
         return ClaudeTranscript(butler)

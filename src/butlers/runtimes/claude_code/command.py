@@ -20,7 +20,7 @@ from typing import Any
 
 from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand
-from butlers.runtimes.base import MCP_SERVERS, Grants, McpServer, Terms, Workspace
+from butlers.runtimes.base import MCP_SERVERS, Grants, Invocation, McpServer, Terms, Workspace
 from butlers.runtimes.claude_code import gate
 from butlers.runtimes.cli import describe_servers, own_environment, safe_commands, write_private
 
@@ -118,35 +118,28 @@ SKILL_SETTINGS = {"disableSkillShellExecution": True}  # loading a skill's text 
 FULL_SWITCHES = {"IS_SANDBOX": "1"}  # otherwise it refuses to run without permissions as root
 
 
-def compose(
-    executable: Path,
-    prompt: str,
-    system_prompt: str,
-    mcp_servers: Mapping[str, McpServer],
-    env: Mapping[str, str],
-    terms: Terms,
-    butlers: Collection[str] | None = None,
-) -> ProcessCommand:
+def compose(executable: Path, call: Invocation, butlers: Collection[str] = ()) -> ProcessCommand:
     """``butlers``: names of the servers whose tools it may call, if they are connected later."""
+    terms = call.terms
     folder = terms.workspace.private
     full = terms.grants.access is Access.FULL
     argv = (
         *(str(executable), "-p", "--verbose"),
         *("--output-format", "stream-json"),
         "--no-session-persistence",
-        *("--mcp-config", str(_mcp_file(folder, mcp_servers)), "--strict-mcp-config"),
-        *("--system-prompt-file", str(write_private(folder / "system.md", system_prompt))),
+        *("--mcp-config", str(_mcp_file(folder, call.mcp_servers)), "--strict-mcp-config"),
+        *("--system-prompt-file", str(write_private(folder / "system.md", call.system_prompt))),
         *("--setting-sources", "user" if terms.skills else ""),  # the scope of its skills
-        *(_full() if full else _confined(butlers or mcp_servers, terms)),
+        *(_full() if full else _confined(butlers or call.mcp_servers, terms)),
         *(("--model", terms.model) if terms.model else ()),
         *terms.args,
     )
     switches = {**SWITCHES, **(FULL_SWITCHES if full else CONFINED_SWITCHES), **_shell(terms)}
     return ProcessCommand(
         argv,
-        own_environment(env, terms, **switches),
+        own_environment(call.env, terms, **switches),
         terms.workspace.cwd,
-        plain(prompt).encode("utf-8", "replace"),
+        plain(call.prompt).encode("utf-8", "replace"),
     )
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from butlers.domain.session import Access, SessionResult
+from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand
-from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.base import Invocation, McpServer, Terms
 from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
 from butlers.runtimes.codex.command import CATALOG_S, Catalog, bundled, compose, compose_warm
 from butlers.runtimes.codex.transcript import CodexTranscript
@@ -47,19 +46,11 @@ class CodexAdapter(CliRuntime):
                 return binary
         return found
 
-    async def invoke(
-        self,
-        prompt: str,
-        system_prompt: str,
-        mcp_servers: Mapping[str, McpServer],
-        env: Mapping[str, str],
-        terms: Terms,
-    ) -> SessionResult:
-        await self._load_models(terms)
-        result = await super().invoke(prompt, system_prompt, mcp_servers, env, terms)
-        return replace(
-            result, model=terms.model or self.catalog.default
-        )  # its events do not name it
+    async def prepare(self, terms: Terms) -> None:
+        make_folders(terms)
+        if not self.catalog.models:  # asked once: they are part of the program
+            timeout_s = min(CATALOG_S, terms.limits.startup_s)
+            self.catalog = await asyncio.to_thread(bundled, self.executable, timeout_s)
 
     def warm(
         self,
@@ -70,33 +61,19 @@ class CodexAdapter(CliRuntime):
     ) -> WarmCodex | None:
         if terms.grants.access is not Access.SEALED:
             return None
-        prepare = partial(self._prepare, mcp_servers, env, terms)
-        return WarmCodex(prepare, next(iter(mcp_servers), None), terms.model)
-
-    async def _prepare(
-        self, mcp_servers: Mapping[str, McpServer], env: Mapping[str, str], terms: Terms
-    ) -> ProcessCommand:
-        make_folders(terms)
-        await self._load_models(terms)
-        return compose_warm(self.executable, mcp_servers, env, terms, self.catalog)
-
-    def command(
-        self,
-        prompt: str,
-        system_prompt: str,
-        mcp_servers: Mapping[str, McpServer],
-        env: Mapping[str, str],
-        terms: Terms,
-    ) -> ProcessCommand:
-        return compose(
-            self.executable, prompt, system_prompt, mcp_servers, env, terms, self.catalog
+        call = Invocation("", "", mcp_servers, env, terms)
+        return WarmCodex(
+            partial(self._warm_command, call), next(iter(mcp_servers), None), terms.model
         )
 
-    def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
-        (server,) = mcp_servers
-        return CodexTranscript(server)
+    def command(self, call: Invocation) -> ProcessCommand:
+        return compose(self.executable, call, self.catalog)
 
-    async def _load_models(self, terms: Terms) -> None:
-        if not self.catalog.models:  # asked once: they are part of the program
-            timeout_s = min(CATALOG_S, terms.limits.startup_s)
-            self.catalog = await asyncio.to_thread(bundled, self.executable, timeout_s)
+    async def _warm_command(self, call: Invocation) -> ProcessCommand:
+        await self.prepare(call.terms)
+        return compose_warm(self.executable, call, self.catalog)
+
+    def transcript(self, call: Invocation) -> Transcript:
+        (butler,) = call.mcp_servers
+        # Its events do not name the model.
+        return CodexTranscript(butler, call.terms.model or self.catalog.default)

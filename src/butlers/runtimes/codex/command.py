@@ -18,7 +18,7 @@ from typing import Any
 
 from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand, TimeLimits
-from butlers.runtimes.base import MCP_SERVERS, McpServer, Terms
+from butlers.runtimes.base import MCP_SERVERS, Invocation, McpServer, Terms
 from butlers.runtimes.cli import own_environment, write_private
 from butlers.runtimes.formats import toml_lines
 
@@ -94,49 +94,36 @@ DISABLED = (
 FULL_ONLY = ("shell_tool", "unified_exec", "view_image")
 
 
-def compose(
-    executable: Path,
-    prompt: str,
-    system_prompt: str,
-    mcp_servers: Mapping[str, McpServer],
-    env: Mapping[str, str],
-    terms: Terms,
-    catalog: Catalog,
-) -> ProcessCommand:
+def compose(executable: Path, call: Invocation, catalog: Catalog) -> ProcessCommand:
+    terms = call.terms
     home = terms.workspace.home / ".codex"
     config = {
         **_settings(terms),
-        **_provider(env),
-        **_butlers(mcp_servers, terms),
-        **_prompt(system_prompt),
+        **_provider(call.env),
+        **_butlers(call.mcp_servers, terms),
+        **_prompt(call.system_prompt),
         **_models(home, catalog, terms),
     }
     write_private(home / "config.toml", "".join(toml_lines(config)))
     return ProcessCommand(
         argv=_argv(executable, terms),
         env=own_environment(
-            env,
+            call.env,
             terms,
             CODEX_HOME=str(home),
             # Calls of tools that it does not have are reported only in its log.
             RUST_LOG="error",
-            **_token(mcp_servers),
+            **_token(call.mcp_servers),
         ),
         cwd=terms.workspace.cwd,
-        stdin=prompt.encode("utf-8", "replace"),
+        stdin=call.prompt.encode("utf-8", "replace"),
     )
 
 
-def compose_warm(
-    executable: Path,
-    mcp_servers: Mapping[str, McpServer],
-    env: Mapping[str, str],
-    terms: Terms,
-    catalog: Catalog,
-) -> ProcessCommand:
+def compose_warm(executable: Path, call: Invocation, catalog: Catalog) -> ProcessCommand:
     """Return the command of a warm process: prompt and model are sent later."""
-    command = compose(executable, "", "", mcp_servers, env, terms, catalog)
-    argv = (str(executable), "app-server", *terms.args)
+    command = compose(executable, call, catalog)
+    argv = (str(executable), "app-server", *call.terms.args)
     # Its log has color codes even in a file, which would be read as part of a name.
     return replace(command, argv=argv, env={**command.env, "NO_COLOR": "1"})
 

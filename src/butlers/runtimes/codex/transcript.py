@@ -22,8 +22,9 @@ _NO_KEY = re.compile(r"Missing environment variable: [^\n]*")
 
 
 class CodexTranscript:
-    def __init__(self, butler: str) -> None:
+    def __init__(self, butler: str, model: str | None = None) -> None:
         self._butler = butler
+        self._model = model
         self._calls: dict[str, ToolCall] = {}  # by item, in the order of their start
         self._declined: list[str] = []
         self._text = ""
@@ -55,6 +56,7 @@ class CodexTranscript:
             self._text,
             (*self._calls.values(), *absent),
             self._usage,
+            model=self._model,
             denials=denials,
             exit=ended.exit,
         )

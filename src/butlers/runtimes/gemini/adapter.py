@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand
-from butlers.runtimes.base import McpServer, Terms
+from butlers.runtimes.base import Invocation
 from butlers.runtimes.cli import CliRuntime, Transcript
 from butlers.runtimes.gemini.command import SETTINGS_FOLDER, alias, compose, has_settings
 from butlers.runtimes.gemini.transcript import GeminiTranscript
@@ -30,16 +29,9 @@ class GeminiAdapter(CliRuntime):
         obeyed = f"because it would obey {SETTINGS_FOLDER} there"
         return f"{self.name} does not run in the butler's folder, {obeyed}"
 
-    def command(
-        self,
-        prompt: str,
-        system_prompt: str,
-        mcp_servers: Mapping[str, McpServer],
-        env: Mapping[str, str],
-        terms: Terms,
-    ) -> ProcessCommand:
-        return compose(self.executable, prompt, system_prompt, mcp_servers, env, terms)
+    def command(self, call: Invocation) -> ProcessCommand:
+        return compose(self.executable, call)
 
-    def transcript(self, mcp_servers: Mapping[str, McpServer]) -> Transcript:
-        (server,) = mcp_servers
+    def transcript(self, call: Invocation) -> Transcript:
+        (server,) = call.mcp_servers
         return GeminiTranscript(alias(server))

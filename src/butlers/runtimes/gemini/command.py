@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand
-from butlers.runtimes.base import Grants, McpServer, Terms
+from butlers.runtimes.base import Grants, Invocation, McpServer, Terms
 from butlers.runtimes.cli import own_environment, safe_commands, write_private
 from butlers.runtimes.formats import toml_tables
 from butlers.runtimes.gemini.preload import Preload
@@ -75,19 +75,13 @@ ATTEMPTS = 2  # its default is ten, over minutes
 SETTINGS_FOLDER = ".gemini"  # the CLI obeys the one in its working folder
 
 
-def compose(
-    executable: Path,
-    prompt: str,
-    system_prompt: str,
-    mcp_servers: Mapping[str, McpServer],
-    env: Mapping[str, str],
-    terms: Terms,
-) -> ProcessCommand:
-    ((name, server),) = mcp_servers.items()
+def compose(executable: Path, call: Invocation) -> ProcessCommand:
+    terms = call.terms
+    ((name, server),) = call.mcp_servers.items()
     home = terms.workspace.home / ".gemini"
     settings = _settings(alias(name), server, terms)
     write_private(home / "settings.json", json.dumps(settings, indent=1))
-    preload = Preload.write(home, system_prompt, env)
+    preload = Preload.write(home, call.system_prompt, call.env)
     listing = f"\n\n{SKILLS_LISTED}" if terms.skills else ""
     system = write_private(home / "system.md", f"{preload.mark}{listing}")
     return ProcessCommand(
@@ -103,7 +97,7 @@ def compose(
             *terms.args,
         ),
         env=own_environment(
-            env,
+            call.env,
             terms,
             GEMINI_SYSTEM_MD=str(system),
             GEMINI_CLI_NO_RELAUNCH="true",  # a second process would outlive it
@@ -112,7 +106,7 @@ def compose(
         ),
         cwd=_cwd(terms),
         # A prompt that begins with a slash would be a command to the CLI.
-        stdin=f"\n{prompt}".encode("utf-8", "replace"),
+        stdin=f"\n{call.prompt}".encode("utf-8", "replace"),
     )
 
 
