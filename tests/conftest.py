@@ -24,8 +24,7 @@ from butlers.domain.redaction import redactor
 from butlers.wire.tokens import FleetKey
 from support.fleet import Fleet, butlers_environment
 from support.forked import run_butlers
-from support.properties import register_profiles
-from support.storm import SEED_PROPERTY
+from support.properties import SEED_PROPERTY, register_profiles
 
 register_profiles()
 

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from support.fleet import wait_for
-from support.storm import ON_THE_ROAD, SEED_PROPERTY, Storm
+from support.properties import SEED_PROPERTY
+from support.storm import ON_THE_ROAD, Storm
 from support.webhook_fleet import WebhookFleet, webhook_fleet
 
 SEED = int(os.environ.get("BUTLERS_STORM_SEED") or random.SystemRandom().getrandbits(32))

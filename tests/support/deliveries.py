@@ -1,4 +1,4 @@
-"""A Messenger's counter on real tables, with a real webhook to send to."""
+"""A delivery sender on real tables, with a real webhook server to send to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECRET = "a signing secret of the tests"
 
 
 def made_at(moment: datetime) -> UUID:
-    """A delivery id of that time."""
+    """Return a delivery id of that time."""
     now = uuid7()
     milliseconds = int(moment.timestamp() * 1000)
     return UUID(int=(milliseconds << 80) | (now.int & ((1 << 80) - 1)))
@@ -46,7 +46,7 @@ class DeliveryHarness:
         self.timeout_s = 10.0
         self._ends: list[Any] = []
 
-    # -- at work -----------------------------------------------------------------------------------
+    # -- workers -----------------------------------------------------------------------------------
 
     async def open(self, *, workers: int = 4) -> None:
         self.listener = Listener(self.database.login, "tests:listener", recover_every_s=0.05)
@@ -116,11 +116,11 @@ class DeliveryHarness:
             )
 
     async def hurry(self) -> None:
-        """Whatever waits for a time is due now; what the clock of the harness says stays as it is."""
+        """Make every waiting queue item due now, without moving the clock of the harness."""
         await self.execute("UPDATE queue_items SET run_after = now() WHERE state = 'ready'")
         self.worker._wake.set()
 
-    # -- what is in the tables ---------------------------------------------------------------------
+    # -- rows ---------------------------------------------------------------------
 
     async def rows(self, sql: str, *arguments: Any) -> list[dict[str, Any]]:
         async with self.database.transaction() as connection:
@@ -149,7 +149,7 @@ class DeliveryHarness:
         return [row["message"] for row in rows]
 
     async def until_state(self, delivery_id: UUID, *states: DeliveryState) -> dict[str, Any]:
-        """The delivery, when it is in one of these and nothing is being worked on."""
+        """Return the delivery when it is in one of these states and no item is leased."""
 
         async def look() -> dict[str, Any] | None:
             row = await self.delivery(delivery_id)
@@ -194,7 +194,7 @@ ONE = DeliveryRequest(
 
 
 def delivery(target: str = "plain:anna", **changes: Any) -> DeliveryRequest:
-    """``age``: it was asked for so long ago."""
+    """Return a delivery; ``age`` is the time since it was requested."""
     age: timedelta | None = changes.pop("age", None)
     made = uuid7() if age is None else made_at(datetime.now(UTC) - age)
     return replace(ONE, target=target, **{"delivery_id": made, **changes})

@@ -113,11 +113,9 @@ _nurseries: dict[str, Nursery] = {}
 
 
 def nursery() -> Nursery:
-    """The nursery of this network: a forked process stays in its parent's. A test has one at a time."""
+    """Return the nursery of this network: a forked process stays in the network of its parent."""
     network = os.readlink(OWN_NAMESPACE)
     if network not in _nurseries:
-        for _ in range(len(_nurseries)):
-            _nurseries.popitem()[1].close()
         _nurseries[network] = Nursery()
     return _nurseries[network]
 

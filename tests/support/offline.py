@@ -23,19 +23,31 @@ SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 INTERFACE = struct.Struct("16sh22x")  # struct ifreq: a name and flags
 
 
+_without_network: int | None = None  # a network namespace of this process, made once
+
+
 @contextmanager
 def only_loopback() -> Iterator[None]:
-    """OSError where the system does not permit it."""
+    """Move this thread to a network with loopback alone. OSError where the system does not permit it."""
     before = os.open(OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _libc("unshare", CLONE_NEWNET)
+        _enter()
         try:
-            _raise_loopback()
             yield
         finally:
             _libc("setns", before, CLONE_NEWNET)
     finally:
         os.close(before)
+
+
+def _enter() -> None:
+    global _without_network
+    if _without_network is not None:
+        _libc("setns", _without_network, CLONE_NEWNET)
+        return
+    _libc("unshare", CLONE_NEWNET)
+    _raise_loopback()
+    _without_network = os.open(OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _libc(function: str, *arguments: int) -> None:

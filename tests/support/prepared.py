@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -52,6 +52,5 @@ def key() -> FleetKey:
 
 
 @pytest.fixture
-def prepared() -> Iterator[None]:
+def prepared() -> None:
     """No copy of the template: the test's database is not there yet."""
-    yield

@@ -1,10 +1,11 @@
-"""Hypothesis profiles: ``ci`` for every run, ``deep`` for long ones."""
+"""Hypothesis profiles, ``ci`` for every run and ``deep`` for long ones, and the seed of a storm."""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
 DEEP_EXAMPLES, CI_EXAMPLES = 100, 25
+SEED_PROPERTY = "storm_seed"  # of a test, for the summary of the run
 
 
 def register_profiles() -> None:

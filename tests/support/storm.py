@@ -19,7 +19,7 @@ from support.webhook_fleet import WebhookFleet
 
 ON_THE_ROAD = ("switchboard", "health", "messenger")
 STAND_IN_PORT = 40108  # of the ten that a slot has
-SEED_PROPERTY = "storm_seed"  # of a test, for the summary of the run
+
 CONVERSATIONS = 8
 REPEATS = 0.1  # of the senders, who did not hear that it was taken
 Held = list[tuple[UUID, int]]  # items, with the fence of their claim
