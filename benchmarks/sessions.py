@@ -125,7 +125,7 @@ async def _bare(butler: Butler, model: FakeModel) -> None:
     runtime = butler.spawner.model
     assert isinstance(runtime, CliRuntime)
     session, config = _message(), butler.config
-    private = tempfile.mkdtemp(prefix="bs-", dir=butler.home)  # emptied when nobody counts the time
+    private = tempfile.mkdtemp(prefix="bs-", dir=butler.home)  # deleted outside the measured time
     with butler.guard.admit(replace(session, request=None)) as token:
         terms = Terms(
             Workspace(config.directory, Path(private)),

@@ -22,7 +22,7 @@ from butlers.tools.declaration import ToolSpec
 POSTBOX = Path(__file__).resolve().parents[1] / "fixtures" / "modules" / "postbox"
 GOOD = {"calendar": "", "email": 'address = "postbox@example.org"'}
 
-# How the email module is made to fail in each phase, and what its state says of it.
+# Settings that make the email module fail in each phase, and the resulting error.
 WAYS = {
     FailurePhase.CONFIG: ('adress = "postbox@example.org"', "did you mean 'address'"),
     FailurePhase.CREDENTIALS: (
@@ -43,7 +43,7 @@ WAYS = {
     ),
 }
 
-# A module that nobody depends on.
+# A module without dependents.
 ALONE = '''
 from butlers.sdk import SESSIONS, CallContext, Module, tool
 
@@ -116,7 +116,7 @@ class ModuleHarness:
 
     @property
     def lifecycle(self) -> list[str]:
-        """What happened to the fixture's modules, in order."""
+        """Return the events of the fixture's modules, in order."""
         name = f"butlers_roster_{self.config.name}.modules.email"
         return list(sys.modules[name].lifecycle)
 

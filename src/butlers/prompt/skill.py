@@ -250,6 +250,6 @@ class SkillRef:
         if wrong:
             raise SkillRefError(folder, "invalid_frontmatter", "; ".join(wrong))
         if not NAME.fullmatch(reading.skill.name):
-            said = f"{reading.skill.name[:80]!r} is not a valid skill name"
-            raise SkillRefError(folder, "invalid_frontmatter", said)
+            message = f"{reading.skill.name[:80]!r} is not a valid skill name"
+            raise SkillRefError(folder, "invalid_frontmatter", message)
         return reading.skill

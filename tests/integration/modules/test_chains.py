@@ -66,7 +66,7 @@ async def test_no_label_means_no_migrations(make_modules: MakeModules, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("label", "said"),
+    ("label", "reason"),
     [
         ("nowhere", "the migration chain 'nowhere' has no folder"),
         ('x"; DROP TABLE state', "is not a valid migration label"),
@@ -75,7 +75,7 @@ async def test_no_label_means_no_migrations(make_modules: MakeModules, tmp_path:
     ],
 )
 async def test_invalid_label_fails_the_module(
-    make_modules: MakeModules, tmp_path: Path, label: str, said: str
+    make_modules: MakeModules, tmp_path: Path, label: str, reason: str
 ) -> None:
     folder = write_chain(tmp_path / "mine", "mine") if label in ("core", "shared") else None
     code = labelled("books", label, str(folder) if folder else None)
@@ -83,7 +83,7 @@ async def test_invalid_label_fails_the_module(
     await run(harness, tmp_path / "versions")
     (state,) = harness.modules.states()
     assert state.failure_phase is FailurePhase.MIGRATION
-    assert said in str(state.failure_error)
+    assert reason in str(state.failure_error)
     assert harness.applied == []
 
 

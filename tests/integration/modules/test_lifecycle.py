@@ -54,14 +54,14 @@ async def test_second_start_migrates_nothing(make_modules: MakeModules) -> None:
 async def test_failure_cascades_to_dependents_only(
     make_modules: MakeModules, phase: FailurePhase
 ) -> None:
-    lines, said = WAYS[phase]
+    lines, reason = WAYS[phase]
     harness = make_modules({"calendar": "", "email": lines, "alone": ""}, code={"alone": ALONE})
     with capture_logs() as log:
         modules = await harness.bring_up()
     assert [module.name for module in modules.modules] == ["email", "calendar", "alone"]
     email, calendar, alone = modules.states()
     assert (email.health, email.failure_phase, email.enabled) == (ModuleHealth.FAILED, phase, True)
-    assert said in str(email.failure_error)
+    assert reason in str(email.failure_error)
     assert (calendar.health, calendar.failure_phase) == (ModuleHealth.CASCADE_FAILED, phase)
     assert str(calendar.failure_error).startswith("it depends on email, which failed: ")
     assert calendar.enabled
@@ -73,7 +73,7 @@ async def test_failure_cascades_to_dependents_only(
         ("email", phase),
         ("calendar", phase),
     ]
-    assert said in failed[0]["error"]
+    assert reason in failed[0]["error"]
     assert failed[1]["cause"] == "email"
 
 
@@ -81,7 +81,7 @@ async def test_failure_cascades_to_dependents_only(
 async def test_strict_modules_abort_the_start_and_stop_started_modules(
     make_modules: MakeModules, phase: FailurePhase
 ) -> None:
-    lines, said = WAYS[phase]
+    lines, reason = WAYS[phase]
     first = ALONE.replace("alone", "first").replace("Alone", "First") + (
         "    async def on_startup(self, config, db):\n        events.append('first started')\n"
         "    async def on_shutdown(self):\n        events.append('first stopped')\n"
@@ -95,7 +95,7 @@ async def test_strict_modules_abort_the_start_and_stop_started_modules(
     with capture_logs() as log, pytest.raises(ModuleFailed) as failed:
         await harness.bring_up()
     assert (failed.value.module, failed.value.phase) == ("email", phase)
-    assert said in failed.value.message
+    assert reason in failed.value.message
     started = {
         FailurePhase.STARTUP: ["first"],
         FailurePhase.TOOLS: ["first", "email", "calendar"],
@@ -288,18 +288,18 @@ async def test_butler_without_modules_is_healthy(make_modules: MakeModules) -> N
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(
-    ("modules", "said"),
+    ("modules", "reason"),
     [
         ({"calendar": ""}, "the calendar module requires email"),
         ({"emial": ""}, "unknown module 'emial'; did you mean 'email'?"),
     ],
 )
 async def test_invalid_graph_is_an_error_strict_or_not(
-    make_modules: MakeModules, modules: dict[str, str], said: str, strict: bool
+    make_modules: MakeModules, modules: dict[str, str], reason: str, strict: bool
 ) -> None:
     harness = make_modules(modules, extra=f"strict_modules = {str(strict).lower()}")
     with pytest.raises(ConfigInvalid, match=r"butler\.toml:\d+: ") as refused:
         harness.load()
-    assert said in refused.value.message
+    assert reason in refused.value.message
     assert refused.value.hint
     assert refused.value.key == f"modules.{next(iter(modules))}"

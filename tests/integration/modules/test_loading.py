@@ -38,7 +38,7 @@ PHASES = [
     "start scheduler",
     "start liveness reporter",
 ]
-# A module that keeps whatever its section says, and has it when it is started.
+# A module that stores its section's values at start.
 OPEN = """
 from pydantic import BaseModel, ConfigDict
 
@@ -122,7 +122,7 @@ async def test_module_is_loaded_migrated_started_and_registers_its_tools(
 
 @pytest.mark.scenario("S002-16")
 async def test_dependencies_start_first(postbox: PostboxButler) -> None:
-    assert list(GOOD) == ["calendar", "email"]  # in the file it is the other way round
+    assert list(GOOD) == ["calendar", "email"]  # the file has the reverse order
     with capture_logs() as log:
         butler = await postbox.start(GOOD)
     assert butler.modules.modules[1].dependencies == ("email",)
@@ -171,18 +171,18 @@ async def test_modules_stop_in_reverse_order(postbox: PostboxButler) -> None:
 async def test_phases_run_in_order_despite_a_failed_module(
     postbox: PostboxButler, phase: FailurePhase
 ) -> None:
-    lines, said = WAYS[phase]
+    lines, reason = WAYS[phase]
     modules = {"email": lines, "alone": ""}
     with capture_logs() as log:
         butler = await postbox.start(modules, code={"alone": ALONE})
-    told = [line for line in log if line["event"] in ("config loaded", "phase started")]
-    config, *begun = [line.get("phase", line["event"]) for line in told if line != told[0]]
-    assert (told[0]["phase"], config) == ("open the port", "config loaded")
+    events = [line for line in log if line["event"] in ("config loaded", "phase started")]
+    config, *begun = [line.get("phase", line["event"]) for line in events if line != events[0]]
+    assert (events[0]["phase"], config) == ("open the port", "config loaded")
     assert [name for name in begun if name in PHASES] == PHASES
 
     email, alone = butler.modules.states()
     assert (email.available, email.failure_phase) == (False, phase)
-    assert said in str(email.failure_error)
+    assert reason in str(email.failure_error)
     assert alone.available
     async with postbox.connect() as client:
         assert not {"bot_email_send_message", "smuggled_tool"} & await client.names()

@@ -40,23 +40,23 @@ async def test_metadata_marks_sensitive_arguments(
 ) -> None:
     modules = await make_modules().bring_up()
     email = modules.modules[0]
-    told = email.tool_metadata()
-    assert isinstance(told, dict)
-    meta = told["bot_email_send_message"]
+    metadata_by_tool = email.tool_metadata()
+    assert isinstance(metadata_by_tool, dict)
+    meta = metadata_by_tool["bot_email_send_message"]
     assert isinstance(meta, ToolMeta)
     assert meta.arg_sensitivities == {"to": True, "body": True}
-    assert modules.tool_metadata() == told  # what approvals will ask
+    assert modules.tool_metadata() == metadata_by_tool  # for approvals
 
 
 @pytest.mark.parametrize(
-    ("metadata", "said"),
+    ("metadata", "reason"),
     [
         ("{'say_hullo': ToolMeta()}", "names the unknown tool 'say_hullo'"),
         ("{'say_hello': ToolMeta({'txet': True})}", "say_hello has no argument 'txet'"),
     ],
 )
 async def test_metadata_for_unknown_tools_or_arguments_is_rejected(
-    make_modules: MakeModules, metadata: str, said: str
+    make_modules: MakeModules, metadata: str, reason: str
 ) -> None:
     code = module_code(
         "polite",
@@ -67,7 +67,7 @@ async def test_metadata_for_unknown_tools_or_arguments_is_rejected(
     modules = await make_modules({"polite": ""}, code={"polite": code}).bring_up()
     (state,) = modules.states()
     assert state.failure_phase is FailurePhase.TOOLS
-    assert said in str(state.failure_error)
+    assert reason in str(state.failure_error)
 
 
 async def test_closures_of_register_tools_become_tools(make_modules: MakeModules) -> None:
@@ -98,7 +98,7 @@ async def test_closures_of_register_tools_become_tools(make_modules: MakeModules
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "reason"),
     [
         (
             "    def register_tools(self, mcp, config, db):\n"
@@ -124,14 +124,14 @@ async def test_closures_of_register_tools_become_tools(make_modules: MakeModules
     ids=["undeclared", "not async", "twice", "crash"],
 )
 async def test_invalid_registration_fails_the_module(
-    make_modules: MakeModules, body: str, said: str
+    make_modules: MakeModules, body: str, reason: str
 ) -> None:
     code = module_code("doors", tools=tool_code("door"), declared="(door,)", body=body)
     harness = make_modules({"doors": ""}, code={"doors": code})
     modules = await harness.bring_up()
     (state,) = modules.states()
     assert state.failure_phase is FailurePhase.TOOLS
-    assert said in str(state.failure_error)
+    assert reason in str(state.failure_error)
     assert harness.tools == []
 
 

@@ -20,7 +20,7 @@ EVERY_MINUTE = 'cron = "* * * * *"\nprompt = "think about it"'
 
 @pytest.fixture
 def over(place: Home) -> Home:
-    place.clock.at = datetime.now(UTC)  # as the database's, by which what is put off waits
+    place.clock.at = datetime.now(UTC)  # the database's clock decides when postponed items are due
     return place
 
 
@@ -62,9 +62,9 @@ async def test_over_budget_runs_wait_and_the_owner_is_told_once(over: Home) -> N
     for name in ("first", "second"):
         (run,) = await over.runs(name)
         assert (run["outcome"], run["detail"]) == (None, "waited for a new budget")
-    (told,) = await over.sent()
-    assert "budget of 0 tokens is used up" in told["message"]
-    assert "it runs after" in told["message"]
+    (notice,) = await over.sent()
+    assert "budget of 0 tokens is used up" in notice["message"]
+    assert "it runs after" in notice["message"]
 
 
 async def test_postponed_runs_start_with_the_new_budget(over: Home) -> None:
@@ -89,7 +89,7 @@ async def test_over_budget_runs_fail_if_configured(over: Home) -> None:
         (run,) = await over.ended(name)
         assert run["outcome"] == "failed"
         assert "budget of 0 tokens is used up" in run["detail"]
-    (told,) = await over.sent()
-    assert "this run is canceled" in told["message"]
+    (notice,) = await over.sent()
+    assert "this run is canceled" in notice["message"]
     refused = await over.rows("SELECT outcome, error FROM sessions")
     assert {row["outcome"] for row in refused} == {"over-budget"}

@@ -123,7 +123,7 @@ def test_broken_package_fails_the_modules_it_may_define(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("modules", "packages", "line", "said", "hint"),
+    ("modules", "packages", "line", "reason", "hint"),
     [
         (
             ["wether"],
@@ -151,7 +151,7 @@ def test_invalid_graph_names_file_line_and_hint(
     modules: list[str],
     packages: dict[str, list[str]],
     line: int,
-    said: str,
+    reason: str,
     hint: str | None,
 ) -> None:
     code = {name: module_code(name, needs) for name, needs in packages.items()}
@@ -159,7 +159,7 @@ def test_invalid_graph_names_file_line_and_hint(
     with pytest.raises(ConfigInvalid) as refused:
         load_modules(config)
     assert refused.value.message.startswith(f"{config.file}:{line}: ")
-    assert said in refused.value.message
+    assert reason in refused.value.message
     assert (hint or "") in (refused.value.hint or "")
 
 

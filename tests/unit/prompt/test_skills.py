@@ -417,7 +417,7 @@ def test_ref_text_is_never_a_template(tmp_path: Path) -> None:
     assert opened.text.endswith("### 1.1. one (skills.one)\n\nCosts $5.")
 
 
-# -- what the prompt says and what the file says are the same ------------------------------------------
+# -- prompt and file have the same content
 
 
 def both(tmp_path: Path, skill: Skill[Any], **overrides: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ class Minute(NamedTuple):
     hour: int
     minute: int
     again: bool  # the wall has shown this before
-    jumped: tuple[tuple[date, int, int], ...] = ()  # what the wall has just left out
+    jumped: tuple[tuple[date, int, int], ...] = ()  # local times skipped by the change
 
 
 @lru_cache(maxsize=8)

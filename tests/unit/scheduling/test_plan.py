@@ -134,12 +134,12 @@ def test_one_due_time_has_one_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("duration", "said"),
+    ("duration", "text"),
     [
         (timedelta(seconds=90), "90 s"),
         (timedelta(minutes=119), "119 min"),
         (timedelta(days=3), "3 d"),
     ],
 )
-def test_durations_are_formatted_in_one_unit(duration: timedelta, said: str) -> None:
-    assert format_duration(duration) == said
+def test_durations_are_formatted_in_one_unit(duration: timedelta, text: str) -> None:
+    assert format_duration(duration) == text

@@ -138,7 +138,7 @@ class Bridge(Middleware):
             return
         context = get_context()
         clock = asyncio.get_running_loop().time
-        told = clock()
+        announced = clock()
         self._listed.clear()
         if context.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             await self._bus.publish(ToolsListChanged())
@@ -154,7 +154,7 @@ class Bridge(Middleware):
         except TimeoutError:
             self._request_restart()
         else:
-            took_s = clock() - told
+            took_s = clock() - announced
             await asyncio.sleep(min(max(SETTLE_S, SETTLE_TIMES * took_s), SETTLE_MOST_S))
 
     @property

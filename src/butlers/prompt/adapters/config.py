@@ -22,7 +22,7 @@ from butlers.process.runner import TimeLimits
 
 
 class Disclosure(StrEnum):
-    """How tools of an opened section reach the model."""
+    """Way in which tools of an opened section reach the model."""
 
     WITHIN = "within"  # in the same run, or in a new one if the CLI does not list again
     RESTART = "restart"  # always in a new run

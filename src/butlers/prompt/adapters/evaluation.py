@@ -87,9 +87,9 @@ class Evaluation:
             message=answer.text,
         )
         if tool is not OPEN_SECTIONS_TOOL:
-            told = json.dumps(dict(arguments), ensure_ascii=False, default=str)
+            shown = json.dumps(dict(arguments), ensure_ascii=False, default=str)
             text = json.dumps(answer.text, ensure_ascii=False)  # keep it on one line
-            self.done.append(f"{tool.name}({told}) -> {text}")
+            self.done.append(f"{tool.name}({shown}) -> {text}")
         return answer
 
     async def _answer(self, tool: Tool[Any, Any], arguments: Mapping[str, Any]) -> ToolAnswer:

@@ -138,7 +138,7 @@ class _Entry:
         examples = self.table.get("examples", [])
         fits = isinstance(examples, list) and all(isinstance(example, str) for example in examples)
         if not fits or len(examples) > MAX_EXAMPLES:
-            message = f"'examples' must be a list of at most {MAX_EXAMPLES} texts"
+            message = f"'examples' must be a list of at most {MAX_EXAMPLES} strings"
             self.position.under("examples").error("reflex-value", message)
             return ()
         return tuple(examples)

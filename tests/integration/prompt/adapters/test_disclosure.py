@@ -77,8 +77,8 @@ async def test_hidden_tool_cannot_be_called_by_any_client_of_the_port() -> None:
         assert linter.calls == [("a",)]
         for token in (None, "wrong"):
             headers = {"Authorization": f"Bearer {token}"} if token else {}
-            async with httpx.AsyncClient(verify=False) as stranger:
-                assert (await stranger.post(server.url, headers=headers)).status_code == 401
+            async with httpx.AsyncClient(verify=False) as client:
+                assert (await client.post(server.url, headers=headers)).status_code == 401
 
 
 @pytest.mark.parametrize("name", ADAPTERS)

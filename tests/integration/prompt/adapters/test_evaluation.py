@@ -403,7 +403,7 @@ async def test_handler_without_a_tool_result_is_a_failed_call(
     model.script = [Use(Call("forget", {"paths": []})), Say("ok")]
     await adapt().evaluate_async(a_prompt(sections=(section,)), session=heard.session)
     (told,) = model.turns[-1].results
-    assert "gave a NoneType, and no ToolResult" in told
+    assert "returned NoneType, not ToolResult" in told
     assert [event.success for event in heard.events] == [False]
 
 

@@ -11,7 +11,7 @@ from integration.prompt.adapters.conftest import ADAPTERS, Adapt
 from support.fake_model import FakeModel, Turn
 from support.prompt_parts import Heard, a_prompt, a_skill
 
-LINES = 160  # some 2,500 tokens, half of what is advised as the most for a skill
+LINES = 160  # about 2,500 tokens, half of the recommended maximum for a skill
 SKILLS = [
     a_skill(
         f"topic-{number}",

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from butlers.domain.errors import InvalidSkill
 from butlers.skills.findings import RULES, Findings
 from butlers.skills.formats import manifest, skill_md
-from butlers.skills.formats.base import SkillFormat, SkillFile, decode
+from butlers.skills.formats.base import SkillFile, SkillFormat, decode
 from butlers.skills.reader import read_skill
-from butlers.skills.skill import Skill
+from butlers.skills.skill import SkillSpec
 from support.skills import writable_skills, write_files
 
 FORMATS = [skill_md.FORMAT, manifest.FORMAT]
@@ -59,8 +59,8 @@ def test_any_bytes_give_a_skill_or_a_diagnostic(form: SkillFormat, content: byte
         assert 1 <= found.column <= len(lines[found.line - 1]) + 1, found
 
 
-def is_utf8(skill: Skill | None) -> bool:
-    """Whether every text in it can be written, sent and stored."""
+def is_utf8(skill: SkillSpec | None) -> bool:
+    """Return True if every string in it can be encoded."""
     return not any("\ud800" <= letter <= "\udfff" for letter in str(told(skill)))
 
 
@@ -110,7 +110,7 @@ def test_surrogate_escapes_are_replaced_and_reported(
 @pytest.mark.parametrize("form", FORMATS, ids=["skill_md", "manifest"])
 @settings(deadline=None, max_examples=60)
 @given(skill=writable_skills)
-def test_written_skill_reads_back_unchanged(form: SkillFormat, skill: Skill) -> None:
+def test_written_skill_reads_back_unchanged(form: SkillFormat, skill: SkillSpec) -> None:
     proper = form.file_names[0]
     content = form.render(skill)[proper]
     read = form.read(SkillFile(Path(skill.name) / proper, content)).skill
@@ -122,7 +122,7 @@ def test_written_skill_reads_back_unchanged(form: SkillFormat, skill: Skill) -> 
 @settings(deadline=None, max_examples=25)
 @given(skill=writable_skills)
 def test_skill_survives_conversion_to_a_pack_and_back(
-    tmp_path_factory: pytest.TempPathFactory, skill: Skill
+    tmp_path_factory: pytest.TempPathFactory, skill: SkillSpec
 ) -> None:
     folder = tmp_path_factory.mktemp("pack") / skill.name
     write_files(folder, {**manifest.FORMAT.render(skill), **skill_md.FORMAT.render(skill)})
@@ -140,22 +140,22 @@ def test_skill_survives_conversion_to_a_pack_and_back(
 @pytest.mark.parametrize(
     "skill",
     [
-        Skill("Bad Name", "x"),
-        Skill("a--b", "x"),
-        Skill("a", ""),
-        Skill("a", "x" * 1025),
-        Skill("a", "x", version="1.0"),
-        Skill("a", "x", context=("../secret",)),
-        Skill("a", "x", scripts=("/etc/passwd",)),
-        Skill("a", "x", env_vars=("A-B",)),
-        Skill("a", "x", dependencies=("b@@1",)),
-        Skill("a", "x", metadata={"version": "1"}),
-        Skill("a", "x", extra={"name": "b"}),
-        Skill("a", "x", body="\ud800"),
-        Skill("a", "x", allowed_tools=("Read Write",)),
+        SkillSpec("Bad Name", "x"),
+        SkillSpec("a--b", "x"),
+        SkillSpec("a", ""),
+        SkillSpec("a", "x" * 1025),
+        SkillSpec("a", "x", version="1.0"),
+        SkillSpec("a", "x", context=("../secret",)),
+        SkillSpec("a", "x", scripts=("/etc/passwd",)),
+        SkillSpec("a", "x", env_vars=("A-B",)),
+        SkillSpec("a", "x", dependencies=("b@@1",)),
+        SkillSpec("a", "x", metadata={"version": "1"}),
+        SkillSpec("a", "x", extra={"name": "b"}),
+        SkillSpec("a", "x", body="\ud800"),
+        SkillSpec("a", "x", allowed_tools=("Read Write",)),
     ],
 )
 @pytest.mark.parametrize("form", FORMATS, ids=["skill_md", "manifest"])
-def test_skill_that_would_not_read_back_is_not_written(form: SkillFormat, skill: Skill) -> None:
+def test_skill_that_would_not_read_back_is_not_written(form: SkillFormat, skill: SkillSpec) -> None:
     with pytest.raises(InvalidSkill):
         form.render(skill.evolve(owner="me", version=skill.version or "1.0.0"))

@@ -11,7 +11,7 @@ import pytest
 from butlers.domain.diagnostic import Severity
 from butlers.skills.formats.base import Reading, SkillFile
 from butlers.skills.formats.manifest import FORMAT
-from butlers.skills.skill import McpServer, ServerKind
+from butlers.skills.skill import PackMcpServer, ServerKind
 from support.skills import MANIFEST
 
 
@@ -59,8 +59,8 @@ def test_context_scripts_env_vars_and_mcp_servers_are_parsed_and_typed() -> None
     assert skill.scripts == ("scripts/post.ts",)
     assert skill.env_vars == ("TWITTER_API_KEY",)
     assert skill.mcp_servers == (
-        McpServer("social-mcp", ServerKind.LOCAL, command="node", args=("mcp/server.js",)),
-        McpServer("external-api", ServerKind.REMOTE, url="https://mcp.example.com/api"),
+        PackMcpServer("social-mcp", ServerKind.LOCAL, command="node", args=("mcp/server.js",)),
+        PackMcpServer("external-api", ServerKind.REMOTE, url="https://mcp.example.com/api"),
     )
 
 
@@ -162,7 +162,7 @@ def test_last_of_duplicate_keys_counts() -> None:
     assert reading.codes() == {"manifest-duplicate-key"}
 
 
-# Each line of it is wrong in its own way; `places` below says where each problem stands.
+# Each line has a different problem; `places` below lists their positions.
 CROOKED = """{
   "id": "Bad_Id", "name": 7,
   "version": "two",

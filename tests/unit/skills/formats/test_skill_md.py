@@ -12,7 +12,7 @@ from butlers.domain.diagnostic import Diagnostic
 from butlers.skills.formats import yaml_nodes
 from butlers.skills.formats.base import Reading, SkillFile
 from butlers.skills.formats.skill_md import FORMAT
-from butlers.skills.skill import Skill
+from butlers.skills.skill import SkillSpec
 
 
 def read(content: str | bytes, folder: str = "a-skill") -> Reading:
@@ -20,7 +20,7 @@ def read(content: str | bytes, folder: str = "a-skill") -> Reading:
     return FORMAT.read(SkillFile(Path(folder) / "SKILL.md", data))
 
 
-def skill_of(reading: Reading) -> Skill:
+def skill_of(reading: Reading) -> SkillSpec:
     assert reading.skill is not None
     return reading.skill
 
@@ -38,7 +38,7 @@ def test_standard_file_gives_no_diagnostics() -> None:
         "metadata:\n  author: me\n---\n\n# Use\n\nDo it.\n"
     )
     assert reading.diagnostics == ()
-    assert skill_of(reading) == Skill(
+    assert skill_of(reading) == SkillSpec(
         name="a-skill",
         description="What it does, and when.",
         license="MIT",
@@ -243,7 +243,7 @@ def test_unknown_fields_and_odd_metadata_are_kept_and_reported() -> None:
 @pytest.mark.parametrize(
     ("name", "folder", "codes"),
     [
-        ("My Skill", "My Skill", {"name-format"}),
+        ("My SkillSpec", "My SkillSpec", {"name-format"}),
         ("my_skill", "my_skill", {"name-format"}),
         ("-a", "-a", {"name-format"}),
         ("a--b", "a--b", {"name-format"}),
@@ -297,7 +297,7 @@ def test_missing_fields_are_reported_at_the_first_line() -> None:
 
 
 def test_non_string_metadata_is_written_in_the_pack_json() -> None:
-    skill = Skill(
+    skill = SkillSpec(
         "a-skill", "x", "b", metadata={"n": 1, "on": True, "no": None, "l": [1], "t": "1"}
     )
     written = FORMAT.render(skill)["SKILL.md"].decode()
