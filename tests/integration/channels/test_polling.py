@@ -1,4 +1,4 @@
-"""A connector that fetches, against a real Switchboard: its checkpoint follows what was accepted."""
+"""The polling connector against a real Switchboard: its checkpoint follows the accepted messages."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from support.waiting import until
 
 
 @dataclass
-class Shelf:
-    """A source in the outside world: numbered messages that stay where they are."""
+class NumberedSource:
+    """A source with numbered messages, which can be fetched again."""
 
     texts: list[str]
     kind: str = "email"
     endpoint: str = "me@example.com"
-    senders: dict[int, str] = field(default_factory=dict)  # where it is not Anna
-    named: bool = True  # whether it gives its messages ids
+    senders: dict[int, str] = field(default_factory=dict)  # by number; Anna if not given
+    named: bool = True  # whether messages have ids
     asked: list[Any] = field(default_factory=list)
 
     async def poll(self, cursor: dict[str, Any] | None) -> Sequence[PolledMessage]:
@@ -60,15 +60,15 @@ async def kept(tester: InProcessButler) -> list[str]:
     return [row["event_id"] for row in rows]
 
 
-async def test_everything_comes_in_once_and_the_checkpoint_follows(
+async def test_each_message_is_ingested_once_and_the_checkpoint_follows(
     switchboard: InProcessButler,
 ) -> None:
-    shelf = Shelf(["one", "two", "three"])
+    source = NumberedSource(["one", "two", "three"])
     async with switchboard.owner() as client:
-        connector = PollingConnector(shelf, McpInbox(client))
+        connector = PollingConnector(source, McpInbox(client))
         running = asyncio.create_task(connector.run())
         await until("the last to be accepted", lambda: _at(switchboard, 3))
-        shelf.texts.append("four")
+        source.texts.append("four")
         await until("what came later", lambda: _at(switchboard, 4))
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -76,7 +76,7 @@ async def test_everything_comes_in_once_and_the_checkpoint_follows(
     assert connector.counters.messages_ingested == connector.counters.checkpoint_saves == 4
 
 
-async def test_what_is_not_accepted_does_not_move_the_checkpoint(
+async def test_unaccepted_message_does_not_move_the_checkpoint(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = [False, True, True]
@@ -87,7 +87,7 @@ async def test_what_is_not_accepted_does_not_move_the_checkpoint(
     await _let_in(switchboard)
     monkeypatch.setattr("butlers.queue.leased_queue.is_full", is_full)
     async with switchboard.owner() as client:
-        connector = PollingConnector(Shelf(["one", "two"]), McpInbox(client))
+        connector = PollingConnector(NumberedSource(["one", "two"]), McpInbox(client))
         await connector.beat()
         with pytest.raises(QueueFull):
             await connector.step(None)
@@ -99,12 +99,12 @@ async def test_what_is_not_accepted_does_not_move_the_checkpoint(
     assert await kept(switchboard) == ["uid-0", "uid-1"]
 
 
-async def test_killed_between_acceptance_and_checkpoint_nothing_is_doubled(
+async def test_kill_between_acceptance_and_checkpoint_doubles_nothing(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = Shelf(["one", "two"])
+    source = NumberedSource(["one", "two"])
     async with switchboard.owner() as client:
-        first = PollingConnector(shelf, McpInbox(client))
+        first = PollingConnector(source, McpInbox(client))
         await first.beat()
 
         async def die(_cursor: dict[str, Any]) -> None:
@@ -114,18 +114,18 @@ async def test_killed_between_acceptance_and_checkpoint_nothing_is_doubled(
         with contextlib.suppress(asyncio.CancelledError):
             await first.step(None)
         assert await checkpoint(switchboard) is None
-        second = PollingConnector(shelf, McpInbox(client))
+        second = PollingConnector(source, McpInbox(client))
         await second.beat()
         assert await second.step(await second.checkpoint()) == {"uid": 2}
     assert await kept(switchboard) == ["uid-0", "uid-1"]
     assert (second.counters.dedupe_accepted, second.counters.messages_ingested) == (1, 1)
 
 
-async def test_a_message_that_is_refused_is_noted_and_blocks_nobody(
+async def test_refused_message_is_stored_as_metadata_and_blocks_no_other(
     switchboard: InProcessButler,
 ) -> None:
     async with switchboard.owner() as client:
-        connector = PollingConnector(Shelf(["one", "bad\0", "three"]), McpInbox(client))
+        connector = PollingConnector(NumberedSource(["one", "bad\0", "three"]), McpInbox(client))
         await connector.beat()
         assert await connector.step(None) == {"uid": 3}
     rows = await switchboard.rows(
@@ -139,11 +139,11 @@ async def test_a_message_that_is_refused_is_noted_and_blocks_nobody(
     assert connector.counters.messages_failed == 1
 
 
-async def test_one_whose_every_message_is_refused_is_seen_though_each_is_noted(
+async def test_connector_with_only_refused_messages_is_listed_as_rejected(
     switchboard: InProcessButler,
 ) -> None:
     async with switchboard.owner() as client:
-        connector = PollingConnector(Shelf(["bad\0", "worse\0"]), McpInbox(client))
+        connector = PollingConnector(NumberedSource(["bad\0", "worse\0"]), McpInbox(client))
         await connector.beat()
         assert await connector.step(None) == {"uid": 2}
         (one,) = (await client.call("connectors_list"))["connectors"]
@@ -151,15 +151,17 @@ async def test_one_whose_every_message_is_refused_is_seen_though_each_is_noted(
     assert one["last_minute"]["noted"] == one["last_minute"]["refused"] == 2
 
 
-async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the_owner_does_not(
+async def test_skipped_message_of_a_stranger_holds_the_checkpoint_but_not_the_owner(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 2)
     await _let_in(switchboard, "me@example.com", role="owner")
-    shelf = Shelf(["one", "two", "three", "/status", "five"], senders={3: "me@example.com"})
+    source = NumberedSource(
+        ["one", "two", "three", "/status", "five"], senders={3: "me@example.com"}
+    )
     clock = LeapClock()
     async with switchboard.owner() as client:
-        connector = PollingConnector(shelf, McpInbox(client), clock)
+        connector = PollingConnector(source, McpInbox(client), clock)
         await connector.beat()
         cursor = await connector.step(None)
         assert cursor == {"uid": 5}
@@ -167,14 +169,14 @@ async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the
         assert "messages of unknown senders are held" in (connector.error or "")
         assert await kept(switchboard) == ["uid-0", "uid-1", "uid-3"]
 
-        clock.leap(seconds=SKIPPED_RETRY_S)  # there is no room yet
+        clock.leap(seconds=SKIPPED_RETRY_S)  # the Switchboard still has no room
         assert await connector.step(cursor) == {"uid": 2}
         assert await connector.step({"uid": 2}) == {"uid": 5}
         assert await checkpoint(switchboard) == {"uid": 2}
 
         await _let_in(switchboard)
-        shelf.texts.append("six")
-        assert await connector.step({"uid": 5}) == {"uid": 6}  # Anna's stay behind her own
+        source.texts.append("six")
+        assert await connector.step({"uid": 5}) == {"uid": 6}  # Anna's messages keep their order
         assert await kept(switchboard) == ["uid-0", "uid-1", "uid-3"]
         clock.leap(seconds=SKIPPED_RETRY_S)
         assert await connector.step({"uid": 6}) == {"uid": 2}
@@ -185,18 +187,18 @@ async def test_where_there_is_no_room_for_strangers_the_checkpoint_waits_and_the
     assert await kept(switchboard) == [f"uid-{number}" for number in order]
 
 
-async def test_what_was_left_is_found_again_after_a_restart(
+async def test_skipped_message_is_fetched_again_after_a_restart(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 1)
     await _let_in(switchboard, "ben@example.com")
-    shelf = Shelf(["one", "two", "three"], senders={2: "ben@example.com"})
+    source = NumberedSource(["one", "two", "three"], senders={2: "ben@example.com"})
     async with switchboard.owner() as client:
-        first = PollingConnector(shelf, McpInbox(client))
+        first = PollingConnector(source, McpInbox(client))
         await first.beat()
         assert await first.step(None) == {"uid": 3}
         await _let_in(switchboard)
-        second = PollingConnector(shelf, McpInbox(client))
+        second = PollingConnector(source, McpInbox(client))
         await second.beat()
         assert await second.step(await second.checkpoint()) == {"uid": 3}
         assert await checkpoint(switchboard) == {"uid": 3}
@@ -204,23 +206,23 @@ async def test_what_was_left_is_found_again_after_a_restart(
     assert second.counters.dedupe_accepted == 1
 
 
-async def test_a_source_that_fails_on_the_way_back_moves_no_checkpoint_past_what_was_left(
+async def test_failing_source_does_not_move_the_checkpoint_past_a_skipped_message(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 1)
     monkeypatch.setattr("butlers.channels.polling.SKIPPED_RETRY_S", 0.1)
-    shelf = Shelf(["one", "two"])
-    poll, failed = shelf.poll, []
+    source = NumberedSource(["one", "two"])
+    poll, failed = source.poll, []
 
     async def fail_once(cursor: dict[str, Any] | None) -> Sequence[PolledMessage]:
-        if shelf.asked and cursor == {"uid": 1} and not failed:
+        if source.asked and cursor == {"uid": 1} and not failed:
             failed.append(cursor)
             raise PeerUnavailable("the source is away")
         return await poll(cursor)
 
-    monkeypatch.setattr(shelf, "poll", fail_once)
+    monkeypatch.setattr(source, "poll", fail_once)
     async with switchboard.owner() as client:
-        running = asyncio.create_task(PollingConnector(shelf, McpInbox(client)).run())
+        running = asyncio.create_task(PollingConnector(source, McpInbox(client)).run())
         await until("it to have gone back", lambda: failed or None)
         await _let_in(switchboard)
         await until("what was left", lambda: _at(switchboard, 2))
@@ -229,21 +231,21 @@ async def test_a_source_that_fails_on_the_way_back_moves_no_checkpoint_past_what
     assert await kept(switchboard) == ["uid-0", "uid-1"]
 
 
-async def test_a_source_without_ids_is_not_left_behind_because_nobody_would_know_the_rest_again(
+async def test_message_without_an_id_is_never_skipped(
     switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 1)
     async with switchboard.owner() as client:
-        connector = PollingConnector(Shelf(["one", "two"], named=False), McpInbox(client))
+        connector = PollingConnector(NumberedSource(["one", "two"], named=False), McpInbox(client))
         await connector.beat()
         with pytest.raises(TooManyStrangers):
             await connector.step(None)
         assert await checkpoint(switchboard) == {"uid": 1}
 
 
-async def test_of_two_instances_the_older_gives_way(switchboard: InProcessButler) -> None:
+async def test_older_of_two_instances_is_rejected(switchboard: InProcessButler) -> None:
     async with switchboard.owner() as client:
-        old, new = (PollingConnector(Shelf(["one"]), McpInbox(client)) for _ in range(2))
+        old, new = (PollingConnector(NumberedSource(["one"]), McpInbox(client)) for _ in range(2))
         await old.beat()
         await new.beat()
         with pytest.raises(StateConflict):
@@ -252,11 +254,11 @@ async def test_of_two_instances_the_older_gives_way(switchboard: InProcessButler
         assert await new.step(None) == {"uid": 1}
 
 
-async def test_while_the_switchboard_is_away_it_waits_and_says_why(
+async def test_connector_waits_for_the_switchboard_and_reports_why(
     switchboard: InProcessButler,
 ) -> None:
     async with switchboard.owner() as client:
-        connector = PollingConnector(Shelf(["one"]), McpInbox(client))
+        connector = PollingConnector(NumberedSource(["one"]), McpInbox(client))
         switchboard.butler.in_flight.refuse_outsiders()
         running = asyncio.create_task(connector.run())
         await until("it to have tried", lambda: connector.error)

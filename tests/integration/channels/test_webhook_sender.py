@@ -1,4 +1,4 @@
-"""The webhook: signed, bounded in time, and each answer means one thing."""
+"""The webhook sender: signature, time limits, and the error for each response."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def channel(url: str, *, timeout_s: float = 10.0) -> WebhookSender:
     return WebhookSender(targets, secret, SetClock(NOW), timeout_s=timeout_s)
 
 
-async def test_a_delivery_arrives_signed_and_named(server: WebhookServer) -> None:
+async def test_delivery_is_posted_with_signature_and_idempotency_key(server: WebhookServer) -> None:
     one = delivery("plain:anna:7", message="Grüße — \u2028 ok", thread="t-1")
     receipt = await channel(server.url).send(one)
     assert receipt.provider_message_id == "m1"
@@ -88,7 +88,7 @@ async def test_a_delivery_arrives_signed_and_named(server: WebhookServer) -> Non
     ],
     ids=str,
 )
-async def test_each_answer_means_one_thing(
+async def test_each_status_maps_to_one_error(
     server: WebhookServer, behaviour: Behaviour, kind: type[ButlersError]
 ) -> None:
     server.script(behaviour)
@@ -99,7 +99,7 @@ async def test_each_answer_means_one_thing(
 
 
 @pytest.mark.parametrize("code", [409, 500, 501])
-async def test_who_takes_one_key_once_has_said_that_it_failed(
+async def test_idempotent_receiver_error_is_failed_and_not_uncertain(
     server: WebhookServer, code: int
 ) -> None:
     server.script(status(code))
@@ -116,7 +116,7 @@ async def test_who_takes_one_key_once_has_said_that_it_failed(
         (429, ChannelBusy),
     ],
 )
-async def test_who_takes_one_key_once_may_be_asked_again_when_it_has_no_time(
+async def test_idempotent_receiver_that_is_busy_is_retried(
     server: WebhookServer, code: int, kind: type[ButlersError]
 ) -> None:
     server.script(status(code))
@@ -124,13 +124,13 @@ async def test_who_takes_one_key_once_may_be_asked_again_when_it_has_no_time(
         await channel(server.url).send(delivery("sure:anna"))
 
 
-async def test_who_does_not_answer_in_time_is_uncertain(server: WebhookServer) -> None:
+async def test_timeout_is_uncertain(server: WebhookServer) -> None:
     server.script(HANG)
     with pytest.raises(DeliveryUncertain):
         await channel(server.url, timeout_s=0.2).send(delivery())
 
 
-async def test_who_drips_its_answer_is_ended_too() -> None:
+async def test_slow_response_body_times_out() -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
@@ -151,13 +151,13 @@ async def test_who_drips_its_answer_is_ended_too() -> None:
         listening.close()
 
 
-async def test_an_endless_answer_is_cut(server: WebhookServer) -> None:
+async def test_endless_response_is_cut(server: WebhookServer) -> None:
     server.script(status(200, '{"id": "m1", "x": "' + "x" * 1_000_000 + '"}', takes=True))
     with pytest.raises(DeliveryUncertain):
         await channel(server.url).send(delivery())
 
 
-async def test_nobody_there_means_that_nothing_was_sent() -> None:
+async def test_refused_connection_means_nothing_was_sent() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -165,14 +165,14 @@ async def test_nobody_there_means_that_nothing_was_sent() -> None:
             await channel(f"http://127.0.0.1:{port}/").send(delivery())
 
 
-async def test_a_name_that_is_not_configured_is_refused(server: WebhookServer) -> None:
+async def test_unconfigured_webhook_name_is_refused(server: WebhookServer) -> None:
     for target in ("nobody:anna", "", ":anna"):
         with pytest.raises(DeliveryRefused) as refused:
             await channel(server.url).send(delivery(target))
         assert "plain" in str(refused.value.hint)
 
 
-def test_only_what_the_owner_vouches_for_is_idempotent(server: WebhookServer) -> None:
+def test_only_configured_targets_are_idempotent(server: WebhookServer) -> None:
     made = channel(server.url)
     assert made.idempotent("sure:x")
     assert not made.idempotent("plain:x")
@@ -196,5 +196,5 @@ def test_only_what_the_owner_vouches_for_is_idempotent(server: WebhookServer) ->
         ("Mon, 04 May 2026 11:00:00 GMT", 1.0),
     ],
 )
-def test_a_pause_is_read_however_it_is_written(header: str | None, seconds: float | None) -> None:
+def test_retry_after_is_read_as_seconds_or_date(header: str | None, seconds: float | None) -> None:
     assert retry_after(header, NOW) == seconds

@@ -1,4 +1,4 @@
-"""The desk: one key is one delivery, new recipients and foreign links wait for the owner's word."""
+"""Intake of deliveries: one key is one delivery; new recipients and outside links need approval."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def actions(harness: DeliveryHarness) -> list[dict[str, Any]]:
 
 
 async def park(harness: DeliveryHarness, *parked: Any) -> list[UUID]:
-    """Accept what is not let through, and give the ids of the questions."""
+    """Accept deliveries that need approval, and return the ids of the pending actions."""
     for one in parked:
         assert (await harness.delivery(await harness.accept(one, known=False)))["state"] == "parked"
     return [action["id"] for action in await actions(harness)]
@@ -40,7 +40,7 @@ async def park(harness: DeliveryHarness, *parked: Any) -> list[UUID]:
 # -- one key ---------------------------------------------------------------------------------------
 
 
-async def test_the_same_notification_is_kept_and_sent_once(harness: DeliveryHarness) -> None:
+async def test_repeated_notification_is_stored_and_sent_once(harness: DeliveryHarness) -> None:
     one = delivery(request_id=uuid7())
     first = await harness.accept(one)
     again = await harness.accept(replace(one, delivery_id=uuid7()))
@@ -59,7 +59,7 @@ async def test_the_same_notification_is_kept_and_sent_once(harness: DeliveryHarn
         ({"target": "a\x00b"}, InvalidMessage),
     ],
 )
-async def test_what_no_channel_could_deliver_leaves_nothing(
+async def test_invalid_delivery_is_not_stored(
     harness: DeliveryHarness, changes: dict[str, Any], kind: type[Exception]
 ) -> None:
     with pytest.raises(kind):
@@ -68,7 +68,7 @@ async def test_what_no_channel_could_deliver_leaves_nothing(
     assert await harness.rows("SELECT 1 FROM queue_items") == []
 
 
-async def test_a_reaction_travels_with_the_message_that_it_is_for(harness: DeliveryHarness) -> None:
+async def test_reaction_carries_the_id_of_its_message(harness: DeliveryHarness) -> None:
     sent = await harness.accept(
         delivery(intent=Intent.REACT, message="", emoji="👍", source_event="event-7")
     )
@@ -79,7 +79,7 @@ async def test_a_reaction_travels_with_the_message_that_it_is_for(harness: Deliv
     assert arrived.body["message"] == ""
 
 
-async def test_a_reaction_on_the_console_is_shown_as_its_emoji(harness: DeliveryHarness) -> None:
+async def test_reaction_on_the_console_is_shown_as_emoji(harness: DeliveryHarness) -> None:
     react = delivery(
         "console:owner", channel="console", intent=Intent.REACT, message="", emoji="✅"
     )
@@ -87,10 +87,10 @@ async def test_a_reaction_on_the_console_is_shown_as_its_emoji(harness: Delivery
     assert await harness.mail() == ["✅"]
 
 
-# -- who is asked about ----------------------------------------------------------------------------
+# -- reasons for approval ----------------------------------------------------------------------------
 
 
-async def test_a_new_recipient_waits_for_the_owners_word(harness: DeliveryHarness) -> None:
+async def test_new_recipient_waits_for_approval(harness: DeliveryHarness) -> None:
     await park(harness, send())
     await harness.until_settled()
     assert harness.server.requests == []
@@ -101,7 +101,7 @@ async def test_a_new_recipient_waits_for_the_owners_word(harness: DeliveryHarnes
         assert part in action["summary"]
 
 
-async def test_the_owners_console_and_replies_need_no_word(harness: DeliveryHarness) -> None:
+async def test_owners_console_and_replies_need_no_approval(harness: DeliveryHarness) -> None:
     for free in (
         send("console:owner", channel="console", outside_links=("https://evil.example",)),
         delivery("console:owner", channel="console", outside_links=("https://evil.example",)),
@@ -111,7 +111,7 @@ async def test_the_owners_console_and_replies_need_no_word(harness: DeliveryHarn
     assert await actions(harness) == []
 
 
-async def test_whoever_wrote_to_us_may_be_written_to(harness: DeliveryHarness) -> None:
+async def test_recipient_who_wrote_before_needs_no_approval(harness: DeliveryHarness) -> None:
     await harness.accept(
         delivery("plain:ben"), known=False
     )  # a reply goes where a message came from
@@ -119,7 +119,7 @@ async def test_whoever_wrote_to_us_may_be_written_to(harness: DeliveryHarness) -
     await park(harness, send("plain:carol"))
 
 
-async def test_a_link_from_outside_waits_even_for_a_known_recipient(
+async def test_outside_link_waits_for_approval_with_a_known_recipient(
     harness: DeliveryHarness,
 ) -> None:
     link = "https://evil.example/pay"
@@ -130,12 +130,12 @@ async def test_a_link_from_outside_waits_even_for_a_known_recipient(
     assert link in action["summary"]
     await harness.decide(action["id"], APPROVED)
     await harness.until_state(parked, DELIVERED)
-    # The word was about this message; the next link is another question.
+    # The approval was for this delivery only; the next link is asked about again.
     await harness.accept(send(message=f"Again {link}", outside_links=(link,)))
     assert len(await actions(harness)) == 2
 
 
-async def test_an_answer_with_a_link_from_somebody_else_waits_too(harness: DeliveryHarness) -> None:
+async def test_reply_with_an_outside_link_waits_for_approval(harness: DeliveryHarness) -> None:
     link = "https://evil.example/?secret=4711"
     parked = await harness.accept(delivery(message=f"See {link}", outside_links=(link,)))
     assert (await harness.delivery(parked))["state"] == "parked"
@@ -149,16 +149,16 @@ async def test_an_answer_with_a_link_from_somebody_else_waits_too(harness: Deliv
     assert harness.server.times == {str(parked): 1}
 
 
-# -- the owner's word ------------------------------------------------------------------------------
+# -- the owner's decision ------------------------------------------------------------------------------
 
 
-async def test_what_is_approved_is_delivered_once_and_its_recipient_is_known(
+async def test_approved_delivery_is_sent_once_and_its_recipient_is_known(
     harness: DeliveryHarness,
 ) -> None:
     one = send()
     (action,) = await park(harness, one)
     assert await harness.decide(action, APPROVED) == [one.delivery_id]
-    assert await harness.decide(action, APPROVED) == []  # the same word twice is one word
+    assert await harness.decide(action, APPROVED) == []  # the same decision twice is one
     await harness.until_state(one.delivery_id, DELIVERED)
     await harness.until_state(await harness.accept(send(), known=False), DELIVERED)
     assert set(harness.server.times.values()) == {1}
@@ -175,7 +175,7 @@ async def test_97_approved_actions_are_97_deliveries(harness: DeliveryHarness) -
     assert harness.server.times == {str(one.delivery_id): 1 for one in parked}
 
 
-async def test_one_word_on_a_recipient_is_a_word_on_all_that_waits_for_them(
+async def test_approving_a_recipient_releases_all_deliveries_to_them(
     harness: DeliveryHarness,
 ) -> None:
     parked = [send(message="one"), send(message="two")]
@@ -184,10 +184,12 @@ async def test_one_word_on_a_recipient_is_a_word_on_all_that_waits_for_them(
     assert set(await harness.decide(first, APPROVED)) == {one.delivery_id for one in parked}
     for one in parked:
         await harness.until_state(one.delivery_id, DELIVERED)
-    assert (await harness.delivery(linked.delivery_id))["state"] == "parked"  # it is more than new
+    assert (await harness.delivery(linked.delivery_id))[
+        "state"
+    ] == "parked"  # for its link
 
 
-async def test_what_is_rejected_is_never_sent(harness: DeliveryHarness) -> None:
+async def test_rejected_delivery_is_never_sent(harness: DeliveryHarness) -> None:
     one = send()
     (action,) = await park(harness, one)
     assert await harness.decide(action, REJECTED) == []
@@ -198,15 +200,15 @@ async def test_what_is_rejected_is_never_sent(harness: DeliveryHarness) -> None:
     assert harness.server.requests == []
 
 
-async def test_a_word_that_comes_late_begins_a_new_time(harness: DeliveryHarness) -> None:
+async def test_late_approval_restarts_the_time_to_live(harness: DeliveryHarness) -> None:
     one = send()
     (action,) = await park(harness, one)
-    harness.clock.leap(hours=71)  # longer than a delivery lives
+    harness.clock.leap(hours=71)  # longer than the time to live
     await harness.decide(action, APPROVED)
     await harness.until_state(one.delivery_id, DELIVERED)
 
 
-async def test_what_nobody_decides_expires_and_says_so(harness: DeliveryHarness) -> None:
+async def test_undecided_action_expires_and_the_owner_is_told(harness: DeliveryHarness) -> None:
     one = send()
     (action,) = await park(harness, one)
     harness.clock.leap(hours=72, seconds=1)
@@ -221,14 +223,14 @@ async def test_what_nobody_decides_expires_and_says_so(harness: DeliveryHarness)
     assert any("nobody decided in time" in told for told in await harness.mail())
 
 
-async def test_there_is_no_word_on_what_is_not_there(harness: DeliveryHarness) -> None:
+async def test_deciding_an_unknown_action_is_not_found(harness: DeliveryHarness) -> None:
     with pytest.raises(NotFound) as missing:
         await harness.decide(uuid7(), APPROVED)
     assert missing.value.hint
 
 
 @pytest.mark.parametrize("state", ["accepted", "deferred", "parked", "sending", "delivered"])
-async def test_only_what_is_over_and_did_not_arrive_is_sent_again(
+async def test_only_ended_undelivered_deliveries_can_be_resent(
     closed: DeliveryHarness, state: str
 ) -> None:
     sent = await closed.accept(delivery())
@@ -241,14 +243,14 @@ async def test_only_what_is_over_and_did_not_arrive_is_sent_again(
 
 
 def make_it_quiet(harness: DeliveryHarness, *, send_ttl: timedelta = timedelta(hours=24)) -> None:
-    """From ten minutes ago for the next two hours."""
+    """Return quiet hours from ten minutes ago for the next two hours."""
     now = datetime.now(UTC)
     start, end = now - timedelta(minutes=10), now + timedelta(hours=2)
     quiet = QuietHours.parse(f"{start:%H:%M}-{end:%H:%M}", ZoneInfo("UTC"))
     harness.policy = replace(harness.policy, quiet=quiet, send_ttl=send_ttl)
 
 
-async def test_quiet_hours_defer_what_is_new_and_not_what_answers(closed: DeliveryHarness) -> None:
+async def test_quiet_hours_defer_sends_and_not_replies(closed: DeliveryHarness) -> None:
     make_it_quiet(closed)
     await closed.open()
     quiet, answer = send(), delivery("plain:ben")
@@ -267,7 +269,7 @@ async def test_quiet_hours_defer_what_is_new_and_not_what_answers(closed: Delive
     await closed.until_state(quiet.delivery_id, DELIVERED)
 
 
-async def test_quiet_hours_never_delete_however_short_a_delivery_lives(
+async def test_quiet_hours_do_not_expire_a_short_lived_delivery(
     closed: DeliveryHarness,
 ) -> None:
     make_it_quiet(closed, send_ttl=timedelta(minutes=15))

@@ -1,4 +1,4 @@
-"""The notices: the owner is told once, together, and of everything that did not arrive."""
+"""Notices: the owner is told once, in one message, of every delivery that did not arrive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.webhook_server import CLOSE, status
 UNKNOWN, FAILED = DeliveryState.UNKNOWN, DeliveryState.FAILED
 
 
-async def test_an_unknown_delivery_is_told_once_with_what_can_be_done(
+async def test_owner_is_told_once_of_an_unknown_delivery_with_commands(
     harness: DeliveryHarness,
 ) -> None:
     harness.server.script(CLOSE)
@@ -28,7 +28,7 @@ async def test_an_unknown_delivery_is_told_once_with_what_can_be_done(
     assert harness.server.times == {str(sent): 1}
 
 
-async def test_it_is_told_again_when_it_is_sent_again_and_fails_again(
+async def test_failed_resend_is_told_again(
     harness: DeliveryHarness,
 ) -> None:
     harness.server.script(CLOSE, CLOSE)
@@ -42,7 +42,7 @@ async def test_it_is_told_again_when_it_is_sent_again_and_fails_again(
     assert len(await harness.mail()) == 2
 
 
-async def test_what_ends_together_is_one_message(harness: DeliveryHarness) -> None:
+async def test_deliveries_that_end_together_are_one_notice(harness: DeliveryHarness) -> None:
     harness.server.usual = status(404)
     failed = [await harness.accept(delivery(f"plain:{n}")) for n in range(8)]
     for one in failed:
@@ -56,7 +56,7 @@ async def test_what_ends_together_is_one_message(harness: DeliveryHarness) -> No
     assert "waits for your word" in told
 
 
-async def test_the_loop_is_woken_by_what_ends(harness: DeliveryHarness) -> None:
+async def test_ended_delivery_wakes_the_notice_loop(harness: DeliveryHarness) -> None:
     keeping = asyncio.create_task(harness.notices().run())
     try:
         harness.server.script(status(404))
@@ -67,7 +67,7 @@ async def test_the_loop_is_woken_by_what_ends(harness: DeliveryHarness) -> None:
         await asyncio.gather(keeping, return_exceptions=True)
 
 
-async def test_a_delivery_whose_item_died_without_it_is_not_left_open(
+async def test_delivery_with_a_dead_queue_item_is_ended(
     closed: DeliveryHarness,
 ) -> None:
     sent = [await closed.accept(delivery(f"plain:{n}")) for n in range(2)]
@@ -82,7 +82,7 @@ async def test_a_delivery_whose_item_died_without_it_is_not_left_open(
     assert all(str(one) in told for one in sent)
 
 
-async def test_a_notice_is_not_told_of(harness: DeliveryHarness) -> None:
+async def test_failed_notice_is_not_reported_again(harness: DeliveryHarness) -> None:
     harness.server.script(status(404))
     await harness.accept(delivery(request_id=uuid7()))
     await harness.until_settled()

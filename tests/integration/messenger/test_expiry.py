@@ -1,4 +1,4 @@
-"""What is too late when its turn comes is not sent any more."""
+"""Deliveries past their deadline are not sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXPIRED = DeliveryState.EXPIRED
         (Intent.SEND, timedelta(hours=24, seconds=1), EXPIRED),
     ],
 )
-async def test_what_is_too_old_when_its_turn_comes_expires(
+async def test_delivery_past_its_deadline_expires_unsent(
     harness: DeliveryHarness, intent: Intent, age: timedelta, state: DeliveryState
 ) -> None:
     sent = await harness.accept(delivery(intent=intent, age=age))
@@ -38,7 +38,7 @@ async def test_after_a_restart_none_of_110_stale_deliveries_is_sent(
         await closed.accept(delivery("sure:anna" if n % 2 else "plain:anna", message=f"{n}"))
         for n in range(110)
     ]
-    closed.clock.leap(hours=7)  # nobody was there for so long
+    closed.clock.leap(hours=7)  # the Messenger was off for so long
     await closed.open()
     fresh = await closed.accept(delivery("plain:ben", delivery_id=made_at(closed.clock.now())))
     await closed.until_state(fresh, DELIVERED)

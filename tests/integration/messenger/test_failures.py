@@ -1,4 +1,4 @@
-"""What was not sent: refused, out of attempts, or waiting for a channel that is away."""
+"""Failed deliveries: refused, out of attempts, or waiting for an unavailable channel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFERRED = DeliveryState.DEFERRED
 FAILED = DeliveryState.FAILED
 
 
-async def test_a_refusal_is_a_dead_letter_at_once(harness: DeliveryHarness) -> None:
+async def test_refused_delivery_is_a_dead_letter_at_once(harness: DeliveryHarness) -> None:
     harness.server.script(status(422, "no such person"))
     sent = await harness.accept(delivery())
     row = await harness.until_state(sent, FAILED)
@@ -32,13 +32,13 @@ async def test_a_refusal_is_a_dead_letter_at_once(harness: DeliveryHarness) -> N
     assert [item["state"] for item in await harness.queued()] == ["dead"]
 
 
-async def test_a_dead_letter_can_be_replayed_and_has_all_its_attempts_again(
+async def test_replayed_dead_letter_has_all_its_attempts_again(
     harness: DeliveryHarness,
 ) -> None:
     harness.server.script(status(404))
     sent = await harness.accept(delivery())
     await harness.until_state(sent, FAILED)
-    harness.clock.leap(hours=30)  # beyond its time, which begins anew
+    harness.clock.leap(hours=30)  # past its deadline, which a replay renews
     async with harness.database.transaction() as connection:
         (item,) = await connection.fetch("SELECT id FROM queue_items")
         assert await dead_letters.replay(connection, item["id"])
@@ -46,7 +46,7 @@ async def test_a_dead_letter_can_be_replayed_and_has_all_its_attempts_again(
     assert await harness.attempts(sent) == ["refused", "delivered"]
 
 
-async def test_a_process_that_ended_after_a_refusal_was_kept_does_not_send_it_again(
+async def test_crash_after_a_stored_refusal_does_not_send_again(
     closed: DeliveryHarness,
 ) -> None:
     closed.server.script(status(400))
@@ -54,7 +54,9 @@ async def test_a_process_that_ended_after_a_refusal_was_kept_does_not_send_it_ag
     async with closed.database.transaction() as connection:
         (lease,) = await queue.claim(connection, DELIVERIES, holder=1)
     with pytest.raises(DeliveryRefused):
-        await (await closed.make_sender()).send(lease)  # and nobody buries it
+        await (await closed.make_sender()).send(
+            lease
+        )  # the process ends before the dead letter is stored
     await closed.open()
     await closed.notices().send_notices()
     row = await closed.until_state(sent, FAILED)
@@ -68,7 +70,7 @@ async def test_a_process_that_ended_after_a_refusal_was_kept_does_not_send_it_ag
     assert len(await closed.mail()) == 1
 
 
-async def test_the_resend_of_a_dead_letter_leaves_none(harness: DeliveryHarness) -> None:
+async def test_resend_removes_the_dead_letter(harness: DeliveryHarness) -> None:
     harness.server.script(status(404))
     sent = await harness.accept(delivery())
     await harness.until_state(sent, FAILED)
@@ -77,23 +79,23 @@ async def test_the_resend_of_a_dead_letter_leaves_none(harness: DeliveryHarness)
     assert [item["state"] for item in await harness.queued()] == ["done"]
 
 
-async def test_an_unknown_channel_is_refused_by_name(harness: DeliveryHarness) -> None:
+async def test_unknown_channel_is_refused_by_name(harness: DeliveryHarness) -> None:
     sent = await harness.accept(delivery(channel="pigeon"))
     row = await harness.until_state(sent, FAILED)
     assert "no channel 'pigeon'" in row["reason"]
     assert await harness.attempts(sent) == []
 
 
-async def test_a_webhook_that_is_not_configured_is_refused_by_name(
+async def test_unconfigured_webhook_is_refused_by_name(
     harness: DeliveryHarness,
 ) -> None:
     sent = await harness.accept(delivery("nowhere:anna"))
     row = await harness.until_state(sent, FAILED)
     assert "no webhook 'nowhere'" in row["reason"]
-    assert harness.sender.limits.describe()["lines"] == []  # no line is made up for it
+    assert harness.sender.limits.describe()["lines"] == []  # an unknown webhook has no line
 
 
-async def test_what_fails_each_time_ends_after_its_attempts_and_blocks_nobody(
+async def test_failing_delivery_ends_after_its_attempts_and_blocks_no_other(
     closed: DeliveryHarness,
 ) -> None:
     closed.server.poison = {"poison"}
@@ -117,7 +119,7 @@ async def test_what_fails_each_time_ends_after_its_attempts_and_blocks_nobody(
     assert closed.server.times == {str(one): 1 for one in others}
 
 
-async def test_a_line_that_is_known_to_fail_uses_up_nobodys_attempts(
+async def test_failing_line_uses_up_no_attempts(
     closed: DeliveryHarness,
 ) -> None:
     closed.server.usual = FAIL  # for a quarter of an hour
@@ -140,7 +142,7 @@ async def test_a_line_that_is_known_to_fail_uses_up_nobodys_attempts(
     assert set(closed.server.times.values()) == {1}
 
 
-async def test_a_channel_that_is_away_costs_no_attempts_and_nothing_is_lost(
+async def test_unavailable_channel_uses_up_no_attempts_and_loses_nothing(
     closed: DeliveryHarness,
 ) -> None:
     await closed.open()
@@ -160,7 +162,7 @@ async def test_a_channel_that_is_away_costs_no_attempts_and_nothing_is_lost(
     assert closed.server.times == {str(sent): 1}
 
 
-async def test_nobody_listening_is_no_unknown(closed: DeliveryHarness) -> None:
+async def test_refused_connection_is_not_unknown(closed: DeliveryHarness) -> None:
     closed.server.close()
     await closed.open()
     sent = await closed.accept(delivery())
@@ -170,7 +172,7 @@ async def test_nobody_listening_is_no_unknown(closed: DeliveryHarness) -> None:
     assert set(await closed.attempts(sent)) == {"unavailable"}
 
 
-async def test_a_pause_that_the_platform_asks_for_is_kept_by_the_whole_line(
+async def test_retry_after_pauses_the_whole_line(
     harness: DeliveryHarness,
 ) -> None:
     harness.server.script(status(429, "slow down", Retry_After="120"))

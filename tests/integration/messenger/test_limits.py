@@ -1,4 +1,4 @@
-"""CircuitBreaker and rates at work: deliveries wait, and none is lost."""
+"""Circuit breaker and rate limits with real deliveries: they wait, and none is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.webhook_server import ANSWER, CLOSE, FAIL, status
 DELIVERED = DeliveryState.DELIVERED
 
 
-async def test_an_open_breaker_keeps_deliveries_and_counts_no_attempt(
+async def test_open_breaker_delays_deliveries_without_attempts(
     closed: DeliveryHarness,
 ) -> None:
     closed.server.usual = FAIL
@@ -42,7 +42,7 @@ async def test_an_open_breaker_keeps_deliveries_and_counts_no_attempt(
     assert sorted(closed.server.times.values()) == [1] * len(sent)
 
 
-async def test_a_restart_does_not_forget_an_open_breaker(closed: DeliveryHarness) -> None:
+async def test_open_breaker_survives_a_restart(closed: DeliveryHarness) -> None:
     closed.server.usual = FAIL
     await closed.open(workers=1)
     await closed.accept(delivery("sure:anna"))
@@ -56,7 +56,7 @@ async def test_a_restart_does_not_forget_an_open_breaker(closed: DeliveryHarness
     assert len(closed.server.requests) == RULES.failures
 
 
-async def test_more_than_the_rate_waits_for_its_turn(closed: DeliveryHarness) -> None:
+async def test_deliveries_above_the_rate_limit_wait(closed: DeliveryHarness) -> None:
     closed.limits = {"per_minute": 1000, "per_recipient_per_minute": 3}
     await closed.open()
     mine = [await closed.accept(delivery()) for _ in range(5)]
@@ -78,7 +78,7 @@ async def test_more_than_the_rate_waits_for_its_turn(closed: DeliveryHarness) ->
     assert set(closed.server.times.values()) == {1}
 
 
-async def test_the_owners_console_is_not_rationed(closed: DeliveryHarness) -> None:
+async def test_owners_console_has_no_rate_limit(closed: DeliveryHarness) -> None:
     closed.limits = {"per_minute": 1, "per_recipient_per_minute": 1}
     await closed.open()
     sent = [
@@ -91,7 +91,7 @@ async def test_the_owners_console_is_not_rationed(closed: DeliveryHarness) -> No
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_whatever_a_channel_does_nothing_is_doubled_and_nothing_is_lost(
+async def test_no_delivery_is_lost_or_doubled_by_a_failing_channel(
     closed: DeliveryHarness, seed: int
 ) -> None:
     dice = random.Random(seed)
@@ -112,7 +112,7 @@ async def test_whatever_a_channel_does_nothing_is_doubled_and_nothing_is_lost(
         row, times = await closed.delivery(one), closed.server.times.get(str(one), 0)
         state = row["state"]
         if target.startswith("sure"):
-            # Invocation again until there is proof, or until its attempts are used up.
+            # Sent again until there is a receipt or the attempts are used up.
             assert state == "delivered" or (state, row["tries"]) == ("unknown", MAX_ATTEMPTS), (
                 f"seed {seed}"
             )

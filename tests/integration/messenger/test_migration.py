@@ -1,4 +1,4 @@
-"""Deliveries from before they had states: none is lost, none is sent late, none is told anew."""
+"""Migration of deliveries without states: none is lost, sent late or told again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ VALUES ($1, $2, 'health', $3, 'console', 'console:owner', 'hi', $4, now(), now()
 """
 
 
-async def test_old_deliveries_get_a_state_and_a_time(login: Login, tmp_path: Path) -> None:
+async def test_migration_gives_old_deliveries_a_state_and_a_time(
+    login: Login, tmp_path: Path
+) -> None:
     chain = find_chain("messenger", shipped_versions())
     assert chain is not None
     first = tmp_path / "messenger"

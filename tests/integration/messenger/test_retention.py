@@ -1,4 +1,4 @@
-"""The Messenger's books: old deliveries that are over go, and nothing else."""
+"""Retention of deliveries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.webhook_server import CLOSE, status
 LONG_AGO = timedelta(days=400)
 
 
-async def test_old_deliveries_that_are_over_go_and_all_others_stay(
+async def test_retention_deletes_only_old_ended_deliveries(
     harness: DeliveryHarness,
 ) -> None:
     arrived = await harness.accept(delivery(message="arrived"))

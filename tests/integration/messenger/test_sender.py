@@ -1,4 +1,4 @@
-"""The counter: a delivery goes out once, and its proof is kept."""
+"""The delivery sender: a delivery is sent once, and its receipt is stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DELIVERED = DeliveryState.DELIVERED
 UNKNOWN = DeliveryState.UNKNOWN
 
 
-async def test_delivered_means_that_the_platform_gave_it_an_id(harness: DeliveryHarness) -> None:
+async def test_delivered_state_has_the_platforms_message_id(harness: DeliveryHarness) -> None:
     sent = await harness.accept(delivery())
     row = await harness.until_state(sent, DELIVERED)
     assert row["provider_message_id"] == harness.server.messages[str(sent)]
@@ -18,7 +18,7 @@ async def test_delivered_means_that_the_platform_gave_it_an_id(harness: Delivery
     assert await harness.attempts(sent) == ["delivered"]
 
 
-async def test_an_answer_without_an_id_is_not_delivered(harness: DeliveryHarness) -> None:
+async def test_response_without_an_id_is_not_delivered(harness: DeliveryHarness) -> None:
     bodies = ("thanks", "[]", '{"id": ""}', '{"id": true}')
     for body in bodies:
         harness.server.script(status(200, body, takes=True))
@@ -29,7 +29,9 @@ async def test_an_answer_without_an_id_is_not_delivered(harness: DeliveryHarness
     assert len(harness.server.requests) == len(bodies)
 
 
-async def test_the_books_say_sending_before_the_channel_is_asked(harness: DeliveryHarness) -> None:
+async def test_sending_state_is_committed_before_the_channel_is_called(
+    harness: DeliveryHarness,
+) -> None:
     harness.server.script(HANG)
     sent = await harness.accept(delivery())
     await harness.until_asked()
@@ -38,7 +40,7 @@ async def test_the_books_say_sending_before_the_channel_is_asked(harness: Delive
     assert await harness.attempts(sent) == [None]
 
 
-async def test_one_persons_messages_keep_their_order(closed: DeliveryHarness) -> None:
+async def test_deliveries_to_one_recipient_keep_their_order(closed: DeliveryHarness) -> None:
     texts = [f"number {number}" for number in range(20)]
     for text in texts:
         await closed.accept(delivery(message=text))
@@ -47,7 +49,7 @@ async def test_one_persons_messages_keep_their_order(closed: DeliveryHarness) ->
     assert [arrival.body["message"] for arrival in closed.server.requests] == texts
 
 
-async def test_those_that_waited_for_a_time_keep_their_order_too(closed: DeliveryHarness) -> None:
+async def test_deferred_deliveries_keep_their_order(closed: DeliveryHarness) -> None:
     closed.limits = {"per_minute": 1000, "per_recipient_per_minute": 5}
     texts = [f"number {number}" for number in range(15)]
     for text in texts:

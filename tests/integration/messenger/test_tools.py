@@ -1,4 +1,4 @@
-"""The Messenger as a butler: its tools, from the Switchboard's delivery to the owner's word."""
+"""The Messenger's tools, from the Switchboard's delivery to the owner's decision."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def until_state(tester: InProcessButler, delivery_id: UUID, state: str) ->
     return await until(f"{delivery_id} to be {state}", look)
 
 
-async def test_what_is_delivered_can_be_looked_up_with_each_attempt(
+async def test_delivery_can_be_read_with_each_attempt(
     messenger: InProcessButler, server: WebhookServer
 ) -> None:
     sent = await deliver(messenger, delivery())
@@ -106,7 +106,7 @@ async def test_what_is_delivered_can_be_looked_up_with_each_attempt(
             await owner.call("deliveries_get", {"id": str(uuid7())})
 
 
-async def test_the_status_shows_each_line_and_what_is_open(
+async def test_status_shows_each_line_and_undelivered_counts(
     messenger: InProcessButler, server: WebhookServer
 ) -> None:
     server.script(status(429, Retry_After="60"))
@@ -120,7 +120,7 @@ async def test_the_status_shows_each_line_and_what_is_open(
     assert line["paused_until"]
 
 
-async def test_the_owner_is_asked_once_approves_and_it_is_delivered(
+async def test_owner_is_asked_once_and_approval_delivers(
     messenger: InProcessButler, server: WebhookServer
 ) -> None:
     parked = await deliver(messenger, delivery(intent=Intent.SEND))
@@ -145,7 +145,7 @@ async def test_the_owner_is_asked_once_approves_and_it_is_delivered(
     assert server.times == {str(parked): 1}
 
 
-async def test_the_owner_sends_an_unknown_one_again(
+async def test_owner_resends_an_unknown_delivery_by_tool(
     messenger: InProcessButler, server: WebhookServer
 ) -> None:
     server.script(CLOSE)
@@ -158,7 +158,7 @@ async def test_the_owner_sends_an_unknown_one_again(
             await owner.call("deliveries_resend", {"id": str(sent)})
 
 
-async def test_a_secret_that_is_not_set_is_a_dead_letter_that_says_so(
+async def test_missing_secret_makes_a_dead_letter_that_names_it(
     make_butler: MakeButler, server: WebhookServer
 ) -> None:
     tester = make_butler("messenger")
@@ -172,7 +172,7 @@ async def test_a_secret_that_is_not_set_is_a_dead_letter_that_says_so(
     assert server.requests == []
 
 
-async def test_a_session_can_not_approve_resend_or_look(messenger: InProcessButler) -> None:
+async def test_session_cannot_approve_resend_or_list(messenger: InProcessButler) -> None:
     async with messenger.session() as session:
         for tool in ("approvals_list", "approvals_decide", "deliveries_resend", "messenger_status"):
             with pytest.raises(NotAllowed):
@@ -187,7 +187,7 @@ async def queued(tester: InProcessButler) -> list[dict[str, Any]]:
     return [json.loads(row["payload"]) for row in rows]
 
 
-async def test_a_reaction_goes_back_to_the_message_that_it_answers(tester: InProcessButler) -> None:
+async def test_reaction_goes_to_the_message_that_it_answers(tester: InProcessButler) -> None:
     request = replace(request_context("thread-7"), source_event_identity="event-7")
     async with tester.session(request=request) as session:
         await session.call("notify", {"intent": "react", "emoji": "👍"})
@@ -215,7 +215,7 @@ async def test_a_reaction_goes_back_to_the_message_that_it_answers(tester: InPro
         ({"intent": "shout", "message": "hi"}, InvalidArguments),
     ],
 )
-async def test_what_can_not_be_said_is_a_typed_error_and_leaves_nothing(
+async def test_invalid_notification_is_a_typed_error_and_stores_nothing(
     tester: InProcessButler, arguments: dict[str, Any], kind: type[ButlersError]
 ) -> None:
     async with tester.session(request=request_context()) as session:
@@ -224,14 +224,14 @@ async def test_what_can_not_be_said_is_a_typed_error_and_leaves_nothing(
     assert await queued(tester) == []
 
 
-async def test_without_a_message_there_is_nothing_to_react_to(tester: InProcessButler) -> None:
+async def test_reaction_without_a_message_is_rejected(tester: InProcessButler) -> None:
     async with tester.session(uuid7()) as session:
         with pytest.raises(InvalidArguments):
             await session.call("notify", {"intent": "react", "emoji": "👍"})
 
 
 @pytest.mark.parametrize("roles", [(), ("friend",), ("owner",)])
-async def test_links_of_somebody_else_are_marked_and_the_owners_are_not(
+async def test_links_of_other_people_are_marked_and_the_owners_are_not(
     tester: InProcessButler, roles: tuple[str, ...]
 ) -> None:
     request = replace(request_context(), sender_roles=roles)
@@ -259,7 +259,7 @@ async def test_links_of_somebody_else_are_marked_and_the_owners_are_not(
     [(True, "send"), (True, "reply"), (False, "send")],
     ids=["the owner asked, a new one", "the owner asked, an answer", "by the clock"],
 )
-async def test_links_of_a_session_that_read_others_words_are_marked_unless_the_owner_named_them(
+async def test_links_of_a_tainted_session_are_marked_unless_the_owner_named_them(
     tester: InProcessButler, asked: bool, intent: str
 ) -> None:
     request = request_context()

@@ -1,4 +1,4 @@
-"""What may have gone out or not: never sent again by itself, unless a repeat can not double it."""
+"""Deliveries that may have been sent: never sent again automatically, except to idempotent targets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNKNOWN = DeliveryState.UNKNOWN
 
 
 @pytest.mark.parametrize("trouble", [HANG, CLOSE], ids=["hangs", "closes"])
-async def test_what_may_have_gone_out_is_unknown_and_never_sent_again(
+async def test_uncertain_delivery_is_unknown_and_never_sent_again(
     closed: DeliveryHarness, trouble: Any
 ) -> None:
     closed.timeout_s = 0.3
@@ -46,7 +46,7 @@ async def test_what_may_have_gone_out_is_unknown_and_never_sent_again(
 
 
 @pytest.mark.parametrize("code", [408, 429, 503])
-async def test_a_receiver_that_took_it_and_says_not_now_gets_it_once(
+async def test_receiver_that_stores_and_answers_503_gets_one_request(
     closed: DeliveryHarness, code: int
 ) -> None:
     closed.server.script(status(code, takes=True))
@@ -61,9 +61,7 @@ async def test_a_receiver_that_took_it_and_says_not_now_gets_it_once(
 
 
 @pytest.mark.parametrize("code", [429, 503])
-async def test_a_receiver_that_says_when_to_come_again_has_not_taken_it(
-    closed: DeliveryHarness, code: int
-) -> None:
+async def test_retry_after_header_means_not_delivered(closed: DeliveryHarness, code: int) -> None:
     closed.server.script(status(code, Retry_After="1"))
     await closed.open()
     sent = await closed.accept(delivery())
@@ -75,7 +73,7 @@ async def test_a_receiver_that_says_when_to_come_again_has_not_taken_it(
 
 
 @pytest.mark.parametrize("trouble", [HANG, CLOSE], ids=["hangs", "closes"])
-async def test_where_a_repeat_can_not_double_it_is_repeated(
+async def test_uncertain_delivery_to_an_idempotent_target_is_sent_again(
     closed: DeliveryHarness, trouble: Any
 ) -> None:
     closed.timeout_s = 0.3
@@ -88,11 +86,11 @@ async def test_where_a_repeat_can_not_double_it_is_repeated(
     assert closed.server.messages == {str(sent): row["provider_message_id"]}
 
 
-async def test_what_may_have_arrived_and_became_too_late_is_not_said_to_be_unsent(
+async def test_uncertain_delivery_that_expires_is_unknown(
     closed: DeliveryHarness,
 ) -> None:
     closed.server.script(CLOSE)
-    closed.clock.leap(hours=1)  # so that its next turn comes when the test says so
+    closed.clock.leap(hours=1)  # so that the test decides when its next turn comes
     await closed.open()
     sent = await closed.accept(delivery("sure:anna"))
     await closed.until_state(sent, DeliveryState.DEFERRED)
@@ -108,11 +106,11 @@ async def test_what_may_have_arrived_and_became_too_late_is_not_said_to_be_unsen
     assert "was not sent" not in told
 
 
-async def test_what_may_have_arrived_and_is_refused_later_is_not_said_to_have_failed(
+async def test_uncertain_delivery_that_is_refused_later_is_unknown(
     closed: DeliveryHarness,
 ) -> None:
     closed.server.script(CLOSE, status(400))
-    closed.clock.leap(hours=1)  # so that its next turn comes when the test says so
+    closed.clock.leap(hours=1)  # so that the test decides when its next turn comes
     await closed.open()
     sent = await closed.accept(delivery("sure:anna"))
     await closed.until_state(sent, DeliveryState.DEFERRED)
@@ -125,7 +123,7 @@ async def test_what_may_have_arrived_and_is_refused_later_is_not_said_to_have_fa
     assert [item["state"] for item in await closed.queued()] == ["done"]
 
 
-async def test_what_may_have_arrived_before_its_channel_was_taken_away_is_unknown(
+async def test_uncertain_delivery_of_a_removed_channel_is_unknown(
     closed: DeliveryHarness,
 ) -> None:
     sent = await closed.accept(delivery("sure:anna", channel="pager"))
@@ -141,7 +139,7 @@ async def test_what_may_have_arrived_before_its_channel_was_taken_away_is_unknow
     assert await closed.attempts(sent) == ["died"]
 
 
-async def test_the_owner_may_send_an_unknown_one_again(harness: DeliveryHarness) -> None:
+async def test_owner_may_resend_an_unknown_delivery(harness: DeliveryHarness) -> None:
     harness.server.script(CLOSE)
     sent = await harness.accept(delivery())
     await harness.until_state(sent, UNKNOWN)
@@ -151,7 +149,7 @@ async def test_the_owner_may_send_an_unknown_one_again(harness: DeliveryHarness)
     assert harness.server.times == {str(sent): 2}
 
 
-async def test_a_channel_that_crashes_leaves_it_unknown(
+async def test_crashing_channel_leaves_the_delivery_unknown(
     harness: DeliveryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken:
@@ -172,12 +170,12 @@ async def test_a_channel_that_crashes_leaves_it_unknown(
     assert "KeyError" in row["reason"]
 
 
-async def test_a_process_that_ended_while_sending_leaves_an_unknown_one(
+async def test_process_end_while_sending_leaves_the_delivery_unknown(
     closed: DeliveryHarness,
 ) -> None:
     sent = await closed.accept(delivery())
     sure = await closed.accept(delivery("sure:anna"))
-    # As a killed process leaves them: being sent, and no longer claimed by anybody.
+    # As a killed process leaves them: in the state sending, without a lease.
     await closed.execute("UPDATE deliveries SET state = 'sending'")
     await closed.execute(
         "INSERT INTO delivery_attempts (delivery_id, number, line, recipient, started_at)"
@@ -192,23 +190,23 @@ async def test_a_process_that_ended_while_sending_leaves_an_unknown_one(
     assert closed.server.times == {str(sure): 1}
 
 
-async def test_whoever_lost_its_lease_does_not_reach_the_channel(closed: DeliveryHarness) -> None:
+async def test_worker_with_a_lost_lease_does_not_call_the_channel(closed: DeliveryHarness) -> None:
     sent = await closed.accept(delivery())
     async with closed.database.transaction() as connection:
         (late,) = await queue.claim(connection, DELIVERIES, holder=1)
-    await closed.open()  # nobody vouches for that holder, so another takes the item over
+    await closed.open()  # the lease has no heartbeat, so another worker takes the item over
     await closed.until_state(sent, DELIVERED)
     with pytest.raises(LeaseLost):
         await closed.sender.send(late)
     assert closed.server.times == {str(sent): 1}
 
 
-async def test_a_proof_that_comes_after_it_was_given_up_counts(closed: DeliveryHarness) -> None:
+async def test_late_receipt_of_an_unknown_delivery_counts(closed: DeliveryHarness) -> None:
     closed.server.script(WAIT)
     await closed.open()
     sent = await closed.accept(delivery())
     await closed.until_asked()
-    # As if this process had been frozen past its lease, and another had taken the item over.
+    # As if this process had been frozen past its lease and another had taken the item over.
     (row,) = await closed.rows("UPDATE queue_items SET fence = fence + 1 RETURNING *")
     other = await closed.make_sender()
     given_up = await other.send(Lease.from_row(row))
@@ -225,7 +223,7 @@ async def is_delivered(harness: DeliveryHarness, delivery_id: UUID) -> bool:
         return False
 
 
-async def test_an_outage_of_the_database_loses_no_proof(
+async def test_database_outage_loses_no_receipt(
     closed: DeliveryHarness, admin: Login, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = CapturingLogger()
@@ -245,7 +243,7 @@ async def test_an_outage_of_the_database_loses_no_proof(
         closed.server.release()
 
         async def tried() -> bool:
-            return any("could not write down" in call.args[0] for call in heard.calls)
+            return any("retrying to store the answer" in call.args[0] for call in heard.calls)
 
         await until("it to be tried without a database", tried)
     finally:
@@ -256,14 +254,14 @@ async def test_an_outage_of_the_database_loses_no_proof(
     assert closed.server.times == {str(sent): 1}
 
 
-async def test_a_stop_that_can_not_wait_for_the_answer_leaves_an_unknown_one(
+async def test_stop_during_a_request_leaves_the_delivery_unknown(
     closed: DeliveryHarness,
 ) -> None:
     await closed.open()
     closed.server.script(HANG)
     sent = await closed.accept(delivery())
     await closed.until_asked()
-    await closed.close(grace_s=0.1)  # in vain: it is given back, and nobody knows
+    await closed.close(grace_s=0.1)  # too short for the answer, so the item is released
     assert (await closed.delivery(sent))["state"] == "sending"
     await closed.open()
     await closed.until_state(sent, UNKNOWN)

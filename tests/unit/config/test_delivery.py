@@ -1,4 +1,4 @@
-"""The Messenger's tables: what they take, and how they refuse."""
+"""The tables [delivery] and [channels] of the Messenger's butler.toml."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def outbound(config: ButlerConfig) -> dict[str, Any]:
     return {channel.name: section for channel, section in found.items()}
 
 
-def test_without_the_tables_there_are_defaults_and_no_webhook(tmp_path: Path) -> None:
+def test_messenger_without_tables_has_defaults_and_no_channel(tmp_path: Path) -> None:
     config = load(tmp_path, "")
     assert (config.delivery.reply_ttl_s, config.delivery.send_ttl_s) == (6 * 3600, 24 * 3600)
     assert config.delivery.quiet_hours is None
     assert config.channels == {}
 
 
-def test_everything_can_be_said(tmp_path: Path) -> None:
+def test_all_delivery_keys_are_read(tmp_path: Path) -> None:
     config = load(
         tmp_path,
         "[delivery]\nreply_ttl_s = 60\nsend_ttl_s = 120\nper_minute = 5\n"
@@ -65,14 +65,14 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
         ('[channels.webhook."A b"]\nurl = "https://x"\nsecret_name = "S"\n', "channels.webhook"),
     ],
 )
-def test_what_can_not_be_used_is_named(tmp_path: Path, text: str, key: str) -> None:
+def test_invalid_value_is_named(tmp_path: Path, text: str, key: str) -> None:
     with pytest.raises(ConfigInvalid) as refused:
         outbound(load(tmp_path, text))
     assert key in refused.value.message
 
 
 @pytest.mark.parametrize("table", ["delivery", "channels"])
-def test_only_the_messenger_delivers(tmp_path: Path, table: str) -> None:
+def test_delivery_tables_belong_to_the_messenger(tmp_path: Path, table: str) -> None:
     with pytest.raises(ConfigInvalid, match="only the messenger") as refused:
         load(tmp_path, f"[{table}]\n", name="health")
     assert "messenger's butler.toml" in str(refused.value.hint)

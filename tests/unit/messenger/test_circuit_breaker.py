@@ -21,7 +21,7 @@ def broken(clock: SetClock) -> CircuitBreaker:
     return breaker
 
 
-def test_it_opens_after_failures_in_a_row_and_not_before() -> None:
+def test_breaker_opens_after_the_given_failures_in_a_row() -> None:
     clock = SetClock()
     breaker = CircuitBreaker(clock, RULES)
     for _ in range(5):  # never three in a row
@@ -32,14 +32,14 @@ def test_it_opens_after_failures_in_a_row_and_not_before() -> None:
     assert broken(clock).state is BreakerState.OPEN
 
 
-def test_while_it_is_open_everybody_waits_for_the_rest_of_the_pause() -> None:
+def test_open_breaker_waits_for_the_rest_of_the_pause() -> None:
     clock = SetClock()
     breaker = broken(clock)
     clock.move(seconds=20)
     assert breaker.wait() == timedelta(seconds=40)
 
 
-def test_half_open_it_lets_one_through_and_the_others_wait_for_it() -> None:
+def test_half_open_breaker_lets_one_probe_through() -> None:
     clock = SetClock()
     breaker = broken(clock)
     clock.move(seconds=60)
@@ -52,7 +52,7 @@ def test_half_open_it_lets_one_through_and_the_others_wait_for_it() -> None:
     assert breaker.wait() == NOW
 
 
-def test_a_probe_that_fails_opens_it_for_another_pause() -> None:
+def test_failed_probe_opens_the_breaker_again() -> None:
     clock = SetClock()
     breaker = broken(clock)
     clock.move(seconds=60)
@@ -62,7 +62,7 @@ def test_a_probe_that_fails_opens_it_for_another_pause() -> None:
     assert breaker.wait() == RULES.pause
 
 
-def test_a_probe_that_was_dropped_leaves_room_for_the_next() -> None:
+def test_dropped_probe_allows_the_next() -> None:
     clock = SetClock()
     breaker = broken(clock)
     clock.move(seconds=60)
@@ -78,16 +78,16 @@ steps = st.lists(
 
 
 @given(steps)
-def test_whatever_happens_nobody_waits_longer_than_a_pause_and_one_probe_goes_at_a_time(
+def test_wait_is_at_most_a_pause_with_one_probe_at_a_time(
     taken: list[str | int],
 ) -> None:
     clock = SetClock()
     breaker = CircuitBreaker(clock, RULES)
     probing = False
     for step in taken:
-        if isinstance(step, int):  # also a clock that is set back
+        if isinstance(step, int):  # also sets the clock back
             clock.move(seconds=step)
-            probing = False  # a probe that says nothing for a pause is given up
+            probing = False  # a probe without an outcome is dropped after a pause
         elif step == "go" and breaker.wait() == NOW:
             assert not (probing and breaker.state is not BreakerState.CLOSED)
             probing = breaker.state is BreakerState.HALF_OPEN
@@ -105,4 +105,4 @@ def test_whatever_happens_nobody_waits_longer_than_a_pause_and_one_probe_goes_at
         if breaker.failures < RULES.failures:
             assert breaker.wait() == NOW
     clock.move(seconds=RULES.pause.total_seconds() + 7200 * len(taken))
-    assert breaker.wait() == NOW  # nothing shuts a line for good
+    assert breaker.wait() == NOW  # a line never stays closed forever

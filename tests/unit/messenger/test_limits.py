@@ -14,7 +14,7 @@ def traffic(clock: SetClock, *, per_minute: int = 60, per_recipient: int = 10) -
     return DeliveryLimits(clock, per_minute=per_minute, per_recipient_per_minute=per_recipient)
 
 
-def test_a_line_that_fails_is_shut_and_the_others_stay_open() -> None:
+def test_failing_line_is_held_and_other_lines_work() -> None:
     flow = traffic(SetClock())
     for _ in range(RULES.failures):
         flow.ended(A, AttemptOutcome.UNAVAILABLE)
@@ -24,7 +24,7 @@ def test_a_line_that_fails_is_shut_and_the_others_stay_open() -> None:
     assert flow.hold(B, "anna") is None
 
 
-def test_a_refusal_is_an_answer_so_the_line_works() -> None:
+def test_refusal_counts_as_a_working_line() -> None:
     flow = traffic(SetClock())
     for _ in range(RULES.failures - 1):
         flow.ended(A, AttemptOutcome.FAILED)
@@ -33,7 +33,7 @@ def test_a_refusal_is_an_answer_so_the_line_works() -> None:
     assert flow.hold(A, "anna") is None
 
 
-def test_one_recipient_waits_while_another_is_written_to() -> None:
+def test_recipients_have_separate_rate_limits() -> None:
     clock = SetClock()
     flow = traffic(clock, per_recipient=2)
     for _ in range(2):
@@ -44,7 +44,7 @@ def test_one_recipient_waits_while_another_is_written_to() -> None:
     assert flow.hold(A, "anna") is None
 
 
-def test_a_pause_that_the_platform_asked_for_is_kept() -> None:
+def test_requested_pause_holds_the_line() -> None:
     clock = SetClock()
     flow = traffic(clock)
     flow.pause(A, clock.now() + timedelta(seconds=90))
@@ -55,7 +55,7 @@ def test_a_pause_that_the_platform_asked_for_is_kept() -> None:
     assert flow.hold(A, "anna") is None
 
 
-def test_after_a_restart_it_knows_what_was_tried_before() -> None:
+def test_limits_are_rebuilt_from_recorded_attempts() -> None:
     clock = SetClock()
 
     def tried(seconds_ago: float, outcome: AttemptOutcome | None, line: str = A) -> LineAttempt:

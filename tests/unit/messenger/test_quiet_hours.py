@@ -30,17 +30,17 @@ def berlin(*parts: int, fold: int = 0) -> datetime:
         (berlin(2026, 5, 5, 7), None),
     ],
 )
-def test_a_night_ends_in_the_morning(now: datetime, end: datetime | None) -> None:
+def test_quiet_hours_over_midnight_end_in_the_morning(now: datetime, end: datetime | None) -> None:
     assert NIGHT.end_after(now) == end
 
 
-def test_a_span_of_one_day_ends_that_day() -> None:
+def test_quiet_hours_within_a_day_end_that_day() -> None:
     assert NOON.end_after(berlin(2026, 5, 4, 13)) == berlin(2026, 5, 4, 14)
     assert NOON.end_after(berlin(2026, 5, 4, 12, 29)) is None
     assert NOON.end_after(berlin(2026, 5, 4, 14)) is None
 
 
-def test_it_is_seven_by_the_clock_on_the_wall_whichever_way_it_was_moved() -> None:
+def test_quiet_hours_follow_the_wall_clock_over_dst_changes() -> None:
     spring = NIGHT.end_after(berlin(2026, 3, 28, 23))  # the clocks go forward that night
     autumn = NIGHT.end_after(berlin(2026, 10, 24, 23))  # and back that one
     assert (spring, autumn) == (
@@ -49,7 +49,7 @@ def test_it_is_seven_by_the_clock_on_the_wall_whichever_way_it_was_moved() -> No
     )
 
 
-def test_an_end_that_comes_twice_or_never_is_not_in_the_past() -> None:
+def test_end_that_comes_twice_or_never_is_not_in_the_past() -> None:
     until_half_past_two = QuietHours.parse("22:00-02:30", BERLIN)
     again = berlin(2026, 10, 25, 2, 15, fold=1)  # the second quarter past two of that night
     assert until_half_past_two.end_after(again) == berlin(2026, 10, 25, 2, 30, fold=1)
@@ -66,7 +66,7 @@ clock_times = st.times().map(lambda moment: moment.strftime("%H:%M"))
     st.integers(0, 6 * 365 * 86400).map(lambda s: FIRST + timedelta(seconds=s)),
     st.sampled_from(["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"]),
 )
-def test_the_end_is_always_ahead_and_within_a_day(
+def test_end_of_quiet_hours_is_ahead_and_within_a_day(
     ends: tuple[str, str], now: datetime, zone: str
 ) -> None:
     quiet = QuietHours.parse(f"{ends[0]}-{ends[1]}", ZoneInfo(zone))

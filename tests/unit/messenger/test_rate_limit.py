@@ -12,7 +12,7 @@ WINDOW = timedelta(seconds=60)
 NOW = timedelta(0)
 
 
-def test_so_many_go_at_once_and_the_next_waits_until_the_first_is_a_window_ago() -> None:
+def test_event_above_the_limit_waits_until_the_first_leaves_the_window() -> None:
     clock = SetClock()
     limit = RateLimit(clock, 2, WINDOW)
     limit.take("a")
@@ -23,7 +23,7 @@ def test_so_many_go_at_once_and_the_next_waits_until_the_first_is_a_window_ago()
     assert limit.wait("a") == NOW
 
 
-def test_each_key_has_a_window_of_its_own() -> None:
+def test_each_key_has_its_own_window() -> None:
     limit = RateLimit(SetClock(), 1, WINDOW)
     limit.take("a")
     assert limit.wait("a") > NOW
@@ -31,7 +31,7 @@ def test_each_key_has_a_window_of_its_own() -> None:
     assert (limit.used("a"), limit.used("b")) == (1, 0)
 
 
-def test_what_is_a_window_ago_is_forgotten() -> None:
+def test_events_older_than_the_window_are_dropped() -> None:
     clock = SetClock()
     limit = RateLimit(clock, 5, WINDOW)
     for number in range(100):
@@ -41,7 +41,7 @@ def test_what_is_a_window_ago_is_forgotten() -> None:
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 40), max_size=80))
-def test_no_window_has_more_than_the_limit_and_whoever_waits_as_told_may_go(
+def test_no_window_exceeds_the_limit_and_the_announced_wait_suffices(
     allowed: int, pauses: list[int]
 ) -> None:
     clock = SetClock()
@@ -60,9 +60,7 @@ def test_no_window_has_more_than_the_limit_and_whoever_waits_as_told_may_go(
 
 
 @given(st.integers(1, 3), st.lists(st.integers(-90000, 90000), max_size=40))
-def test_a_clock_that_is_set_back_makes_nobody_wait_longer_than_a_window(
-    allowed: int, moves: list[int]
-) -> None:
+def test_clock_set_back_never_waits_longer_than_a_window(allowed: int, moves: list[int]) -> None:
     clock = SetClock()
     limit = RateLimit(clock, allowed, WINDOW)
     for move in moves:
