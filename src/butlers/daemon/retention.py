@@ -20,7 +20,7 @@ import structlog
 from butlers.config.butler import ButlerConfig
 from butlers.db.database import Connection, Database
 from butlers.domain.clock import Clock
-from butlers.domain.errors import DatabaseUnavailable
+from butlers.queue.loops import repeat
 from butlers.tools.attachments import BlobStore
 from butlers.tools.role import Role
 
@@ -62,15 +62,10 @@ class Retention:
         self._roles = roles
 
     async def run(self) -> None:
-        await asyncio.sleep(FIRST_S)
-        while True:
-            try:
-                await self.sweep()
-            except DatabaseUnavailable:
-                pass
-            except Exception:  # a loop edge: the next sweep may succeed
-                log.exception("retention failed")
-            await asyncio.sleep(AGAIN_S)
+        async def sweep() -> None:
+            await self.sweep()
+
+        await repeat(sweep, "retention", first_s=FIRST_S, every_s=AGAIN_S)
 
     async def sweep(self) -> dict[str, int]:
         """Delete what is old, and return the number of rows per table and of files."""

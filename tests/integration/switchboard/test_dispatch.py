@@ -224,7 +224,7 @@ async def test_dependent_part_waits_for_the_previous_part(desk: InProcessButler)
 
     async def waits() -> bool | None:
         found = await state_of(desk, request_id, "health")
-        return "still busy" in (found["error"] or "") or None
+        return "has not finished" in (found["error"] or "") or None
 
     await until("the second part to wait", waits)
     assert await desk.rows('SELECT 1 FROM "health".queue_items') == []
@@ -253,7 +253,7 @@ async def test_part_after_a_failed_part_is_not_sent_and_the_sender_is_notified(
         return [json.loads(row["payload"])["message"] for row in rows]
 
     (message,) = await until("the sender to be told", told)
-    assert "tester failed with the part before it" in message
+    assert "tester failed in the previous part" in message
 
 
 async def test_split_message_reaches_each_butler_once_even_if_one_was_away(

@@ -41,7 +41,7 @@ async def test_compare_and_set_succeeds_once_of_many(tester: InProcessButler) ->
         assert (await owner.call("state_get", {"key": "n"}))["version"] == 2
         with pytest.raises(StateConflict, match="is version 2, not version 0"):
             await owner.call("state_set", {"key": "n", "value": 9, "expected_version": 0})
-        with pytest.raises(StateConflict, match="not there"):
+        with pytest.raises(StateConflict, match="is missing"):
             await owner.call("state_delete", {"key": "none", "expected_version": 3})
         made = await owner.call("state_set", {"key": "m", "value": 1, "expected_version": 0})
         assert made == {"version": 1}
