@@ -95,7 +95,7 @@ async def _butler(cli: Cli, *, warm: int) -> AsyncIterator[tuple[Butler, FakeMod
             settings = Settings(folder / "home", environ=MappingProxyType(environ))
             async with database_server(settings) as admin:
                 key = FleetKey.load(settings.home)
-                provisioner = Provisioner(admin, key, walls=True)
+                provisioner = Provisioner(admin, key, isolated=True)
                 tester = InProcessButler(
                     folder / "tester", settings.home, key, provisioner, folder / "versions"
                 )

@@ -48,7 +48,7 @@ def migrate(as_json: AsJson = False) -> None:
     settings = Settings.from_environ()
     configure_logs(settings, level=logging.WARNING)
     fleet, configs = load_roster(settings)
-    applied = asyncio.run(_migrate(settings, configs, walls=fleet.isolation == "roles"))
+    applied = asyncio.run(_migrate(settings, configs, isolated=fleet.isolation == "roles"))
     if as_json:
         print_json(applied)
         return
@@ -57,7 +57,7 @@ def migrate(as_json: AsJson = False) -> None:
 
 
 async def _migrate(
-    settings: Settings, configs: list[ButlerConfig], *, walls: bool
+    settings: Settings, configs: list[ButlerConfig], *, isolated: bool
 ) -> dict[str, list[str]]:
     from butlers.db.migrations import butler_chains, migrate, shipped_versions
     from butlers.db.provision import ButlerSchema, Provisioner
@@ -67,7 +67,7 @@ async def _migrate(
 
     applied: dict[str, list[str]] = {}
     async with database_server(settings) as admin:
-        provisioner = Provisioner(admin, FleetKey.load(settings.home), walls=walls)
+        provisioner = Provisioner(admin, FleetKey.load(settings.home), isolated=isolated)
         for config in configs:
             login = await provisioner.provision(
                 ButlerSchema(config.name, config.db.name, config.db.schema)

@@ -156,8 +156,8 @@ def with_vault(work: Callable[[Vault], Awaitable[T]]) -> T:
 
     async def run() -> T:
         async with database_server(settings) as admin:
-            walls = fleet.isolation == "roles"
-            provisioner = Provisioner(admin, FleetKey.load(settings.home), walls=walls)
+            isolated = fleet.isolation == "roles"
+            provisioner = Provisioner(admin, FleetKey.load(settings.home), isolated=isolated)
             databases = {config.name: config.db.name for config in configs}
             return await work(Vault(provisioner, key, databases))
 

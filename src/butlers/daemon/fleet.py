@@ -59,7 +59,7 @@ class Fleet:
         adopt_library_logs()
         async with database_server(self._settings) as admin, self._shared_pool() as pool:
             key = FleetKey.load(self._settings.home)
-            provisioner = Provisioner(admin, key, walls=self._fleet.isolation == "roles")
+            provisioner = Provisioner(admin, key, isolated=self._fleet.isolation == "roles")
             budget = FleetBudget.of(self._fleet, self._settings.home)
             butlers = [
                 Butler(

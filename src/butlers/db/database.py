@@ -104,6 +104,18 @@ async def connect(login: Login, application: str) -> asyncpg.Connection[asyncpg.
         return connection
 
 
+@asynccontextmanager
+async def connection_to(
+    login: Login, application: str
+) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    """Open a connection outside any pool, for the length of the block."""
+    connection = await connect(login, application)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
 class unavailable_when_gone:  # noqa: N801  (a context manager that reads as a sentence)
     """Raises the retryable DatabaseUnavailable for errors of an unavailable server."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import asyncpg
 import structlog
 
-from butlers.db.database import Login, connect
+from butlers.db.database import Login, connection_to
 from butlers.domain.errors import MigrationFailed
 
 log = structlog.get_logger()
@@ -94,15 +94,12 @@ async def current_revision(
 
 
 async def pending_chains(login: Login, chains: Sequence[Chain]) -> list[Chain]:
-    connection = await connect(login, "butlers:migrate")
-    try:
+    async with connection_to(login, "butlers:migrate") as connection:
         return [
             chain
             for chain in chains
             if await current_revision(connection, login.schema, chain) != chain.head()
         ]
-    finally:
-        await connection.close()
 
 
 @asynccontextmanager

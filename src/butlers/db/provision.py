@@ -12,7 +12,7 @@ import asyncpg
 import structlog
 
 from butlers.config.butler import SHARED_DATABASE
-from butlers.db.database import Connection, Login, connect
+from butlers.db.database import Connection, Login, connect, connection_to
 from butlers.db.migrations import current_revision, migrate, shared_chain
 from butlers.domain.errors import ProvisioningError
 from butlers.domain.queues import SWITCHBOARD
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 SHARED = "shared"
 SHARED_SCOPE = "shared"  # of secrets for every butler; any other scope is a butler's name
-PROVISION_LOCK = "butlers:provision"
+APPLICATION = PROVISION_LOCK = "butlers:provision"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ButlerSchema:
 class Provisioner:
     admin: Login
     key: FleetKey
-    walls: bool = True
+    isolated: bool = True  # each butler has its own role
     shared_database: str = SHARED_DATABASE  # contains the original of the shared secrets
 
     def role(self, butler: str) -> str:
@@ -46,11 +46,13 @@ class Provisioner:
 
     def login(self, place: ButlerSchema) -> Login:
         """Return the butler's login: its role, with its schema first and then the shared one."""
-        walled = self.walls
+        user, password = self.admin.user, self.admin.password
+        if self.isolated:
+            user, password = self.role(place.butler), self.key.derive(f"role:{place.butler}")
         return Login(
             server_dsn=self.admin.server_dsn,
-            user=self.role(place.butler) if walled else self.admin.user,
-            password=self.key.derive(f"role:{place.butler}") if walled else self.admin.password,
+            user=user,
+            password=password,
             database=place.database,
             search_path=tuple(dict.fromkeys((place.schema or "public", SHARED, "public"))),
         )
@@ -58,45 +60,31 @@ class Provisioner:
     async def provision(self, place: ButlerSchema) -> Login:
         """Create whatever is missing and return the butler's login. Safe to run concurrently."""
         login = self.login(place)
-        connection = await connect(self.admin, "butlers:provision")
-        try:
-            if self.walls:
+        async with connection_to(self.admin, APPLICATION) as connection:
+            if self.isolated:
                 await self._require_createrole(connection)
                 await self._ensure_role(connection, login)
             await self._ensure_database(connection, place.database)
-        finally:
-            await connection.close()
-        connection = await connect(self._admin_in(place.database), "butlers:provision")
-        try:
+        async with connection_to(self._admin_in(place.database), APPLICATION) as connection:
             await self._ensure_shared(connection, place.database)
             async with connection.transaction():
                 await _lock(connection)
                 await self._ensure_schemas(connection, place, login)
-        finally:
-            await connection.close()
         return login
 
     async def provision_shared(self, database: str) -> Login:
         """Create the shared schema of a database, and return the administrator's login to it."""
-        connection = await connect(self.admin, "butlers:provision")
-        try:
+        async with connection_to(self.admin, APPLICATION) as connection:
             await self._ensure_database(connection, database)
-        finally:
-            await connection.close()
-        connection = await connect(self._admin_in(database), "butlers:provision")
-        try:
+        login = self._admin_in(database)
+        async with connection_to(login, APPLICATION) as connection:
             await self._ensure_shared(connection, database)
-        finally:
-            await connection.close()
-        return self._admin_in(database)
+        return login
 
     async def mirror_shared(self, database: str) -> None:
         """Update the copy of the shared secrets in this database."""
-        connection = await connect(self._admin_in(database), "butlers:provision")
-        try:
+        async with connection_to(self._admin_in(database), APPLICATION) as connection:
             await self._mirror_shared(connection, database)
-        finally:
-            await connection.close()
 
     def _admin_in(self, database: str) -> Login:
         admin = self.admin
@@ -110,7 +98,7 @@ class Provisioner:
             raise ProvisioningError(
                 f"the database user {self.admin.user!r} cannot create roles, so butlers could read"
                 " each other's data",
-                hint='grant it CREATEROLE, or set isolation = "none" in fleet.toml to run without isolation',
+                hint='grant it CREATEROLE, or set isolation = "none" in fleet.toml to share one role',
             )
 
     async def _ensure_role(self, connection: Connection, login: Login) -> None:
@@ -164,7 +152,7 @@ class Provisioner:
         if database == self.shared_database:
             return
         try:
-            original = await connect(self._admin_in(self.shared_database), "butlers:provision")
+            original = await connect(self._admin_in(self.shared_database), APPLICATION)
         except asyncpg.InvalidCatalogNameError:
             return  # no butler uses the shared database
         except asyncpg.InsufficientPrivilegeError as error:
@@ -188,7 +176,7 @@ class Provisioner:
     ) -> None:
         if place.schema:
             await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{place.schema}"')
-        if not self.walls:
+        if not self.isolated:
             return
         role = login.user
         await connection.execute(f'GRANT CONNECT ON DATABASE "{place.database}" TO "{role}"')

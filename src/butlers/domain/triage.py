@@ -7,7 +7,6 @@ from enum import StrEnum
 from uuid import UUID
 
 from butlers.domain.errors import InvalidArguments
-from butlers.domain.message import BLOCKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +14,6 @@ class Contact:
     contact_id: UUID
     name: str
     roles: tuple[str, ...] = ()
-
-    @property
-    def is_blocked(self) -> bool:
-        return BLOCKED in self.roles
 
 
 class RuleKind(StrEnum):

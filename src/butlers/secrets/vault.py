@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from butlers.db.database import Connection, connect
+from butlers.db.database import Connection, connection_to
 from butlers.db.provision import SHARED_SCOPE, Provisioner
 from butlers.domain.errors import NotFound
 from butlers.secrets import sealed as secrets
@@ -81,9 +81,8 @@ class Vault:
             connections: dict[str, Connection] = {}
             for database in self._all_databases:
                 login = await self.provisioner.provision_shared(database)
-                connection = await connect(login, "butlers:secrets")
-                stack.push_async_callback(connection.close)
-                connections[database] = connection
+                connection = connection_to(login, "butlers:secrets")
+                connections[database] = await stack.enter_async_context(connection)
             async with AsyncExitStack() as work:
                 for opened in connections.values():
                     await work.enter_async_context(opened.transaction())

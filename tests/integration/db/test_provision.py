@@ -294,7 +294,7 @@ async def test_without_createrole_the_error_says_what_to_do(
 async def test_told_to_do_without_walls_it_works_with_the_given_user(
     limited: Login, key: FleetKey, database_name: str
 ) -> None:
-    provisioner = Provisioner(limited, key, walls=False)
+    provisioner = Provisioner(limited, key, isolated=False)
     for _ in range(2):
         for name in ("general", "health"):
             login = await provisioner.provision(ButlerSchema(name, database_name, name))
@@ -334,7 +334,7 @@ async def test_shared_secrets_that_may_not_be_read_are_no_missing_secrets(
         await connection.execute(f'REVOKE ALL ON DATABASE "{others}" FROM PUBLIC')
         try:
             with pytest.raises(ProvisioningError, match=others) as caught:
-                await Provisioner(limited, key, walls=False, shared_database=others).provision(
+                await Provisioner(limited, key, isolated=False, shared_database=others).provision(
                     place
                 )
         finally:
@@ -347,7 +347,7 @@ async def test_a_database_that_may_not_be_created_is_named(
 ) -> None:
     missing = f"{database_name}_missing"
     with pytest.raises(ProvisioningError, match=missing) as caught:
-        await Provisioner(limited, key, walls=False).provision(
+        await Provisioner(limited, key, isolated=False).provision(
             ButlerSchema("health", missing, "health")
         )
     assert "CREATEDB" in (caught.value.hint or "")
