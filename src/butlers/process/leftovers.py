@@ -23,7 +23,7 @@ _MARK = ".butlers"  # a folder without it may belong to another program
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
     """Yield a private folder and remove it afterwards. First remove those that killed processes left."""
-    _sweep(Path(tempfile.gettempdir()), prefix)
+    _sweep(prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
     lock = try_lock(folder)
     try:
@@ -36,14 +36,18 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
             os.close(lock)
 
 
-def _sweep(around: Path, prefix: str) -> None:
-    for left in around.glob(f"{prefix}*"):
+def _sweep(prefix: str) -> None:
+    for left in Path(tempfile.gettempdir()).resolve().glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
-            if left.lstat().st_uid != os.getuid() or not (left / _MARK).is_file():
-                continue
-            if (lock := try_lock(left)) is not None:
-                clear(left.resolve())
-                os.close(lock)
+            if left.lstat().st_uid == os.getuid() and (left / _MARK).is_file():
+                clear_unlocked(left)
+
+
+def clear_unlocked(folder: Path) -> None:
+    """Remove a folder that no process holds, and kill the processes whose HOME is in it."""
+    if (lock := try_lock(folder)) is not None:
+        _clear(folder)
+        os.close(lock)
 
 
 def try_lock(folder: Path) -> int | None:
@@ -60,8 +64,7 @@ def try_lock(folder: Path) -> int | None:
     return descriptor
 
 
-def clear(folder: Path) -> None:
-    """Remove the folder and kill the processes whose HOME is in it."""
+def _clear(folder: Path) -> None:
     for process in _processes_in(folder):
         log.warning("process of a dead session ended", pid=process)
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -108,7 +108,14 @@ def unreached(program: str, butler: str, why: str = "") -> SessionFailure:
     return SessionFailure(Outcome.MCP_UNAVAILABLE, f"{program} did not reach {butler}{because}")
 
 
-def refused(denials: tuple[str, ...]) -> SessionFailure:
+def conclude(result: SessionResult, failure: SessionFailure | None) -> SessionResult:
+    """Apply the failure. A session has also failed if it was denied something and no call succeeded."""
+    if failure is None and result.denials and not any(call.ok for call in result.tool_calls):
+        failure = _refused(result.denials)
+    return failure.apply_to(result) if failure else result
+
+
+def _refused(denials: tuple[str, ...]) -> SessionFailure:
     tried = "; ".join(denials)
     return SessionFailure(
         Outcome.DENIED, f"The session did nothing, because everything it tried was refused: {tried}"

@@ -80,7 +80,9 @@ class ReflexRuntime:
     ) -> SessionResult:
         calls: list[ToolCall] = []
         try:
-            result = await _call(butler, plan, calls)
+            result = None
+            if plan.tool is not None:
+                result = await _call(butler, plan.tool, plan.arguments, calls)
         except ButlersError as error:
             if error.retryable:
                 raise  # nothing happened; the whole request is retried
@@ -108,22 +110,16 @@ async def _answer(butler: McpClient, text: str, calls: list[ToolCall]) -> str:
 
 
 async def _notify(butler: McpClient, text: str, calls: list[ToolCall]) -> None:
-    arguments = {"message": text, "intent": "reply"}
-    try:
-        result = await butler.call("notify", arguments)
-    except ButlersError:
-        calls.append(ToolCall("notify", arguments, False))
-        raise
-    calls.append(ToolCall("notify", arguments, True, result))
+    await _call(butler, "notify", {"message": text, "intent": "reply"}, calls)
 
 
-async def _call(butler: McpClient, plan: ReflexPlan, calls: list[ToolCall]) -> Any:
-    if plan.tool is None:
-        return None
+async def _call(
+    butler: McpClient, tool: str, arguments: dict[str, Any], calls: list[ToolCall]
+) -> Any:
     try:
-        result = await butler.call(plan.tool, plan.arguments)
+        result = await butler.call(tool, arguments)
     except ButlersError:
-        calls.append(ToolCall(plan.tool, plan.arguments, False))
+        calls.append(ToolCall(tool, arguments, False))
         raise
-    calls.append(ToolCall(plan.tool, plan.arguments, True, result))
+    calls.append(ToolCall(tool, arguments, True, result))
     return result

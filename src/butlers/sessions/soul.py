@@ -10,10 +10,9 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from butlers.config.files import exclusive_lock, make_private_folder, replace_file
 from butlers.domain.errors import InternalError, InvalidArguments, NotFound, StateConflict
@@ -48,7 +47,7 @@ class Soul:
             _check(whole)
             number = max((edit.number for edit in _edits(folder)), default=0) + 1
             edit = SoulEdit(number, before, _digest(whole), by, at.isoformat())
-            replace_file(_record(folder, number), json.dumps(_as_dict(edit)).encode())
+            replace_file(_record(folder, number), json.dumps(asdict(edit)).encode())
             replace_file(self._file, whole.encode(), 0o644)
         return number
 
@@ -132,16 +131,6 @@ def _edits(folder: Path) -> Iterator[SoulEdit]:
             yield SoulEdit(**json.loads(path.read_bytes()))
         except (ValueError, TypeError):
             continue  # not ours, or damaged
-
-
-def _as_dict(edit: SoulEdit) -> dict[str, Any]:
-    return {
-        "number": edit.number,
-        "before": edit.before,
-        "after": edit.after,
-        "by": edit.by,
-        "at": edit.at,
-    }
 
 
 def _digest(text: str) -> str:

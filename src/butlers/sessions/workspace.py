@@ -18,7 +18,7 @@ from butlers.config.butler import ButlerConfig
 from butlers.config.files import make_private_folder
 from butlers.domain.session import Access, SessionRequest
 from butlers.domain.trace import traceparent_environment
-from butlers.process.leftovers import clear, try_lock
+from butlers.process.leftovers import clear_unlocked, try_lock
 from butlers.runtimes.base import MCP_SERVERS, Grants, McpServer, Workspace
 from butlers.runtimes.cli import describe_servers
 from butlers.runtimes.registry import cli_runtimes
@@ -45,9 +45,7 @@ class Workspaces:
     def take(self) -> None:
         """Remove what killed daemons of this butler left, and create our own folder."""
         for left in sorted(self._all.iterdir()) if self._all.is_dir() else ():
-            if (lock := try_lock(left)) is not None:
-                clear(left)
-                os.close(lock)
+            clear_unlocked(left)
         make_private_folder(self._own)
         self._lock = try_lock(self._own)
 

@@ -233,8 +233,7 @@ class ClaudeTranscript:
             denials=self._denials(),
             exit=ended.exit,
         )
-        failure = self._failure(ended)
-        return failure.apply_to(result) if failure else result
+        return failures.conclude(result, self._failure(ended))
 
     def _failure(self, ended: ProcessEnd) -> SessionFailure | None:
         if self._ending is None:
@@ -245,9 +244,6 @@ class ClaudeTranscript:
             return failures.unreached(
                 PROGRAM, self.butler, f"its server is {self._status or 'missing'}"
             )
-        denials = self._denials()
-        if denials and not any(use.ok for use in self._uses.values()):
-            return failures.refused(denials)
         return None
 
     def _reached(self) -> bool:

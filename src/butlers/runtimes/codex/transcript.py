@@ -60,10 +60,7 @@ class CodexTranscript:
             denials=denials,
             exit=ended.exit,
         )
-        failure = self._failure(ended)
-        if failure is None and denials and not any(call.ok for call in result.tool_calls):
-            failure = failures.refused(denials)
-        return failure.apply_to(result) if failure else result
+        return failures.conclude(result, self._failure(ended))
 
     def _item(self, item: Mapping[str, Any]) -> None:
         """Read one item. One of the kind ``error`` is a remark: the session goes on."""

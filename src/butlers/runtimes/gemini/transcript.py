@@ -74,10 +74,7 @@ class GeminiTranscript:
             denials=tuple(self._denials),
             exit=ended.exit,
         )
-        failure = self._failure(ended)
-        if failure is None and result.denials and not any(call.ok for call in result.tool_calls):
-            failure = failures.refused(result.denials)
-        return failure.apply_to(result) if failure else result
+        return failures.conclude(result, self._failure(ended))
 
     @property
     def _reached(self) -> bool:
