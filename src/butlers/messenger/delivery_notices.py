@@ -6,7 +6,6 @@ Deliveries that end at the same time are told in one message.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -15,13 +14,13 @@ import structlog
 from butlers.db.database import Database
 from butlers.domain.clock import Clock
 from butlers.domain.delivery import DeliveryState
-from butlers.domain.errors import DatabaseUnavailable
 from butlers.messenger import approvals, deliveries
 from butlers.messenger.approvals import PendingAction
 from butlers.messenger.deliveries import ENDS, UndeliveredNotice
 from butlers.messenger.delivery_intake import accept_notice
 from butlers.messenger.policy import DeliveryPolicy
 from butlers.queue.listener import Listener
+from butlers.queue.loops import repeat
 
 log = structlog.get_logger()
 
@@ -57,18 +56,13 @@ class DeliveryNotices:
     async def run(self) -> None:
         woken = asyncio.Event()
         with self._listener.wakes(ENDS, woken):
-            while True:
-                woken.clear()
-                try:
-                    await self.send_notices()
-                except DatabaseUnavailable:
-                    pass
-                except Exception:  # a loop edge: the next notice may succeed
-                    log.exception("delivery notices failed")
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(SCAN_S):
-                        await woken.wait()
-                        await asyncio.sleep(self._gather_s)
+            await repeat(
+                self.send_notices,
+                "delivery notices",
+                every_s=SCAN_S,
+                wake=woken,
+                gather_s=self._gather_s,
+            )
 
     async def send_notices(self) -> None:
         """Expire undecided questions, end orphaned deliveries, and tell the owner of each once."""

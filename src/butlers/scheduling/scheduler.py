@@ -7,7 +7,6 @@ the tick that advanced its task.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,10 +16,11 @@ import structlog
 from butlers.config.butler import ButlerConfig
 from butlers.db.database import Connection, Database
 from butlers.domain.clock import Clock
-from butlers.domain.errors import DatabaseUnavailable, InvalidArguments
+from butlers.domain.errors import InvalidArguments
 from butlers.domain.faults import kill_point
 from butlers.domain.schedule import DispatchMode, Run, RunOutcome, Task, run_id_of
 from butlers.queue.listener import Listener
+from butlers.queue.loops import repeat
 from butlers.scheduling import store as schedules
 from butlers.scheduling.jobs import Jobs
 from butlers.scheduling.messages import queue_message, reminder_text
@@ -94,22 +94,12 @@ class Scheduler:
         """Tick forever: when a task is due, after a change, and at each interval."""
         changed = asyncio.Event()
         with self._listener.wakes(schedules.CHANGED, changed):
-            while True:
-                changed.clear()
-                pause = self._interval.total_seconds()
-                try:
-                    await self.tick()
-                    pause = await self._until_next()
-                except DatabaseUnavailable:
-                    pause = RETRY_S
-                except Exception:  # loop edge: a failed tick must not end the loop
-                    log.exception("tick failed")
-                # Not wait_for: before Python 3.12 it can swallow a cancellation that races the event.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await changed.wait()
+            every_s = self._interval.total_seconds()
+            await repeat(self._tick, "tick", every_s=every_s, retry_s=RETRY_S, wake=changed)
 
-    async def _until_next(self) -> float:
+    async def _tick(self) -> float:
+        """Tick, and return the seconds until the next tick."""
+        await self.tick()
         async with self._database.transaction() as connection:
             due = await schedules.next_due_at(connection)
         if due is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
@@ -25,12 +24,13 @@ from butlers.channels.polling import HEARTBEAT_S
 from butlers.channels.webhook.parser import check_signature, parse
 from butlers.channels.webhook.sender import WEBHOOK, WebhookSender, WebhookTarget
 from butlers.config.document import refuse
-from butlers.config.values import ButlerName, Section, Text, WebUrl
+from butlers.config.values import ButlerName, ConfigTable, Text, WebUrl
 from butlers.domain.clock import uuid7
-from butlers.domain.errors import ButlersError, DatabaseUnavailable, NotAuthenticated
+from butlers.domain.errors import ButlersError, NotAuthenticated
 from butlers.domain.json_safe import freeze
 from butlers.domain.message import OWNER
 from butlers.domain.registration import Heartbeat
+from butlers.queue.loops import repeat
 from butlers.secrets.credentials import CredentialMissing
 
 log = structlog.get_logger()
@@ -47,7 +47,7 @@ def _webhook_name(value: str) -> str:
     return value
 
 
-class OutboundWebhook(Section):
+class OutboundWebhook(ConfigTable):
     """``[channels.webhook.NAME]``: a URL that gets deliveries."""
 
     url: WebUrl
@@ -56,7 +56,7 @@ class OutboundWebhook(Section):
     idempotent: bool = False
 
 
-class InboundWebhook(Section):
+class InboundWebhook(ConfigTable):
     """``[connectors.webhook.NAME]``: programs post messages signed with the secret."""
 
     secret: Text  # its name in the secrets store
@@ -93,14 +93,11 @@ class WebhookChannel(Channel):
     async def run_connector(self, config: InboundConfig, context: InboundContext) -> None:
         """Register the webhooks as connectors, again and again, and the owner's as owner addresses."""
         instance, began = uuid7(), context.clock.monotonic()
-        while True:
-            try:
-                await _register(config, context, instance, context.clock.monotonic() - began)
-            except DatabaseUnavailable:
-                pass
-            except Exception:  # a loop edge: the next heartbeat may succeed
-                log.exception("webhook heartbeat failed")
-            await asyncio.sleep(HEARTBEAT_S)
+
+        async def register() -> None:
+            await _register(config, context, instance, context.clock.monotonic() - began)
+
+        await repeat(register, "webhook heartbeat", every_s=HEARTBEAT_S)
 
     def check(
         self,
