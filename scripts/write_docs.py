@@ -1,7 +1,7 @@
-"""Write the generated documents: ``docs/commands.md`` from the command line's own code, and
-``docs/images/terminal.svg`` from the recorded terminal session in ``docs/images/terminal.txt``.
+"""Write the generated documents: ``docs/commands.md`` from the command line's own code, the table of codes
+in ``docs/skills.md``, and ``docs/images/terminal.svg`` from the session in ``docs/images/terminal.txt``.
 
-Run it after a change of a command: ``.venv/bin/python scripts/write_docs.py``. A test compares the files.
+Run it after a change of a command or code: ``.venv/bin/python scripts/write_docs.py``. A test compares.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = ROOT / "docs" / "commands.md"
+SKILLS = ROOT / "docs" / "skills.md"
 TRANSCRIPT = ROOT / "docs" / "images" / "terminal.txt"
 PICTURE = ROOT / "docs" / "images" / "terminal.svg"
 
@@ -105,6 +106,19 @@ def _help(parameter: Any) -> str:
     return text
 
 
+def skills_page() -> str:
+    """Return the text of ``docs/skills.md`` with the codes of today."""
+    from butlers.skills.findings import RULES
+
+    heading = "| Code | Severity | `--fix` | Meaning |\n|---|---|---|---|\n"
+    rows = "".join(
+        f"| `{code}` | {rule.severity} | {'yes' if rule.fixable else ''} | {rule.meaning} |\n"
+        for code, rule in RULES.items()
+    )
+    before, after = SKILLS.read_text(encoding="utf-8").split(heading)
+    return before + heading + rows + after[after.index("\n\n") + 1 :]
+
+
 def terminal_picture() -> str:
     """Return the recorded terminal session as an SVG picture. Lines that start with $ were typed."""
     lines = TRANSCRIPT.read_text(encoding="utf-8").rstrip("\n").split("\n")
@@ -139,6 +153,7 @@ def _style(line: str) -> str:
 
 def main() -> int:
     COMMANDS.write_text(commands_page(), encoding="utf-8")
+    SKILLS.write_text(skills_page(), encoding="utf-8")
     PICTURE.write_text(terminal_picture(), encoding="utf-8")
     return 0
 

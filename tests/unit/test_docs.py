@@ -93,6 +93,7 @@ def test_generated_documents_are_up_to_date() -> None:
     script = write_docs()
     for file, text in (
         (script.COMMANDS, script.commands_page()),
+        (script.SKILLS, script.skills_page()),
         (script.PICTURE, script.terminal_picture()),
     ):
         assert file.read_text() == text, f"run scripts/write_docs.py: {file.name} is out of date"

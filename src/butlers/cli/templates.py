@@ -78,7 +78,7 @@ MODULE = {
 """The $name module: say here in one sentence what it adds to its butler.
 
 For tables, put Alembic revisions into migrations/ beside this file (the chain and its version table are
-named $name). To open and close resources, define on_startup(config, db, credential_store) and on_shutdown().
+named $name). on_startup(config, db, credential_store) and on_shutdown() open and close resources.
 """
 
 from butlers.sdk import Module

@@ -123,8 +123,8 @@ def test_a_bad_name_is_refused_and_nothing_is_touched(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("switchboard",), "every fleet has already"),
-        (("messenger",), "every fleet has already"),
+        (("switchboard",), "every fleet has"),
+        (("messenger",), "every fleet has"),
         (("x", "--port", "0"), "0 is not a port"),
         (("x", "--port", "65536"), "65536 is not a port"),
     ],

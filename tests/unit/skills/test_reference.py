@@ -39,7 +39,7 @@ AGREED = {
 }
 # name: (content, why we take it all the same)
 DIFFERENT = {
-    "byte order mark": (b"\xef\xbb\xbf" + front(), "editors write it, and nobody sees it"),
+    "byte order mark": (b"\xef\xbb\xbf" + front(), "editors write it, and it is invisible"),
     "blank line first": (b"\n" + front(), "the meaning is not in doubt"),
     "flow style metadata": (
         front('metadata: {"a": {"b": ["c"]}}'),
@@ -51,53 +51,53 @@ DIFFERENT = {
         "it is YAML; texts only, bounded",
     ),
     "tag": (front("license: !!str MIT"), "tags are ignored, never constructed"),
-    "duplicate key": (front("description: The last."), "the last one counts, and is told"),
+    "duplicate key": (front("description: The last."), "the last one counts, and is reported"),
     "unquoted colon": (
         b"---\nname: a-skill\ndescription: Use when: asked\n---\nb",
-        "the commonest fault of public skills; requoted, and told",
+        "the most common fault of public skills; requoted and reported",
     ),
     "control character": (
         front("license: M\x01IT"),
-        "left out, and told; the reference stops with an AttributeError",
+        "left out and reported; the reference stops with an AttributeError",
     ),
     "not utf-8": (
         front("license: caf\xe9").decode().encode("latin-1"),
-        "replaced, and told; the reference stops with a UnicodeDecodeError",
+        "replaced and reported; the reference stops with a UnicodeDecodeError",
     ),
     "no front matter": (b"# A skill\n\nDoes it.\n", "free-form skills of a butler's own folder"),
     "unclosed": (
         b"---\nname: a-skill\ndescription: x\n\n# Use\n",
         "the fields end at the blank line",
     ),
-    "no name": (b"---\ndescription: x\n---\nb", "the folder's name serves"),
-    "no description": (b"---\nname: a-skill\n---\nSays it.\n", "the first paragraph serves"),
+    "no name": (b"---\ndescription: x\n---\nb", "the folder's name is used"),
+    "no description": (b"---\nname: a-skill\n---\nSays it.\n", "the first paragraph is used"),
     "version at the top": (front("version: 1.0.0"), "a third of the public skills write it there"),
-    "unknown field": (front("author: me"), "half of the public skills have one; kept, and told"),
+    "unknown field": (front("author: me"), "half of the public skills have one; kept and reported"),
     "upper case": (
         front().replace(b"a-skill", b"A-Skill"),
-        "kept, and told; never written or registered",
+        "kept and reported; never written or registered",
     ),
     "underscore": (
         front().replace(b"a-skill", b"a_skill"),
-        "kept, and told; never written or registered",
+        "kept and reported; never written or registered",
     ),
     "two hyphens": (
         front().replace(b"a-skill", b"a--b"),
-        "kept, and told; never written or registered",
+        "kept and reported; never written or registered",
     ),
     "name too long": (
         front().replace(b"a-skill", b"a" * 65),
-        "kept, and told; never written or registered",
+        "kept and reported; never written or registered",
     ),
-    "other folder": (front().replace(b"a-skill", b"other"), "kept, and told"),
-    "long description": (front().replace(b"What it is.", b"x" * 1025), "kept, and told"),
-    "long compatibility": (front("compatibility: " + "x" * 501), "kept, and told"),
-    "no front matter fields": (b"---\n---\nSays it.\n", "folder's name and first paragraph serve"),
+    "other folder": (front().replace(b"a-skill", b"other"), "kept and reported"),
+    "long description": (front().replace(b"What it is.", b"x" * 1025), "kept and reported"),
+    "long compatibility": (front("compatibility: " + "x" * 501), "kept and reported"),
+    "no front matter fields": (b"---\n---\nSays it.\n", "folder's name and first paragraph are used"),
     "a list as front matter": (
         b"---\n- a\n- b\n---\nSays it.\n",
-        "folder's name and first paragraph serve",
+        "folder's name and first paragraph are used",
     ),
-    "tab": (b"---\nname: a-skill\n\tx: 1\ndescription: y\n---\nb", "read line by line, and told"),
+    "tab": (b"---\nname: a-skill\n\tx: 1\ndescription: y\n---\nb", "read line by line and reported"),
 }
 # Both accept, and the reference reads less.
 CUT = {
@@ -107,11 +107,11 @@ CUT = {
     ),
     "glued closing line": (
         b"---\nname: a-skill\ndescription: x\n---# Head\n",
-        "both split there; we tell it",
+        "both split there; we report it",
     ),
     "unicode name": (
         "---\nname: навык\ndescription: x\n---\nb".encode(),
-        "the text of the standard has a to z; kept, and told",
+        "the text of the standard has a to z; kept and reported",
     ),
 }
 
