@@ -13,7 +13,7 @@ from uuid import UUID
 
 from starlette.requests import Request
 
-from butlers.config.values import Section
+from butlers.config.values import ConfigTable
 from butlers.db.database import Database
 from butlers.domain.clock import Clock
 from butlers.domain.delivery import DeliveryReceipt, DeliveryRequest
@@ -109,7 +109,7 @@ class ChannelCheck:
     hint: str | None = None
 
 
-class ChannelConfig(Section):
+class ChannelConfig(ConfigTable):
     """Base of a channel's configuration: frozen, and an unknown key is an error."""
 
 

@@ -12,8 +12,8 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from importlib.metadata import entry_points
+from functools import cache, partial
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,7 +31,7 @@ from butlers.channels.base import (
 )
 from butlers.config.butler import ButlerConfig
 from butlers.config.document import Document
-from butlers.config.values import Section
+from butlers.config.values import ConfigTable
 from butlers.domain.errors import ButlersError, ConfigInvalid
 
 log = structlog.get_logger()
@@ -94,8 +94,8 @@ class ChannelSet:
             f"channel_{number}": (model | None, Field(default=None, alias=name))
             for number, (name, model) in enumerate(known.items())
         }
-        tables = create_model("ChannelTables", __base__=Section, **fields)
-        file = create_model("File", __base__=Section, **{table: (tables, ...)})  # type: ignore[call-overload]
+        tables = create_model("ChannelTables", __base__=ConfigTable, **fields)
+        file = create_model("File", __base__=ConfigTable, **{table: (tables, ...)})  # type: ignore[call-overload]
         text = config.file.read_text(encoding="utf-8-sig")
         document = Document(config.file, text, {table: written})
         sections = getattr(document.validate(file), table)
@@ -182,10 +182,15 @@ def channel_checks(
 def _sources(home: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     for path in sorted(SHIPPED.glob(f"*/{FILE}")):
         yield path.parent.name, partial(_import_channel, f"{PACKAGE}.{path.parent.name}")
-    for entry in entry_points(group=ENTRY_POINTS):
+    for entry in _entry_points():
         yield entry.name, entry.load
     for path in sorted((home / "channels").glob(f"*/{FILE}")):
         yield path.parent.name, partial(_import_folder, path.parent)
+
+
+@cache
+def _entry_points() -> EntryPoints:
+    return entry_points(group=ENTRY_POINTS)  # reads the metadata of every installed package
 
 
 def _import_channel(package: str) -> Any:

@@ -80,6 +80,8 @@ async def load_modules(butler: Butler) -> None:
 
 
 async def validate_config(butler: Butler) -> None:
+    for role in roles_of(butler.config):
+        role.validate_config(butler.config, butler.home)
     await butler.modules.validate_config()
 
 

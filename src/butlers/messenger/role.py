@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -50,6 +51,10 @@ class MessengerRole(Role):
     @classmethod
     def belongs_to(cls, config: ButlerConfig) -> bool:
         return config.role is ButlerKind.MESSENGER
+
+    @classmethod
+    def validate_config(cls, config: ButlerConfig, home: Path) -> None:
+        load_channels(home).outbound(config)
 
     async def open(self, parts: RoleParts) -> None:
         config, clock, database = parts.config, parts.clock, parts.database

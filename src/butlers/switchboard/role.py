@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -68,6 +69,10 @@ class SwitchboardRole(Role):
     @classmethod
     def belongs_to(cls, config: ButlerConfig) -> bool:
         return config.role is ButlerKind.SWITCHBOARD
+
+    @classmethod
+    def validate_config(cls, config: ButlerConfig, home: Path) -> None:
+        load_channels(home).inbound(config)
 
     async def open(self, parts: RoleParts) -> None:
         config, settings = parts.config, parts.config.triage

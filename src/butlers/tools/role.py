@@ -73,6 +73,10 @@ class Role:
         """Return whether the butler with this configuration has the role."""
         return True
 
+    @classmethod
+    def validate_config(cls, config: ButlerConfig, home: Path) -> None:
+        """Raise ConfigInvalid for tables of butler.toml that only the role can check."""
+
     async def open(self, parts: RoleParts) -> None:
         """Build the services. Called once, before any other method of the role."""
 
