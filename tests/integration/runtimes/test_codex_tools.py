@@ -1,4 +1,4 @@
-"""How Codex puts the butler's tools before a model: straight, and nothing beside them."""
+"""Codex offers the butler's tools directly, and no others."""
 
 from __future__ import annotations
 

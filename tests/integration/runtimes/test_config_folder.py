@@ -37,7 +37,7 @@ def write(butler: CliButler, name: str, text: str) -> Use:
 
 
 def system(butler: CliButler) -> str:
-    """What the model was given as its system prompt, of the last turn."""
+    """Return the system prompt of the last turn."""
     blocks: list[dict[str, Any]] = butler.model.turns[-1].body["system"]
     return "\n".join(block["text"] for block in blocks)
 

@@ -74,7 +74,7 @@ async def rows(cli_session: CliSession) -> list[str]:
 
 
 async def calls(cli_session: CliSession) -> list[dict[str, Any]]:
-    """What came to the butler, by its own record."""
+    """Return the texts that the butler has stored."""
     return await cli_session.tester.rows(
         "SELECT tool, ok, error, result_bytes FROM tool_calls ORDER BY id"
     )
@@ -140,7 +140,7 @@ async def test_the_system_prompt_arrives_to_the_byte(cli_session: CliSession) ->
 
 
 async def test_a_prompt_is_never_a_command(cli_session: CliSession) -> None:
-    """What a person writes goes to the model as a text, whatever its first letter means to the CLI."""
+    """A prompt goes to the model as text, whatever its first character means to the CLI."""
     prompts = ("/help", "/clear", "/cost now", "@butler.toml", "!touch planted", "-h")
     for prompt in prompts:
         result = await cli_session.invoke(prompt)
@@ -331,7 +331,7 @@ async def test_model_that_never_answers_times_out(cli_session: CliSession) -> No
 
 
 async def test_cli_that_hangs_in_the_middle_times_out(cli_session: CliSession) -> None:
-    """What it did before stands, once; what it would have done after is nowhere."""
+    """Calls before the end happened once, calls after it did not happen."""
     cli_session.model.script = [
         Use("write", text="milk"),
         Hang(),
@@ -561,7 +561,7 @@ async def test_its_token_is_not_on_the_command_line(cli_session: CliSession) -> 
 
 @asynccontextmanager
 async def _foreign_server() -> AsyncIterator[tuple[str, list[str]]]:
-    """A server that nobody should visit."""
+    """A server that no session may visit."""
     visits: list[str] = []
 
     async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What a session costs before anything is said: counted by us, and as the model really receives it."""
+"""The fixed cost of a session: our count against what the model receives."""
 
 from __future__ import annotations
 

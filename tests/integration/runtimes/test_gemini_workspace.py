@@ -1,4 +1,4 @@
-"""What a session of the Gemini CLI may touch at the level ``workspace``, tried by a model that wants out.
+"""Access of a session of the Gemini CLI at the level ``workspace``, attacked by its model.
 
 Every refusal is shown three times: nothing on the disk has changed, the model never got what it was after,
 and the session's record names the attempt.
@@ -48,7 +48,7 @@ def edit(path: Path | str, old: str, new: str) -> Call:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """What a session has no business with."""
+    """Files that a session must not reach."""
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "secret.txt").write_text(SECRET)
@@ -77,7 +77,7 @@ async def attempt(cli_session: CliSession, *calls: Call) -> SessionResult:
 
 
 def everything(*folders: Path) -> dict[str, str]:
-    """What is on the disk, to the letter; caches of the interpreter beside."""
+    """Return the files on the disk with their content, without caches of the interpreter."""
     return {
         str(path): os.readlink(path) if path.is_symlink() else path.read_text()
         for folder in folders

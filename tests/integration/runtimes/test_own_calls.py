@@ -1,4 +1,4 @@
-"""What a session does with its CLI's own tools is on record too, as its CLI tells it."""
+"""Calls of the CLI's own tools are recorded as the CLI reports them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from support.waiting import until
 async def run(
     tester: InProcessButler, prompt: str, request: RequestContext | None
 ) -> SessionResult:
-    """One session by the butler's own spawner, for a message or for nobody."""
+    """Run one session by the butler's spawner, with or without a message."""
     session_id = uuid7()
     return await tester.butler.spawner.run(
         SessionRequest(

@@ -1,4 +1,4 @@
-"""What a session's own shell has in its environment: what the butler declares, and not what opens the butler.
+"""The environment of a session's shell: declared variables, but not the session's token.
 
 The CLI itself is given the session's token, in ``MCP_SERVERS`` among other places. A command that the model
 runs has no use for it, and prints its environment wherever it likes.

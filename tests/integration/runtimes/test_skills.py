@@ -68,7 +68,7 @@ async def test_a_session_uses_a_pack_until_one_byte_of_it_changes(
         assert (result.ok, result.text) == (True, f"WORD-{codeword}")
         first, last = butler.model.turns[0], butler.model.turns[-1]
         assert CONTEXT in first.text
-        assert f"WORD-{codeword}" not in first.text, "only whoever opens it is told"
+        assert f"WORD-{codeword}" not in first.text, "only a session that opens the skill gets it"
         environment, posted, opened = last.results
         assert '"TWITTER_KEY"' in environment.replace("\\", "")
         assert "4711" not in last.text, "its value is not for the model"

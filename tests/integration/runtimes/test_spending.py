@@ -1,4 +1,4 @@
-"""What a session took before its model sent it away is counted, as far as its CLI tells it."""
+"""Usage before a refusal of the model is counted, as far as the CLI reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A butler's CLAUDE.md on its way to the model: expanded by us, and changed by nobody else."""
+"""A butler's CLAUDE.md on its way to the model: expanded by us, and not changed otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CLIs that wait for a message: booted before it comes, sealed until then, and given up when in doubt."""
+"""Warm processes of one butler: booted before a message, sealed until then, replaced by a cold start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as an answer: what goes back to where a message came from, and nothing else."""
+"""Only a notification to the origin of a message counts as its reply."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_console_message_counts_as_reply_to_a_console_request(
 async def test_part_end_is_reported_after_its_answer(
     tester: InProcessButler,
 ) -> None:
-    """One line, so that nobody hears of the end while the answer still waits for the Switchboard."""
+    """Both use one lane, so the end is not reported while the answer still waits."""
     tester.butler.spawner.model = notifying(message="Done.", intent="reply")
     request = replace(request_context(), **FROM_A_HOOK)
     await route(tester, request, report=True)

@@ -141,7 +141,7 @@ async def test_over_budget_trigger_does_not_use_up_the_senders_notice(
 
 async def test_unknown_price_is_limited_by_tokens(make_butler: MakeButler) -> None:
     tester = await open_house(make_butler, f"daily_usd = 5\ndaily_tokens = {EACH + 1_000}")
-    tester.butler.spawner.model = FakeRuntime(model="nobody-knows-it", usage=Usage(5_000, 100, 0))
+    tester.butler.spawner.model = FakeRuntime(model="unknown-model", usage=Usage(5_000, 100, 0))
     await tester.butler.spawner.run(asked())
     async with tester.owner() as owner:
         (listed,) = (await owner.call("sessions_list"))["sessions"]
@@ -165,11 +165,11 @@ async def test_cost_uses_the_model_that_the_cli_chose(
         await tester.butler.spawner.run(asked())
 
 
-@pytest.mark.parametrize("model", ["nobody-knows-it", None])
+@pytest.mark.parametrize("model", ["unknown-model", None])
 async def test_unknown_price_does_not_count_as_the_most_expensive(
     make_butler: MakeButler, model: str | None
 ) -> None:
-    """What was reserved was a guess. What is known are the tokens, and they bind."""
+    """The reservation was a guess; the tokens are known and bind."""
     tester = await open_house(make_butler, "daily_usd = 1")
     tester.butler.spawner.model = FakeRuntime(model=model, usage=Usage(9_000, 1_000, 0))
     with capture_logs() as logs:

@@ -1,4 +1,4 @@
-"""What a session's process really has in its environment, told by the process itself."""
+"""The environment of a session's process, reported by the process itself."""
 
 from __future__ import annotations
 

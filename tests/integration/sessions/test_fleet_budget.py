@@ -22,7 +22,7 @@ from support.in_process import InProcessButler, MakeButler
 from support.waiting import until
 
 EACH = (RESERVED.input_tokens or 0) + (RESERVED.output_tokens or 0)
-UNKNOWN = '[butler.runtime]\nmodel = "nobody-knows-it"\n'
+UNKNOWN = '[butler.runtime]\nmodel = "unknown-model"\n'
 
 Start = Callable[..., Awaitable[InProcessButler]]
 
@@ -88,7 +88,7 @@ async def test_session_cut_short_counts_at_least_its_reservation(start: Start) -
 
 
 async def test_session_survives_a_fleet_ledger_that_cannot_be_written(start: Start) -> None:
-    """What it used is in its butler's own log; in the fleet's ledger it stays as reserved."""
+    """Its usage is in the butler's own log; the fleet's ledger keeps the reservation."""
     tester = await start(None, FleetConfig(daily_tokens=10 * EACH))
 
     async def think(butler: McpClient) -> str:
@@ -124,7 +124,7 @@ async def test_unknown_price_binds_tokens_and_warns_once(
     start: Start,
 ) -> None:
     tester = await start(None, FleetConfig(), f"[butler.budget]\ndaily_usd = 1\n{UNKNOWN}")
-    thinker = FakeRuntime(model="nobody-knows-it", usage=Usage(TOKENS_PER_DOLLAR - EACH, 0, 0))
+    thinker = FakeRuntime(model="unknown-model", usage=Usage(TOKENS_PER_DOLLAR - EACH, 0, 0))
     tester.butler.spawner.model = thinker
     with capture_logs() as logs:
         assert (await tester.butler.spawner.run(asked())).ok
@@ -133,14 +133,14 @@ async def test_unknown_price_binds_tokens_and_warns_once(
         with pytest.raises(OverBudget, match="50,000 tokens"):
             await tester.butler.spawner.run(asked())
     said = [line for line in logs if "price of the model unknown" in line["event"]]
-    assert [line["model"] for line in said] == ["nobody-knows-it"]
+    assert [line["model"] for line in said] == ["unknown-model"]
     assert said[0]["daily_tokens"] == [50_000]
 
 
 async def test_without_a_price_a_token_budget_of_the_owner_binds(start: Start) -> None:
     fleet = FleetConfig(daily_usd=Decimal(100), daily_tokens=EACH + 1)
     tester = await start(None, fleet, UNKNOWN)
-    await tester.butler.spawner.run(asked())  # what it used nobody knows: it counts as reserved
+    await tester.butler.spawner.run(asked())  # of unknown usage: it counts as reserved
     with pytest.raises(OverBudget, match=f"{EACH + 1:,} tokens"):
         await tester.butler.spawner.run(asked())
 

@@ -1,4 +1,4 @@
-"""What a session is given and leaves, whatever triggered it; and what the configuration decides of it."""
+"""Sessions of every trigger: their input, their record, and their configuration."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ async def test_outside_text_cannot_change_the_soul(make_pack_butler: MakeButler)
     stranger = replace(request_context(), sender_roles=())
     async with tester.session(request=stranger) as session:
         for tool, arguments in (("soul_edit", {"text": "Obey."}), ("soul_undo", {})):
-            with pytest.raises(NotAllowed, match="somebody else wrote"):
+            with pytest.raises(NotAllowed, match="message of another person"):
                 await session.call(tool, arguments)
 
 

@@ -50,7 +50,7 @@ class Stubborn(CliRuntime):
 
 
 def processes(tester: InProcessButler) -> set[int]:
-    """All that live in a folder of a session, whoever their parent is."""
+    """Return the processes in a session's folder, whoever their parent is."""
     mark = str(tester.home / "sessions")
     found = set()
     for one in psutil.process_iter():

@@ -1,4 +1,4 @@
-"""The reaper, when the process that holds it is killed."""
+"""The reaper ends its child's descendants, also when the daemon is killed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_killed_daemon_leaves_no_process_of_a_session(
 
 @contextmanager
 def held(order: bytes) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
-    """A reaper on a leash of this test's own."""
+    """Start a reaper with a control socket of this test."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         program = [sys.executable, "-I", "-S", reaper.__file__, str(theirs.fileno())]
@@ -164,7 +164,7 @@ def by_its_stdin(program: str, folder: Path) -> subprocess.Popen[bytes]:
 def test_child_reads_the_reapers_stdin(tmp_path: Path) -> None:
     process = by_its_stdin("cat; exit 5", tmp_path)
     assert process.communicate(b"x" * 200_000)[0] == b"x" * 200_000
-    assert process.returncode == 5, "whoever leaves at the end of it is not ended"
+    assert process.returncode == 5, "a child that exits at the end of stdin is not killed"
 
 
 def test_child_that_ignores_stdin_end_is_killed_with_descendants(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The process of a session, shown with real little programs. No test asserts how long anything took."""
+"""The process runner, tested with small real programs. No test asserts a duration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOON = 0.3
 
 @dataclass
 class Trial:
-    """A small Python program, run as a session would be, and what it said."""
+    """Runs a small Python program as a session, and keeps its events."""
 
     folder: Path
     events: list[Event] = field(default_factory=list)
@@ -59,8 +59,8 @@ class Trial:
 
 
 @pytest.fixture
-def all_the_time_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what a program does when it is asked, on however busy a machine."""
+def long_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a program time to react to SIGTERM on a busy machine."""
     monkeypatch.setattr(runner, "GRACE_S", 60.0)
 
 
@@ -237,7 +237,7 @@ async def test_process_may_exit_by_itself_after_its_last_event(trial: Trial) -> 
     assert trial.events == [{"last": True}]
 
 
-@pytest.mark.usefixtures("all_the_time_to_go")
+@pytest.mark.usefixtures("long_grace")
 async def test_process_that_stays_after_its_last_event_is_ended(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,7 +246,7 @@ async def test_process_that_stays_after_its_last_event_is_ended(
     assert (ended.reason, ended.exit.code) == (EndReason.EXITED, -signal.SIGTERM)
 
 
-@pytest.mark.usefixtures("all_the_time_to_go")
+@pytest.mark.usefixtures("long_grace")
 async def test_process_that_closes_stdout_is_ended(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,7 +255,7 @@ async def test_process_that_closes_stdout_is_ended(
     assert (ended.reason, ended.exit.code) == (EndReason.EXITED, -signal.SIGTERM)
 
 
-@pytest.mark.usefixtures("all_the_time_to_go")
+@pytest.mark.usefixtures("long_grace")
 async def test_process_gets_sigterm_first(trial: Trial) -> None:
     limits = TimeLimits(startup_s=60, silence_s=SOON, total_s=60)
     ended = await trial.run(
@@ -312,7 +312,7 @@ BUSY = "while True: print('x' * 100_000)"
 
 @pytest.mark.parametrize("busy", ["time.sleep(3600)", BUSY, DEAF + BUSY])
 async def test_cancellation_ends_all_descendants(trial: Trial, busy: str) -> None:
-    """Also one whose output nobody reads any more."""
+    """Also a process whose output is not read any more."""
     session = asyncio.create_task(
         trial.run(
             "import subprocess\nchild = subprocess.Popen(['sleep', '3600'], start_new_session=True)\n"

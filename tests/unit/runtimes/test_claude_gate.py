@@ -68,7 +68,7 @@ def test_the_shell_reads_granted_arguments_as_words_and_nothing_else(arguments: 
 
 
 def assert_read_as_words(arguments: str) -> None:
-    """What the gate lets pass is split by a real shell into words, without any effect."""
+    """A real shell splits commands that the gate allows into words, without side effects."""
     if runs(f"{SCRIPT} {arguments}"):
         quiet = subprocess.run(
             ["sh", "-c", f"printf '%s\\n' {arguments}"], capture_output=True, text=True, cwd="/"
@@ -205,7 +205,7 @@ def test_gate_runs_as_a_program(tmp_path: Path) -> None:
     "asked", ["", "{}", "[]", "no json", '{"tool_name": "Bash", "tool_input": 5, "cwd": "/"}']
 )
 def test_unknown_configuration_key_fails(tmp_path: Path, asked: str) -> None:
-    """Which the command line that it stands in turns into a refusal."""
+    """The command line around the gate turns its failure into a refusal."""
     (tmp_path / "rules").write_text(json.dumps(RULES))
     assert ask(tmp_path / "rules", asked).returncode != 0
     assert ask(tmp_path / "none", asked).returncode != 0

@@ -1,4 +1,4 @@
-"""The events of Claude Code, as recorded from the real one, and as nobody would send them."""
+"""The events of Claude Code, recorded from the real one, and malformed ones."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_server_connected_after_the_start_counts_as_reached() -> None:
     assert read([begin, rest[-1]]).outcome is Outcome.MCP_UNAVAILABLE
 
 
-# -- what nobody would send ----------------------------------------------------------------------------
+# -- malformed events ---------------------------------------------------------------------------------
 
 SCALARS = (
     st.none()

@@ -1,4 +1,4 @@
-"""What the app server of Codex tells, as the real one told it, and as nobody would."""
+"""Notices of Codex's app server, recorded from the real one, and malformed ones."""
 
 from __future__ import annotations
 

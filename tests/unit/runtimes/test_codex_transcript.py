@@ -1,4 +1,4 @@
-"""The events of Codex, as recorded from the real one, and as nobody would send them."""
+"""The events of Codex, recorded from the real one, and malformed ones."""
 
 from __future__ import annotations
 

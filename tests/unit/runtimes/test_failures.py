@@ -1,4 +1,4 @@
-"""What a refusal of a model's API means, from its words."""
+"""Classification of a model API's refusals by their text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of the Gemini CLI, as recorded from the real one, and as nobody would send them."""
+"""The events of the Gemini CLI, recorded from the real one, and malformed ones."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_each_failure_has_its_outcome_and_error(case: str, outcome: Outcome, err
     ["answer", "full", "refused-then-done", "tool-raises", "wrong-token"],
 )
 def test_success_has_no_error(case: str) -> None:
-    """A token that is refused is not told: only the butler's own log shows that nobody came."""
+    """No event reports a refused token: only the butler knows that the session never connected."""
     result = read(case)
     assert (result.outcome, result.error) == (Outcome.OK, None)
 

@@ -1,4 +1,4 @@
-"""What the reflex runtime does before it reaches its butler. The rest is in tests/integration/runtimes."""
+"""The reflex runtime before it connects. The rest is in tests/integration/runtimes."""
 
 from __future__ import annotations
 

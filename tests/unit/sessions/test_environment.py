@@ -1,4 +1,4 @@
-"""What is in a session's environment: what is declared, and nothing that was merely there."""
+"""The environment of a session: declared variables, and nothing else of the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that are kept ready: however one of them ends, what it held is given back."""
+"""Warm processes release their resources however they end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Broken:
         return SessionResult(Outcome.OK, "")
 
     async def close(self) -> None:
-        raise RuntimeError("it can not be ended")
+        raise RuntimeError("it cannot be ended")
 
 
 async def test_failed_close_is_logged_and_releases_resources() -> None:

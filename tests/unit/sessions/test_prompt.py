@@ -1,4 +1,4 @@
-"""The prompt of a session: a message from outside can not leave the place it is put in."""
+"""The prompt of a session: a message from outside cannot leave its fence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sessions make is taken folder by folder; nothing that one of them holds ends the taking."""
+"""Skills of sessions are registered folder by folder; no folder ends the watch."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def write(skill_set: ButlerSkillSet, folder: str, **fields: Any) -> None:
     write_pack(skill_set.custom / folder, **{"version": "1.0.0", "owner": "mine", **fields})
 
 
-async def tell_nobody(_draft: PendingDraft) -> None:
+async def ignore_draft(_draft: PendingDraft) -> None:
     pass
 
 
 @dataclass
 class Owner:
-    """Who can be told once they are no longer away."""
+    """An owner that cannot be told at first."""
 
     away: bool = True
     told: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ async def test_unprintable_folder_name_is_reported_and_the_next_folder_registere
 ) -> None:
     write(skill_set, UNSEEN, id="Not An Id")
     write(skill_set, "z-skill", id="z-skill")
-    maker = SkillMaker(skill_set, tell_nobody)
+    maker = SkillMaker(skill_set, ignore_draft)
     with capture_logs() as log:
         await maker.register_all()
     assert [line["event"] for line in log] == [INVALID, CREATED]
@@ -120,7 +120,7 @@ async def test_unexpected_folder_error_is_reported_and_the_next_folder_registere
     skill_set: ButlerSkillSet,
 ) -> None:
     write(skill_set, "a-skill", id="a-skill")
-    maker = SkillMaker(skill_set, tell_nobody)
+    maker = SkillMaker(skill_set, ignore_draft)
     with capture_logs() as log:
         await maker.register_folder("a\0b")  # the file system itself refuses such a name
         await maker.register_folder("x" * 5_000)
@@ -161,6 +161,6 @@ async def test_first_skill_creates_the_folder(
     skill_set: ButlerSkillSet,
 ) -> None:
     assert not skill_set.custom.exists()
-    await SkillMaker(skill_set, tell_nobody).create(SkillDraft("d-skill", "Does it.", "# How"))
+    await SkillMaker(skill_set, ignore_draft).create(SkillDraft("d-skill", "Does it.", "# How"))
     assert [path.name for path in skill_set.custom.iterdir()] == ["d-skill"]
     assert skill_set.find("d-skill").draft

@@ -106,7 +106,7 @@ def test_circular_reference_is_expanded_once(folder: Path) -> None:
 
 
 def test_expanded_prompt_is_bounded(folder: Path) -> None:
-    """Each names the next twice: two to the power of thirty, if nobody counted."""
+    """Each file names the next twice: two to the power of thirty without a limit."""
     for number in range(30):
         write(folder / f"{number}.md", f"@{number + 1}.md\n@{number + 1}.md\n" + "x" * 2_000)
     write(folder / "30.md", "end")
