@@ -21,9 +21,7 @@ async def test_jsonb_is_python_data(database: Database) -> None:
 @pytest.mark.parametrize(
     "error", [FileNotFoundError("/no"), TimeoutError(), ConnectionResetError()]
 )
-async def test_what_failed_beside_the_database_is_not_the_databases_fault(
-    database: Database, error: OSError
-) -> None:
+async def test_os_error_of_the_caller_is_not_an_outage(database: Database, error: OSError) -> None:
     async def work() -> None:
         async with database.transaction() as connection:
             await connection.execute("INSERT INTO state (key, value) VALUES ('k', '1')")
@@ -37,7 +35,7 @@ async def test_what_failed_beside_the_database_is_not_the_databases_fault(
 
 
 @pytest.mark.parametrize(("cast", "value"), [("int", "text"), ("int", 2**40), ("jsonb", object())])
-async def test_an_argument_that_can_not_be_sent_is_not_an_outage(
+async def test_unencodable_argument_is_not_an_outage(
     database: Database, cast: str, value: object
 ) -> None:
     async def work() -> None:
@@ -67,7 +65,7 @@ async def test_a_session_that_is_ended_by_the_server_is_an_outage(
         assert await connection.fetchval("SELECT 1") == 1
 
 
-async def test_a_transaction_that_was_left_alone_is_ended_and_that_is_an_outage(
+async def test_idle_transaction_is_ended_as_an_outage(
     database: Database,
 ) -> None:
     async def freeze() -> None:
@@ -82,7 +80,7 @@ async def test_a_transaction_that_was_left_alone_is_ended_and_that_is_an_outage(
         await freeze()
 
 
-async def test_a_server_that_is_not_there_is_an_outage() -> None:
+async def test_missing_server_is_an_outage() -> None:
     nobody = Login("postgresql://postgres@127.0.0.1:1/postgres", "postgres", "x", "postgres")
     with pytest.raises(DatabaseUnavailable):
         await connect(nobody, "tests")
@@ -90,7 +88,7 @@ async def test_a_server_that_is_not_there_is_an_outage() -> None:
         await Database.open(nobody, "tests")
 
 
-async def test_a_mistake_in_a_statement_stays_what_it_is(database: Database) -> None:
+async def test_sql_error_is_not_an_outage(database: Database) -> None:
     async def work() -> None:
         async with database.transaction() as connection:
             await connection.execute("SELECT nonsense")
@@ -106,7 +104,7 @@ def test_a_login_does_not_print_its_passwords() -> None:
 
 
 @pytest.mark.parametrize("ends_well", [True, False])
-async def test_what_one_transaction_sets_the_next_does_not_see(
+async def test_session_settings_do_not_leak_between_transactions(
     database: Database, ends_well: bool
 ) -> None:
     async with database.transaction() as connection:

@@ -271,7 +271,7 @@ def test_ctrl_c_in_the_starters_terminal_does_not_reach_the_server(
         assert server.pid == pid
 
 
-def test_a_share_given_back_twice_or_never_taken_stops_nothing(used_home: Path) -> None:
+def test_double_release_stops_nothing(used_home: Path) -> None:
     with server_of(used_home) as server:
         stranger = server_of(used_home)
         stranger.release()
@@ -280,7 +280,7 @@ def test_a_share_given_back_twice_or_never_taken_stops_nothing(used_home: Path) 
     server.release()
 
 
-def test_a_late_watchdog_does_not_restart_what_was_stopped(used_home: Path) -> None:
+def test_watchdog_does_not_restart_a_released_server(used_home: Path) -> None:
     with server_of(used_home) as server:
         pass
     assert not server.ensure_running()
@@ -324,7 +324,7 @@ def test_a_session_that_does_not_notice_the_death_does_not_block_the_restart(
         assert ask(server.dsn(), "select 1") == 1
 
 
-def test_a_pid_file_that_names_somebody_else_after_a_reboot_does_not_block_the_start(
+def test_stale_pid_file_of_another_program_does_not_block_the_start(
     used_home: Path,
 ) -> None:
     with server_of(used_home) as server:
@@ -347,7 +347,7 @@ def test_a_server_that_lost_its_socket_is_restarted(used_home: Path) -> None:
         assert ask(server.dsn(), "select 1") == 1
 
 
-def test_a_server_in_a_container_that_we_can_not_see_keeps_its_data_for_itself(
+def test_invisible_server_in_a_container_keeps_its_data(
     used_home: Path,
 ) -> None:
     server = server_of(used_home)
@@ -370,9 +370,7 @@ def test_the_running_server_itself_holds_the_lock_on_its_data(used_home: Path) -
 # -- a database half made ----------------------------------------------------------------------
 
 
-def test_what_a_starter_killed_during_initdb_left_is_made_anew(
-    home: Path, clients: Callable[..., Client]
-) -> None:
+def test_interrupted_initdb_is_repeated(home: Path, clients: Callable[..., Client]) -> None:
     left = home / "postgres/data.new"
     starter = clients(home)
     wait_for((left / "base").exists)
@@ -384,7 +382,7 @@ def test_what_a_starter_killed_during_initdb_left_is_made_anew(
     assert not left.exists()
 
 
-def test_a_disk_without_room_is_said_and_leaves_nothing_half_made(home: Path) -> None:
+def test_full_disk_is_reported_and_leaves_no_partial_files(home: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CLIENT, str(home), "200000"],
         env={"PYTHONPATH": SOURCES},
@@ -397,7 +395,7 @@ def test_a_disk_without_room_is_said_and_leaves_nothing_half_made(home: Path) ->
         assert server.is_running()
 
 
-def test_a_home_that_can_not_be_written_is_said_with_a_hint(tmp_path: Path) -> None:
+def test_unwritable_home_is_reported_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DatabaseUnavailable, match="cannot be used") as caught:
         server_of(tmp_path / "file" / "home").acquire()
@@ -449,7 +447,7 @@ def test_a_home_with_a_long_path_uses_a_short_private_socket_folder(home: Path) 
             assert other.dsn() == server.dsn()
 
 
-def test_a_home_with_a_comma_which_addresses_can_not_hold_uses_a_short_folder(home: Path) -> None:
+def test_home_with_a_comma_uses_a_short_socket_folder(home: Path) -> None:
     assert server_of(home / "a,b", temp_dir=home.parent).socket_dir.parent == home.parent
 
 
@@ -468,7 +466,7 @@ def test_a_link_in_place_of_the_short_folder_is_refused(home: Path) -> None:
 
 
 @ROOT_ONLY
-def test_somebody_elses_short_folder_is_refused(home: Path) -> None:
+def test_socket_folder_of_another_user_is_rejected(home: Path) -> None:
     server = server_of(home / ("long" * 30), temp_dir=home.parent)
     server.socket_dir.mkdir()
     os.chown(server.socket_dir, NOBODY, NOBODY)
@@ -503,7 +501,7 @@ def test_without_the_wheel_the_newest_programs_of_the_machine_serve(tmp_path: Pa
     assert found == tmp_path / "lib/17.1/bin"
 
 
-def test_without_any_programs_the_person_is_told_what_to_do(tmp_path: Path) -> None:
+def test_missing_programs_are_reported_with_a_hint(tmp_path: Path) -> None:
     fake_programs(tmp_path / "14/bin", "14.9")
     with pytest.raises(DatabaseUnavailable, match="PostgreSQL was not found") as caught:
         find_binaries(package="no_such_package", search_path="", system_root=tmp_path)
@@ -583,7 +581,7 @@ def test_root_without_user_namespaces_becomes_nobody_and_back(home: Path) -> Non
 
 
 @ROOT_ONLY
-def test_root_whose_home_nobody_else_can_enter_is_told_so(home: Path) -> None:
+def test_unreachable_home_of_root_is_reported(home: Path) -> None:
     with pytest.raises(DatabaseUnavailable, match="does not run as root") as caught:
         server_of(home, search_path="").acquire()
     assert caught.value.hint

@@ -109,7 +109,7 @@ async def test_the_first_start_makes_the_core_tables(
 
 
 @pytest.mark.scenario("S002-11")
-async def test_what_is_applied_is_not_applied_again_and_what_is_newer_is(
+async def test_only_new_revisions_are_applied(
     make_bare_butler: MakeBareButler, versions: Path
 ) -> None:
     first = make_bare_butler("minimal", versions=versions)
@@ -338,7 +338,9 @@ async def test_another_programs_version_table_does_not_confuse_ours(
     assert await fetch(lent, "SELECT * FROM public.alembic_version") == [(HEAD,)]
 
 
-async def test_a_path_may_contain_anything(login_in_schema: Login, tmp_path: Path) -> None:
+async def test_chain_path_may_contain_special_characters(
+    login_in_schema: Login, tmp_path: Path
+) -> None:
     folder = tmp_path / "100% mine, und ü [x]"
     write_revision(folder, "odd", "odd_001", None, "CREATE TABLE odd (x int)")
     assert await migrate(login_in_schema, [Chain("odd", folder / "odd")]) == ["odd_001"]
@@ -347,7 +349,7 @@ async def test_a_path_may_contain_anything(login_in_schema: Login, tmp_path: Pat
 # -- mistakes --------------------------------------------------------------------------------------
 
 
-async def test_two_heads_are_named(make_bare_butler: MakeBareButler, versions: Path) -> None:
+async def test_several_heads_are_reported(make_bare_butler: MakeBareButler, versions: Path) -> None:
     write_revision(versions, "core", "core_next_a", HEAD, "SELECT 1")
     write_revision(versions, "core", "core_next_b", HEAD, "SELECT 1")
     butler = make_bare_butler("minimal", versions=versions)
@@ -407,9 +409,7 @@ async def test_several_tasks_migrate_one_fresh_schema_at_once(login_in_schema: L
     assert await pending_chains(login_in_schema, chains) == []
 
 
-def test_upgrades_do_not_care_which_event_loop_they_run_in(
-    provisioner: Provisioner, database_name: str
-) -> None:
+def test_upgrades_run_in_any_event_loop(provisioner: Provisioner, database_name: str) -> None:
     async def migrate_two(*names: str) -> None:
         for name in names:
             await provisioner.provision(ButlerSchema(name, database_name, name))

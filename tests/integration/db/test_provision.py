@@ -224,7 +224,7 @@ async def test_another_password_is_refused(
             await connect(Login(right.server_dsn, right.user, password, database_name), "tests")
 
 
-async def test_two_installations_on_one_server_are_strangers(
+async def test_two_installations_on_one_server_are_isolated(
     admin: Login, fleet: dict[str, asyncpg.Connection], database_name: str
 ) -> None:
     other = Provisioner(admin, FleetKey(secrets.token_bytes(32)))
@@ -291,7 +291,7 @@ async def test_without_createrole_the_error_says_what_to_do(
     assert 'isolation = "none"' in (caught.value.hint or "")
 
 
-async def test_told_to_do_without_walls_it_works_with_the_given_user(
+async def test_without_isolation_the_given_user_is_used(
     limited: Login, key: FleetKey, database_name: str
 ) -> None:
     provisioner = Provisioner(limited, key, isolated=False)
@@ -304,7 +304,7 @@ async def test_told_to_do_without_walls_it_works_with_the_given_user(
                 await connection.execute("CREATE TABLE IF NOT EXISTS t (x int)")
 
 
-async def test_createrole_is_enough_for_walls(
+async def test_createrole_is_enough_for_isolation(
     limited: Login, admin: Login, key: FleetKey, database_name: str
 ) -> None:
     async with connected(admin) as connection:
@@ -323,7 +323,7 @@ async def test_createrole_is_enough_for_walls(
             await mine.execute(f"SET ROLE {limited.user}")
 
 
-async def test_shared_secrets_that_may_not_be_read_are_no_missing_secrets(
+async def test_unreadable_shared_database_is_an_error(
     limited: Login, admin: Login, key: FleetKey, database_name: str
 ) -> None:
     """Taken for absent, a butler would start without them and fail at its first work."""
@@ -342,7 +342,7 @@ async def test_shared_secrets_that_may_not_be_read_are_no_missing_secrets(
     assert f"grant {limited.user!r} CONNECT" in (caught.value.hint or "")
 
 
-async def test_a_database_that_may_not_be_created_is_named(
+async def test_database_that_cannot_be_created_is_named(
     limited: Login, key: FleetKey, database_name: str
 ) -> None:
     missing = f"{database_name}_missing"
@@ -428,9 +428,7 @@ async def test_a_later_start_uses_the_database_that_is_there(
 
 
 @pytest.mark.scenario("S002-09")
-async def test_without_a_server_the_start_ends_there(
-    assistant: tuple, key: FleetKey, home: Path
-) -> None:
+async def test_missing_server_ends_the_start(assistant: tuple, key: FleetKey, home: Path) -> None:
     config, _, started = assistant
     nobody = Login("postgresql://postgres@127.0.0.1:1/postgres", "postgres", "x", "postgres")
     butler = Butler(config, settings=Settings(home), key=key, provisioner=Provisioner(nobody, key))

@@ -53,7 +53,7 @@ async def dead(tester: InProcessButler) -> list[dict[str, Any]]:
         return found
 
 
-async def test_the_sender_is_told_once_and_the_next_is_not_held_up(tester: InProcessButler) -> None:
+async def test_sender_is_told_once_and_later_items_continue(tester: InProcessButler) -> None:
     tester.butler.spawner.model = FakeRuntime(crash)
     broken = await route(tester, "think about it")
     whole = await route(tester, "ping")
@@ -68,7 +68,7 @@ async def test_the_sender_is_told_once_and_the_next_is_not_held_up(tester: InPro
     assert len(await replies(tester, broken)) == 1
 
 
-async def test_it_is_shown_whole_and_tried_again(tester: InProcessButler) -> None:
+async def test_dead_letter_is_shown_and_replayed(tester: InProcessButler) -> None:
     tester.butler.spawner.model = FakeRuntime(crash)
     request_id = await route(tester, "think about it")
     await until("it to die", lambda: dead(tester))
@@ -86,7 +86,7 @@ async def _has(found: Any, text: str) -> bool:
     return text in await found
 
 
-async def test_it_is_thrown_away(tester: InProcessButler) -> None:
+async def test_dead_letter_is_discarded(tester: InProcessButler) -> None:
     tester.butler.spawner.model = FakeRuntime(crash)
     await route(tester, "think about it")
     await until("it to die", lambda: dead(tester))
@@ -99,7 +99,7 @@ async def test_it_is_thrown_away(tester: InProcessButler) -> None:
                 await owner.call(tool, {"id": letter["id"]})
 
 
-async def test_one_that_died_with_its_worker_is_told_too(tester: InProcessButler) -> None:
+async def test_item_of_a_dead_worker_is_reported(tester: InProcessButler) -> None:
     """Found by the recovery, not by a handler: attempts used up, holder gone."""
     request_id = uuid7()
     request = replace(request_context(), request_id=request_id)
@@ -117,7 +117,7 @@ async def test_one_that_died_with_its_worker_is_told_too(tester: InProcessButler
     assert "the worker died or lost its lease" in told
 
 
-async def test_what_can_not_be_read_stops_nobody(tester: InProcessButler) -> None:
+async def test_unreadable_dead_letter_does_not_stop_the_notices(tester: InProcessButler) -> None:
     async with tester.butler.database.transaction() as connection:
         await connection.execute(
             "INSERT INTO queue_items (id, queue, key, payload, state, max_attempts, error)"
@@ -147,7 +147,7 @@ async def test_the_path_of_a_request(tester: InProcessButler) -> None:
         assert nothing == {"hops": []}
 
 
-async def test_the_owner_is_told_once_of_what_never_left_the_house(tester: InProcessButler) -> None:
+async def test_owner_is_told_once_of_a_lost_notification(tester: InProcessButler) -> None:
     async def words() -> list[str]:
         rows = await tester.rows(
             "SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id"
@@ -187,7 +187,7 @@ async def test_the_owner_is_told_once_of_what_never_left_the_house(tester: InPro
     assert len(await words()) == 2, "the same is told once, and the word of it is not told of"
 
 
-async def test_a_report_that_never_left_the_house_is_no_message_to_tell_of(
+async def test_lost_report_is_not_a_lost_notification(
     tester: InProcessButler,
 ) -> None:
     """Whoever waits for it tells of the part that waits; here it is a dead letter like any other."""

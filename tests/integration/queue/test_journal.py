@@ -106,7 +106,7 @@ async def test_many_runs_of_one_call_at_once(witnessed: Database) -> None:
     assert answers == [{"by": one}] * 20
 
 
-async def test_who_waited_for_a_run_that_fails_does_it_itself(witnessed: Database) -> None:
+async def test_call_runs_after_a_concurrent_run_failed(witnessed: Database) -> None:
     key = key_of()
     began = asyncio.Event()
 
@@ -128,7 +128,7 @@ async def test_who_waited_for_a_run_that_fails_does_it_itself(witnessed: Databas
     assert await effects(witnessed) == ["second"]
 
 
-async def test_the_same_call_meant_twice_happens_twice(witnessed: Database) -> None:
+async def test_intended_second_call_runs(witnessed: Database) -> None:
     counter = CallCounter(uuid4())
     first, second = (counter.next_key("add", {"coffee": 1}) for _ in range(2))
     assert (first.ordinal, second.ordinal) == (0, 1)

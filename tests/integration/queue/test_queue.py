@@ -75,7 +75,7 @@ async def test_queues_do_not_mix(desk: asyncpg.Connection) -> None:
     assert (await take(desk, "one")).payload == {"n": 1}
 
 
-async def test_a_key_is_taken_once_whatever_became_of_the_item(desk: asyncpg.Connection) -> None:
+async def test_key_is_accepted_once(desk: asyncpg.Connection) -> None:
     assert await queue.enqueue(desk, "q", "k", {"n": 1})
     assert not await queue.enqueue(desk, "q", "k", {"n": 2})
     lease = await take(desk)
@@ -94,7 +94,7 @@ async def keys(connection: asyncpg.Connection, limit: int = 9) -> list[str]:
     return [lease.key for lease in await queue.claim(connection, "q", ME, limit=limit)]
 
 
-async def test_of_one_lane_one_at_a_time_and_in_order(desk: asyncpg.Connection) -> None:
+async def test_lane_runs_one_item_at_a_time_in_order(desk: asyncpg.Connection) -> None:
     for key, lane in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("free", None), ("a3", "a")):
         await queue.enqueue(desk, "q", key, {}, lane=lane)
     first, *others = await queue.claim(desk, "q", ME, limit=9)
@@ -110,7 +110,7 @@ async def test_urgency_does_not_overtake_in_a_lane(desk: asyncpg.Connection) -> 
     assert await keys(desk) == ["first"]
 
 
-async def test_one_that_waits_for_somebody_keeps_its_place(desk: asyncpg.Connection) -> None:
+async def test_waiting_item_keeps_its_place_in_the_lane(desk: asyncpg.Connection) -> None:
     for key in ("first", "second"):
         await queue.enqueue(desk, "q", key, {}, lane="a")
     await queue.wait(desk, await take(desk), "they are away")
@@ -119,7 +119,7 @@ async def test_one_that_waits_for_somebody_keeps_its_place(desk: asyncpg.Connect
     assert await keys(desk) == ["first"]
 
 
-async def test_one_that_waits_takes_its_lane_along_and_nobody_else(
+async def test_waiting_item_delays_only_its_own_lane(
     desk: asyncpg.Connection,
 ) -> None:
     for key, lane in (("first", "a"), ("second", "a"), ("other", "b"), ("free", None)):
@@ -134,7 +134,7 @@ async def test_one_that_waits_takes_its_lane_along_and_nobody_else(
     assert await keys(desk) == ["second"]
 
 
-async def test_one_that_failed_holds_up_nobody_until_it_is_due_again(
+async def test_failed_item_steps_aside_until_it_is_due(
     desk: asyncpg.Connection,
 ) -> None:
     for key in ("poison", "second", "third"):
@@ -147,7 +147,7 @@ async def test_one_that_failed_holds_up_nobody_until_it_is_due_again(
     assert await keys(desk) == ["poison"]
 
 
-async def test_one_that_is_postponed_steps_aside_and_takes_its_place_again(
+async def test_postponed_item_steps_aside_until_it_is_due(
     desk: asyncpg.Connection,
 ) -> None:
     for key in ("first", "second", "third"):
@@ -160,7 +160,7 @@ async def test_one_that_is_postponed_steps_aside_and_takes_its_place_again(
     assert await keys(desk) == ["first"]
 
 
-async def test_after_a_crash_the_first_is_still_the_first(desk: asyncpg.Connection) -> None:
+async def test_lane_order_survives_a_crash(desk: asyncpg.Connection) -> None:
     for key in ("first", "second"):
         await queue.enqueue(desk, "q", key, {}, lane="a")
     assert (await take(desk)).key == "first"
@@ -168,7 +168,7 @@ async def test_after_a_crash_the_first_is_still_the_first(desk: asyncpg.Connecti
     assert await keys(desk) == ["first"]
 
 
-async def test_after_a_crash_and_a_wait_it_still_is(desk: asyncpg.Connection) -> None:
+async def test_lane_order_survives_a_crash_and_a_wait(desk: asyncpg.Connection) -> None:
     for key in ("first", "second"):
         await queue.enqueue(desk, "q", key, {}, lane="a")
     await take(desk)
@@ -190,7 +190,7 @@ async def test_two_claimers_at_once_do_not_share_a_lane(
     assert await keys(other) == []
 
 
-async def test_a_changed_lane_says_who_comes_first(desk: asyncpg.Connection) -> None:
+async def test_changing_the_lane_reports_an_earlier_item(desk: asyncpg.Connection) -> None:
     await queue.enqueue(desk, "q", "first", {}, lane="a")
     await queue.enqueue(desk, "q", "second", {}, lane="b")
     first, second = await queue.claim(desk, "q", ME, limit=2)
@@ -200,7 +200,7 @@ async def test_a_changed_lane_says_who_comes_first(desk: asyncpg.Connection) -> 
     assert not await queue.change_lane(desk, second, "a:x")
 
 
-async def test_one_that_came_too_early_goes_on_at_once_when_the_way_is_free(
+async def test_released_item_runs_when_the_earlier_one_ends(
     desk: asyncpg.Connection,
 ) -> None:
     for key, lane in (("first", "a"), ("second", "b")):
@@ -232,7 +232,7 @@ async def test_two_claimers_never_get_the_same(
     assert [lease.key for lease in theirs] == ["2", "3"]
 
 
-async def test_a_claim_that_is_rolled_back_never_was(
+async def test_rolled_back_claim_has_no_effect(
     desk: asyncpg.Connection, other: asyncpg.Connection
 ) -> None:
     await queue.enqueue(desk, "q", "k", {})
@@ -254,7 +254,7 @@ async def test_a_delayed_item_waits(desk: asyncpg.Connection) -> None:
     assert (await take(desk)).key == "later"
 
 
-async def test_a_retry_comes_back_when_it_is_due_and_says_what_was_wrong(
+async def test_retried_item_is_due_later_and_keeps_its_error(
     desk: asyncpg.Connection,
 ) -> None:
     await queue.enqueue(desk, "q", "k", {})
@@ -294,7 +294,9 @@ async def test_a_planned_restart_is_not_an_attempt_and_loses_no_place(
 
 
 @pytest.mark.parametrize("how", ["complete", "retry", "bury", "release"])
-async def test_who_was_overtaken_is_refused_and_rolled_back(witnessed: Database, how: str) -> None:
+async def test_worker_with_a_lost_lease_is_refused_and_rolled_back(
+    witnessed: Database, how: str
+) -> None:
     async with witnessed.transaction() as connection:
         await queue.enqueue(connection, "q", "k", {})
         zombie = await take(connection)
@@ -350,7 +352,7 @@ async def test_a_dead_holders_items_come_back_without_waiting_for_the_lease(
         await queue.complete(desk, lease)
 
 
-async def test_recovery_waits_for_nobody_who_is_frozen_in_a_transaction(
+async def test_recovery_skips_rows_of_a_frozen_transaction(
     desk: asyncpg.Connection, other: asyncpg.Connection
 ) -> None:
     for key in ("half done", "lost"):
@@ -363,7 +365,7 @@ async def test_recovery_waits_for_nobody_who_is_frozen_in_a_transaction(
     assert (await row(desk, "lost"))["state"] == "ready"
 
 
-async def test_a_lock_of_another_database_vouches_for_nobody(
+async def test_holder_lock_in_another_database_does_not_count(
     desk: asyncpg.Connection, admin: Login
 ) -> None:
     holder = secrets.randbits(62)
@@ -389,7 +391,7 @@ async def test_a_frozen_holders_item_comes_back_when_its_lease_ends(
     assert (await take(desk, holder=2)).attempt == 2
 
 
-async def test_what_has_killed_its_workers_too_often_goes_to_the_dead_letter(
+async def test_item_that_kills_its_workers_becomes_a_dead_letter(
     desk: asyncpg.Connection,
 ) -> None:
     await queue.enqueue(desk, "q", "poison", {}, max_attempts=3)
@@ -409,7 +411,7 @@ async def test_what_has_killed_its_workers_too_often_goes_to_the_dead_letter(
     assert await queue.claim(desk, "q", ME) == []
 
 
-async def test_the_day_of_those_behind_one_that_waits_begins_with_its_own(
+async def test_longest_wait_of_later_items_starts_with_the_first(
     desk: asyncpg.Connection,
 ) -> None:
     for key in ("first", "second", "third"):
@@ -426,7 +428,7 @@ async def test_the_day_of_those_behind_one_that_waits_begins_with_its_own(
         assert (await row(desk, key))["state"] == "dead"
 
 
-async def test_a_time_in_which_nobody_was_there_is_no_waiting(desk: asyncpg.Connection) -> None:
+async def test_time_without_workers_does_not_count_as_waiting(desk: asyncpg.Connection) -> None:
     keys = ("first", "second", "third")
     for key in keys:
         await queue.enqueue(desk, "q", key, {}, lane="conversation")
@@ -452,7 +454,7 @@ async def retake(desk: asyncpg.Connection) -> queue.Lease:
     return await take(desk)
 
 
-async def test_who_is_behind_one_that_waits_for_a_certain_time_waits_for_nobody(
+async def test_items_behind_a_postponed_one_do_not_count_as_waiting(
     desk: asyncpg.Connection,
 ) -> None:
     for key in ("first", "second"):
@@ -514,7 +516,7 @@ async def test_recovery_wakes_the_queues_it_found_something_for(
 # -- counting ----------------------------------------------------------------------------------------
 
 
-async def test_depths_count_what_is_not_done(desk: asyncpg.Connection) -> None:
+async def test_depths_count_unfinished_items(desk: asyncpg.Connection) -> None:
     assert await queue.depths(desk) == {}
     for key in ("a", "b", "c", "d"):
         await queue.enqueue(desk, "one", key, {})

@@ -116,7 +116,7 @@ async def test_an_answer_is_kept_as_the_result(witnessed: Database, staff: Staff
     assert done["result"] == {"seen": {"key": "k"}, "attempt": 1}
 
 
-async def test_waiting_for_somebody_who_is_away_is_no_attempt(
+async def test_waiting_for_an_unavailable_peer_is_no_attempt(
     witnessed: Database, staff: Staff
 ) -> None:
     tried: list[int] = []
@@ -136,7 +136,9 @@ async def test_waiting_for_somebody_who_is_away_is_no_attempt(
     assert (done["state"], done["result"], done["error"]) == ("done", "at last", None)
 
 
-async def test_after_a_day_nobody_is_waited_for(witnessed: Database, staff: Staff) -> None:
+async def test_item_that_waited_a_day_becomes_a_dead_letter(
+    witnessed: Database, staff: Staff
+) -> None:
     async def handler(_lease: Lease) -> None:
         raise PeerUnavailable("nobody there")
 
@@ -148,9 +150,7 @@ async def test_after_a_day_nobody_is_waited_for(witnessed: Database, staff: Staf
     assert (done["state"], done["error"]) == ("dead", "nobody there")
 
 
-async def test_a_day_is_counted_from_the_first_wait_and_not_through_a_pause(
-    witnessed: Database, staff: Staff
-) -> None:
+async def test_longest_wait_starts_with_the_first_wait(witnessed: Database, staff: Staff) -> None:
     tried: list[datetime | None] = []
 
     async def handler(lease: Lease) -> str:
@@ -186,7 +186,7 @@ def limited(after_s: float | None) -> RateLimited:
     ],
     ids=["away", "limited", "limited with a time", "limited for ever"],
 )
-async def test_a_model_that_takes_no_more_is_asked_again_with_long_pauses(
+async def test_rate_limited_item_waits_with_long_pauses(
     witnessed: Database, staff: Staff, error: Exception, least: float, most: float
 ) -> None:
     async def handler(_lease: Lease) -> None:
@@ -207,7 +207,7 @@ async def test_a_model_that_takes_no_more_is_asked_again_with_long_pauses(
     assert least <= await until("it to wait", waits) <= most
 
 
-def test_delays_grow_and_do_not_march_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backoff_grows_with_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "BACKOFF_BASE_S", 0.5)
     for attempt, ceiling in ((1, 0.5), (2, 1), (3, 2), (7, 32), (8, 60), (50, 60)):
         delays = {worker.backoff(attempt).total_seconds() for _ in range(50)}
@@ -216,7 +216,7 @@ def test_delays_grow_and_do_not_march_in_step(monkeypatch: pytest.MonkeyPatch) -
         assert len(delays) > 1
 
 
-async def test_a_permanent_error_is_buried_at_once_with_its_text(
+async def test_permanent_error_makes_a_dead_letter_at_once(
     witnessed: Database, staff: Staff
 ) -> None:
     tried: list[int] = []
@@ -233,7 +233,7 @@ async def test_a_permanent_error_is_buried_at_once_with_its_text(
     assert dead["finished_at"] is not None
 
 
-async def test_an_unforeseen_error_is_tried_again_and_never_blocks_the_ones_behind(
+async def test_unexpected_error_is_retried_and_blocks_no_later_item(
     witnessed: Database, staff: Staff
 ) -> None:
     tried: list[str] = []
@@ -254,9 +254,7 @@ async def test_an_unforeseen_error_is_tried_again_and_never_blocks_the_ones_behi
 
 
 @pytest.mark.parametrize("text", ["a NUL \x00 in it", "half a \ud800 pair", "ü" * 10_000])
-async def test_any_text_of_an_error_can_be_kept(
-    witnessed: Database, staff: Staff, text: str
-) -> None:
+async def test_any_error_text_can_be_stored(witnessed: Database, staff: Staff, text: str) -> None:
     async def handler(_lease: Lease) -> None:
         raise ButlersError(text)
 
@@ -268,7 +266,7 @@ async def test_any_text_of_an_error_can_be_kept(
 
 
 @pytest.mark.parametrize("result", [object(), float("nan"), {"text": "a NUL \x00"}, "\ud800"])
-async def test_a_result_that_can_not_be_kept_is_the_items_failure(
+async def test_unstorable_result_fails_its_item(
     witnessed: Database, staff: Staff, result: object
 ) -> None:
     async def handler(_lease: Lease) -> object:
@@ -281,7 +279,7 @@ async def test_a_result_that_can_not_be_kept_is_the_items_failure(
     assert dead["error"]
 
 
-async def test_one_that_can_not_be_kept_spoils_none_that_end_with_it(
+async def test_unstorable_result_fails_no_other_item_of_the_group(
     witnessed: Database, staff: Staff
 ) -> None:
     async def handler(lease: Lease) -> object:
@@ -296,9 +294,7 @@ async def test_one_that_can_not_be_kept_spoils_none_that_end_with_it(
         await witness.assert_history_is_sound(connection)
 
 
-async def test_what_is_written_with_the_end_is_there_with_it_and_only_then(
-    witnessed: Database, staff: Staff
-) -> None:
+async def test_finish_write_commits_with_the_completion(witnessed: Database, staff: Staff) -> None:
     async def handler(lease: Lease) -> FinishWith:
         async def write(connection: Connection) -> None:
             await connection.execute("INSERT INTO effects VALUES ($1, 'worker')", lease.key)
@@ -315,9 +311,7 @@ async def test_what_is_written_with_the_end_is_there_with_it_and_only_then(
         assert await connection.fetchval("SELECT count(*) FROM effects") == 1
 
 
-async def test_an_outage_of_the_database_costs_an_old_item_no_long_pause(
-    witnessed: Database, staff: Staff
-) -> None:
+async def test_database_outage_causes_no_long_pause(witnessed: Database, staff: Staff) -> None:
     async def handler(lease: Lease) -> None:
         if (await item(witnessed, lease.key))["error"] is None:
             raise DatabaseUnavailable
@@ -389,7 +383,7 @@ async def test_stopping_lets_a_running_item_end(witnessed: Database, staff: Staf
     assert (behind["state"], behind["attempts"]) == ("ready", 0)
 
 
-async def test_stopping_gives_a_slow_item_back_and_counts_no_attempt(
+async def test_stop_releases_a_slow_item_without_an_attempt(
     witnessed: Database, staff: Staff
 ) -> None:
     started, cancelled = asyncio.Event(), asyncio.Event()
@@ -512,7 +506,7 @@ async def test_late_work_is_refused(witnessed: Database, staff: Staff) -> None:
 # -- without the database ----------------------------------------------------------------------------
 
 
-async def test_a_lost_listener_comes_back_and_vouches_again(
+async def test_lost_listener_reconnects_and_locks_again(
     witnessed: Database, listener: Listener, staff: Staff
 ) -> None:
     async def handler(_lease: Lease) -> None:
@@ -546,7 +540,7 @@ async def own_server() -> AsyncIterator[EmbeddedPostgres]:
         await asyncio.to_thread(server.release)
 
 
-async def test_when_the_database_was_gone_everything_goes_on_and_nothing_twice(
+async def test_work_continues_exactly_once_after_a_database_outage(
     own_server: EmbeddedPostgres, key: FleetKey
 ) -> None:
     admin = Login(own_server.dsn(), "postgres", None, "postgres")
@@ -608,9 +602,7 @@ async def test_when_the_database_was_gone_everything_goes_on_and_nothing_twice(
 # -- whose turn it is --------------------------------------------------------------------------------
 
 
-async def test_what_is_less_urgent_has_its_turn_after_a_streak(
-    witnessed: Database, staff: Staff
-) -> None:
+async def test_less_urgent_item_runs_after_a_streak(witnessed: Database, staff: Staff) -> None:
     seen: list[str] = []
 
     async def handler(lease: Lease) -> Any:
@@ -624,9 +616,7 @@ async def test_what_is_less_urgent_has_its_turn_after_a_streak(
     assert kinds == "hhhhlhhhhlhl"
 
 
-async def test_the_least_urgent_is_not_forgotten_behind_the_two_others(
-    witnessed: Database, staff: Staff
-) -> None:
+async def test_least_urgent_tier_is_not_starved(witnessed: Database, staff: Staff) -> None:
     seen: list[str] = []
 
     async def handler(lease: Lease) -> Any:
@@ -667,7 +657,7 @@ async def test_a_batch_is_the_most_that_is_claimed_at_once(
     assert max(asked) == 3
 
 
-async def test_a_late_holder_has_its_grace(witnessed: Database) -> None:
+async def test_expired_lease_is_recovered_after_the_grace_time(witnessed: Database) -> None:
     await put(witnessed, "k")
     async with witnessed.transaction() as connection:
         await connection.execute("SELECT pg_advisory_lock_shared(77)")
@@ -679,7 +669,7 @@ async def test_a_late_holder_has_its_grace(witnessed: Database) -> None:
             await connection.execute("SELECT pg_advisory_unlock_shared(77)")
 
 
-async def test_full_is_what_is_due_and_nothing_else(witnessed: Database) -> None:
+async def test_only_due_items_make_a_queue_full(witnessed: Database) -> None:
     await put(witnessed, "a", "b")
     async with witnessed.transaction() as connection:
         assert await queue.is_full(connection, QUEUE, 2)

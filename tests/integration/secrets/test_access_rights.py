@@ -100,7 +100,7 @@ async def test_a_role_changes_nothing_in_shared(filled: Town, butler: str) -> No
 
 
 @pytest.mark.parametrize("butler", ["health", "general"])
-async def test_no_way_around_shows_anothers_row(filled: Town, butler: str) -> None:
+async def test_row_security_cannot_be_bypassed(filled: Town, butler: str) -> None:
     other = {"health": "general", "general": "health"}[butler]
     async with filled.as_role(butler) as connection:
         for sql in (
@@ -140,7 +140,7 @@ async def test_a_role_of_another_installation_sees_nothing(filled: Town) -> None
         await connection.execute("DROP ROLE stranger_of_test")
 
 
-async def test_without_walls_the_store_still_keeps_to_its_scopes(filled: Town) -> None:
+async def test_without_isolation_the_store_keeps_to_its_scopes(filled: Town) -> None:
     login = await filled.provisioner.provision_shared(filled.logins["health"].database)
     database = await Database.open(login, "tests", size=1)
     try:

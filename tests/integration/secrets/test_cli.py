@@ -69,7 +69,7 @@ async def commands(warm: Path) -> AsyncIterator[SecretsCommands]:
     await connection.close()
 
 
-def test_the_first_command_of_a_new_home_makes_what_it_needs(home: Path) -> None:
+def test_first_command_prepares_a_new_home(home: Path) -> None:
     commands = SecretsCommands(home)
     said = commands.secrets("set", "FIRST", "--value-stdin", value="planted-first")
     assert (said.returncode, said.stdout) == (0, "FIRST: stored for every butler\n"), said.stderr
@@ -129,7 +129,7 @@ REFUSED: list[tuple[tuple[str, ...], str | bytes | None, str]] = [
 ]
 
 
-def test_what_can_not_be_is_refused_with_the_reason(commands: SecretsCommands) -> None:
+def test_invalid_secret_is_rejected_with_the_reason(commands: SecretsCommands) -> None:
     for arguments, value, reason in REFUSED:
         said = commands.secrets(*arguments, value=value)
         assert said.returncode == 1, arguments
@@ -138,7 +138,7 @@ def test_what_can_not_be_is_refused_with_the_reason(commands: SecretsCommands) -
     assert commands.names() == []
 
 
-def test_the_prompt_does_not_show_what_is_typed(commands: SecretsCommands) -> None:
+def test_prompt_hides_the_typed_value(commands: SecretsCommands) -> None:
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         command("secrets", "set", "TYPED"),
@@ -167,7 +167,7 @@ def test_the_prompt_does_not_show_what_is_typed(commands: SecretsCommands) -> No
     assert commands.names() == [("shared", "TYPED")]
 
 
-def test_another_master_key_and_an_open_one(commands: SecretsCommands) -> None:
+def test_wrong_and_exposed_master_keys_are_reported(commands: SecretsCommands) -> None:
     commands.secrets("set", "A", "--value-stdin", value="planted-a")
     other = commands.secrets("list", "--json", BUTLERS_MASTER_KEY="ab" * 32)
     assert [entry["readable"] for entry in json.loads(other.stdout)] == [False]
@@ -277,7 +277,7 @@ def test_an_import_is_all_or_nothing(commands: SecretsCommands) -> None:
     assert commands.names() == []
 
 
-def test_commands_at_once(commands: SecretsCommands) -> None:
+def test_concurrent_commands_succeed(commands: SecretsCommands) -> None:
     names = [f"N{number}" for number in range(6)]
     files = [
         commands.write(f"{mark}.json", json.dumps(dict.fromkeys(order, f"planted-{mark}")))

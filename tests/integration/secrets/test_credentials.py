@@ -47,7 +47,7 @@ async def test_a_variable_that_the_config_does_not_name_is_not_looked_at(town: T
     assert await store.resolve("TOKEN", env="EMPTY") is None
 
 
-async def test_what_is_required_and_missing_names_both_ways_to_set_it(town: Town) -> None:
+async def test_missing_credential_names_both_ways_to_set_it(town: Town) -> None:
     store = await town.store("health")
     with pytest.raises(CredentialMissing, match=r"telegram\.token of health") as missing:
         await store.require(TOKEN, env="BUTLER_TELEGRAM_TOKEN")
@@ -102,7 +102,7 @@ async def test_a_value_comes_back_as_it_was(town: Town, value: str) -> None:
     ],
     ids=["empty", "blank", "too long", "too long in UTF-8", "NUL", "a lone surrogate"],
 )
-def test_a_value_that_can_not_be_kept_is_refused_with_the_reason(value: str, reason: str) -> None:
+def test_unstorable_value_is_rejected_with_the_reason(value: str, reason: str) -> None:
     with pytest.raises(InvalidSecret, match=reason) as refused:
         new("health", "VALUE", value)
     assert "health/VALUE" in str(refused.value)
@@ -143,7 +143,7 @@ async def test_a_scope_without_a_butler_is_refused_and_nothing_is_kept(town: Tow
 # -- what is told about them -------------------------------------------------------------------------
 
 
-async def test_lists_tell_everything_but_the_value(town: Town) -> None:
+async def test_list_shows_everything_but_the_value(town: Town) -> None:
     await town.vault.put(
         [
             new("shared", "S", "planted-shared", category="llm", description="for all"),
@@ -177,7 +177,7 @@ async def test_setting_again_replaces_the_value_and_keeps_what_is_not_said(town:
     assert after.updated_at > before.updated_at
 
 
-async def test_deleting_what_is_not_there_says_so(town: Town) -> None:
+async def test_deleting_a_missing_secret_is_reported(town: Town) -> None:
     with pytest.raises(NotFound, match="no secret GONE for shared"):
         await town.vault.delete("shared", "GONE")
 
@@ -238,7 +238,9 @@ async def test_another_master_key_is_named_as_the_reason(town: Town) -> None:
     await town.vault.put([new("shared", "A", "planted-shared")])
     other = MasterKey(secrets.token_bytes(32))
     store = await town.store("health", key=other)
-    with pytest.raises(SecretUnreadable, match="shared/A was encrypted with another master key") as no:
+    with pytest.raises(
+        SecretUnreadable, match="shared/A was encrypted with another master key"
+    ) as no:
         await store.require("A")
     assert "BUTLERS_MASTER_KEY" in (no.value.hint or "")
     assert [entry.readable for entry in await store.list()] == [False]
@@ -257,7 +259,7 @@ async def test_a_forged_key_id_does_not_help(town: Town) -> None:
 # -- several at once ---------------------------------------------------------------------------------
 
 
-async def test_writers_at_once_leave_one_whole_value(town: Town) -> None:
+async def test_concurrent_writers_leave_one_complete_value(town: Town) -> None:
     values = [f"value-{number}-" + "x" * 500 for number in range(8)]
     await asyncio.gather(*(town.vault.put([new("shared", "A", value)]) for value in values))
     assert await (await town.store("health")).resolve("A") in values
@@ -265,7 +267,7 @@ async def test_writers_at_once_leave_one_whole_value(town: Town) -> None:
     assert len(await town.vault.entries()) == 1
 
 
-async def test_imports_at_once_are_each_whole(town: Town) -> None:
+async def test_concurrent_imports_are_each_complete(town: Town) -> None:
     """In opposite orders, so that without an order of our own they would lock each other up."""
     names = [f"N{number:02}" for number in range(20)]
     await asyncio.gather(
@@ -279,7 +281,7 @@ async def test_imports_at_once_are_each_whole(town: Town) -> None:
     assert len(kept) == 1
 
 
-async def test_a_failure_in_the_middle_keeps_nothing(fresh_town: Town) -> None:
+async def test_failed_write_stores_nothing(fresh_town: Town) -> None:
     town = fresh_town
     async with town.as_admin("solo") as connection:
         await connection.execute(
@@ -315,7 +317,7 @@ async def test_a_butler_that_comes_later_gets_what_was_set_before(fresh_town: To
     assert await (await town.store("solo")).resolve("A") == "before"
 
 
-async def test_a_butler_may_not_write_what_it_reads(town: Town) -> None:
+async def test_butler_cannot_write_secrets(town: Town) -> None:
     await town.vault.put([new("health", "A", "value")])
     store = await town.store("health")
     for attempt in (

@@ -89,7 +89,7 @@ def test_a_damaged_key_file_is_refused_and_left_alone(tmp_path: Path, content: b
     assert file.read_bytes() == content
 
 
-def test_a_key_file_that_is_a_folder_is_told_with_a_hint(tmp_path: Path) -> None:
+def test_folder_in_place_of_the_key_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "keys" / "master.key").mkdir(parents=True)
     with pytest.raises(ConfigInvalid, match="cannot be read") as refused:
         MasterKey.load(settings(tmp_path))
@@ -100,7 +100,7 @@ def _load(home: str) -> tuple[bytes, bytes]:
     return MasterKey.load(settings(Path(home))).secret, FleetKey.load(Path(home)).secret
 
 
-def test_many_processes_that_come_first_get_the_same_keys(tmp_path: Path) -> None:
+def test_concurrent_first_processes_get_the_same_keys(tmp_path: Path) -> None:
     with multiprocessing.get_context("fork").Pool(12) as pool:
         found = pool.map(_load, [str(tmp_path / "home")] * 48, chunksize=1)
     assert len(set(found)) == 1

@@ -110,7 +110,7 @@ def test_one_message_is_one_trace_in_every_butler(told: Told) -> None:
 
 
 @pytest.mark.skipif(not DELIVERIES_CARRY_IT, reason="DeliveryRequest has no trace_id yet")
-def test_and_so_is_the_reply(told: Told) -> None:
+def test_reply_belongs_to_the_same_trace(told: Told) -> None:
     for request_id in told.doors:
         where = Counter((span.butler, span.name) for span in told.trace(request_id))
         assert set(where) == ROAD_IN | ROAD_OUT

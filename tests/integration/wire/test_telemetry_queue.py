@@ -20,7 +20,7 @@ from support.collector import Collector
 from support.waiting import until
 
 
-async def test_items_taken_back_are_counted(
+async def test_recovered_items_are_counted(
     database: Database, collector: Collector, settings: Settings
 ) -> None:
     dead = secrets.randbits(62)  # a holder that vouches for nothing

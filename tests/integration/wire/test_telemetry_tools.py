@@ -117,7 +117,7 @@ async def test_every_caller_and_every_kind_of_tool_has_its_span(
     assert session.parent_id == spans["trigger"].span_id
 
 
-async def test_the_protocol_library_says_nothing_again(
+async def test_mcp_library_adds_no_spans(
     tester: InProcessButler, collector: Collector, settings: Settings
 ) -> None:
     with collecting(settings):
@@ -128,7 +128,7 @@ async def test_the_protocol_library_says_nothing_again(
     ]
 
 
-async def test_the_callers_trace_goes_on(
+async def test_callers_trace_is_continued(
     tester: InProcessButler, collector: Collector, settings: Settings
 ) -> None:
     above = TraceContext.new().child()
@@ -154,7 +154,7 @@ async def test_a_session_does_not_choose_its_trace(
     assert calls(collector)["quick"].trace_id != "e" * 32
 
 
-async def test_a_malformed_header_costs_nothing(
+async def test_malformed_trace_header_is_ignored(
     tester: InProcessButler, collector: Collector, settings: Settings
 ) -> None:
     token = tester.token(CallerKind.OWNER)

@@ -173,7 +173,7 @@ def test_both_kinds_of_schedule(load: Load) -> None:
     assert (job.missed, job.missed_within_s) == ("skip", None)
 
 
-def test_the_other_sections(load: Load) -> None:
+def test_other_sections_are_read(load: Load) -> None:
     config = load(
         butler(
             'timezone = "Asia/Tokyo"\nstrict_modules = true\n'
@@ -209,7 +209,7 @@ def test_the_old_shutdown_key_is_an_alias(load: Load) -> None:
         ("domain", ButlerKind.DOMAIN),
     ],
 )
-def test_role(load: Load, name: str, role: ButlerKind) -> None:
+def test_role_follows_the_name(load: Load, name: str, role: ButlerKind) -> None:
     assert load(butler(name=name)).role is role
 
 
@@ -229,7 +229,7 @@ def test_a_relative_directory_becomes_absolute(
 # -- immutable -------------------------------------------------------------------------------------
 
 
-def test_nothing_in_it_can_be_changed(load: Load) -> None:
+def test_config_is_immutable(load: Load) -> None:
     config = load(butler("[modules.a]\nlist = [{ x = 1 }]\n[modules.a.b]\nc = 1\n"))
     with pytest.raises(ValidationError):
         config.port = 1  # type: ignore[misc]
@@ -243,13 +243,13 @@ def test_nothing_in_it_can_be_changed(load: Load) -> None:
     assert module == {"list": ({"x": 1},), "b": {"c": 1}}
 
 
-def test_frozen_tables_still_copy_and_serialise(load: Load) -> None:
+def test_frozen_tables_can_be_copied_and_serialized(load: Load) -> None:
     modules = load(butler("[modules.a]\nlist = [{ x = 1 }]\n")).modules
     assert copy.deepcopy(modules) == pickle.loads(pickle.dumps(modules)) == modules
     assert json.loads(json.dumps(modules)) == {"a": {"list": [{"x": 1}]}}
 
 
-def test_the_repr_has_no_module_credentials(load: Load) -> None:
+def test_repr_hides_module_credentials(load: Load) -> None:
     config = load(butler('[modules.a]\ntoken = "${T}"\n'), T="hush")
     assert config.modules["a"]["token"] == "hush"
     assert "hush" not in repr(config)
@@ -272,7 +272,7 @@ def test_a_shared_database_with_a_schema(load: Load) -> None:
         ('name = "x"', DatabaseConfig("x")),
     ],
 )
-def test_the_database_rule(load: Load, section: str, expected: DatabaseConfig) -> None:
+def test_database_name_defaults(load: Load, section: str, expected: DatabaseConfig) -> None:
     assert load(butler(f"[butler.db]\n{section}", name="my-notes")).db == expected
 
 
@@ -315,7 +315,7 @@ def test_a_shifted_port_must_be_a_port(load: Load, offset: str) -> None:
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "true", "1.5", '"x"', "[]", "1979-05-27"])
-def test_what_is_no_port(load: Load, port: str) -> None:
+def test_invalid_port_is_rejected(load: Load, port: str) -> None:
     with pytest.raises(ConfigInvalid, match=r"butler\.port: must be"):
         load(f'[butler]\nname = "a"\nport = {port}')
 
@@ -341,12 +341,12 @@ def test_the_url_of_the_switchboard(load: Load, written: str, offset: str, expec
 @pytest.mark.parametrize(
     "url", ["", "board", "ftp://x", "http://", "http://x:0/", "http://x:99999/", "http://[::1/"]
 )
-def test_what_is_no_url(load: Load, url: str) -> None:
+def test_invalid_url_is_rejected(load: Load, url: str) -> None:
     with pytest.raises(ConfigInvalid, match=r"butler\.switchboard\.url"):
         load(butler(f'[butler.switchboard]\nurl = "{url}"'))
 
 
-def test_registration(load: Load) -> None:
+def test_registration_keys_are_read(load: Load) -> None:
     board = load(
         butler(
             "[butler.switchboard]\nadvertise = false\nliveness_ttl_s = 60\n"
@@ -359,7 +359,7 @@ def test_registration(load: Load) -> None:
 
 
 @pytest.mark.parametrize("contract", ['"route.v0"', '"route.vx"', '"v1"', "0", "true"])
-def test_what_is_no_route_contract(load: Load, contract: str) -> None:
+def test_invalid_route_contract_is_rejected(load: Load, contract: str) -> None:
     with pytest.raises(ConfigInvalid, match="route_contract_max"):
         load(butler(f"[butler.switchboard]\nroute_contract_max = {contract}"))
 
@@ -379,14 +379,14 @@ def test_the_switchboard_does_not_register_with_itself(load: Load) -> None:
 # -- missing and broken files ----------------------------------------------------------------------
 
 
-def test_no_folder(tmp_path: Path) -> None:
+def test_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigMissing, match="the folder does not exist") as caught:
         load_butler_config(tmp_path / "notes", Settings.from_environ({}))
     assert caught.value.path == tmp_path / "notes" / "butler.toml"
     assert "butlers init notes" in (caught.value.hint or "")
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigMissing, match="the file does not exist") as caught:
         load_butler_config(tmp_path, Settings.from_environ({}))
     assert "butlers init" in (caught.value.hint or "")
@@ -429,7 +429,7 @@ def test_bytes_that_are_not_utf8(load: Load) -> None:
 @pytest.mark.parametrize(
     "text", ["x = " + "[" * 5000, "x = " + "9" * 5000, ".".join("a" * 3000) + " = 1"]
 )
-def test_texts_that_break_parsers(load: Load, text: str) -> None:
+def test_hostile_toml_is_a_config_error(load: Load, text: str) -> None:
     with pytest.raises(ConfigError):
         load(text)
 
@@ -524,13 +524,13 @@ def test_several_problems_are_one_error_in_the_order_of_the_file(load: Load) -> 
 
 
 @pytest.mark.parametrize("name", ["", "Health", "1a", "a_b", "a b", "a" * 41, "-a", "a\\n"])
-def test_what_is_no_name(load: Load, name: str) -> None:
+def test_invalid_butler_name_is_rejected(load: Load, name: str) -> None:
     with pytest.raises(ConfigInvalid, match=r"butler\.name"):
         load(butler(name=name))
 
 
 @pytest.mark.parametrize("zone", ["Mars/Base", "", "/etc/passwd", "../UTC", "Europe", "a\\u0000"])
-def test_what_is_no_time_zone(load: Load, zone: str) -> None:
+def test_invalid_time_zone_is_rejected(load: Load, zone: str) -> None:
     with pytest.raises(ConfigInvalid, match=r"butler\.timezone.*not a time zone"):
         load(butler(f'timezone = "{zone}"'))
 
@@ -587,7 +587,7 @@ def test_a_schedule_that_is_not_allowed(load: Load, entry: str, key: str) -> Non
     assert caught.value.key == key
 
 
-def test_two_schedules_with_one_name(load: Load) -> None:
+def test_duplicate_schedule_name_is_rejected(load: Load) -> None:
     entry = "[[butler.schedule]]\nname = 'a'\ncron = '*'\nprompt = 'x'\n"
     with pytest.raises(ConfigInvalid, match="two schedules are named 'a'") as caught:
         load(butler(entry * 2))
@@ -634,7 +634,7 @@ def test_all_unresolved_variables_are_listed(load: Load, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("written", ["${A:-b}", "${}", "${A B}"])
-def test_what_is_no_variable(load: Load, written: str) -> None:
+def test_invalid_variable_reference_is_rejected(load: Load, written: str) -> None:
     with pytest.raises(UnresolvedVariables, match="not the name of a variable"):
         load(butler(f'description = "{written}"'))
 

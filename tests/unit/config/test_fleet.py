@@ -38,7 +38,7 @@ def test_defaults() -> None:
     assert fleet.roster == ("switchboard", "messenger", "general", "health")
 
 
-def test_what_is_there_is_read_and_left_alone(tmp_path: Path) -> None:
+def test_existing_file_is_read_and_not_changed(tmp_path: Path) -> None:
     text = 'timezone = "${ZONE}"\nroster = ["health"]\nisolation = "none"\n'
     (tmp_path / "fleet.toml").write_text(text)
     fleet = load_fleet_config(_settings(tmp_path, ZONE="Europe/Rome"))
@@ -61,7 +61,7 @@ def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
         ('roster = ["a", "a"]', r"roster\[1\]: 'a' is listed twice"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_values_are_rejected(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigInvalid, match=said):
         load_fleet_config(_write(tmp_path, text))
 
@@ -71,14 +71,14 @@ def test_broken_toml(tmp_path: Path) -> None:
         load_fleet_config(_write(tmp_path, "timezone = "))
 
 
-def test_a_home_that_can_not_be_written(tmp_path: Path) -> None:
+def test_unwritable_home_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigInvalid, match="cannot be written") as caught:
         load_fleet_config(_settings(tmp_path / "file" / "home"))
     assert "BUTLERS_HOME" in (caught.value.hint or "")
 
 
-def test_a_pool_for_any_butler_is_asked_for(tmp_path: Path) -> None:
+def test_warm_pool_is_read(tmp_path: Path) -> None:
     assert FleetConfig().warm_pool == 0
     assert load_fleet_config(_write(tmp_path, "warm_pool = 2")).warm_pool == 2
     with pytest.raises(ConfigInvalid, match="warm_pool"):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from butlers.config.butler import load_butler_config
-from butlers.config.roster import known_butlers, remember_butler
 from butlers.config.packs import packs_named, packs_written
+from butlers.config.roster import known_butlers, remember_butler
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid
 from support.skills import write_files
@@ -23,7 +23,7 @@ def butler(tmp_path: Path, name: str) -> Path:
     return write_files(tmp_path / name, {"butler.toml": text})
 
 
-def test_a_folder_that_can_not_be_looked_at_stays_known_and_one_that_is_gone_does_not(
+def test_unreadable_folder_stays_known_and_missing_one_does_not(
     tmp_path: Path,
 ) -> None:
     home, dead = tmp_path / "home", tmp_path / UNREACHABLE
@@ -36,7 +36,7 @@ def test_a_folder_that_can_not_be_looked_at_stays_known_and_one_that_is_gone_doe
     assert set(known_butlers(home)) == {dead, mine}
 
 
-def test_who_names_what_is_told_without_a_folder_that_can_not_be_looked_at(tmp_path: Path) -> None:
+def test_unreadable_folder_is_skipped_when_listing_packs(tmp_path: Path) -> None:
     home = tmp_path / "home"
     write_files(home / "registry", {"butlers.json": json.dumps([str(tmp_path / UNREACHABLE)])})
     settings = Settings(home)
@@ -45,14 +45,14 @@ def test_who_names_what_is_told_without_a_folder_that_can_not_be_looked_at(tmp_p
     assert set(packs_named(config, settings)) == {"mine", "beside"}
 
 
-def test_what_can_not_be_read_is_not_told_as_naming_nothing(tmp_path: Path) -> None:
+def test_unreadable_config_does_not_count_as_naming_no_packs(tmp_path: Path) -> None:
     assert packs_written(butler(tmp_path, "mine")) == ("mine", ("a@1.0.0",))
     assert packs_written(tmp_path / "gone") == ("gone", ())
     with pytest.raises(ConfigInvalid, match="cannot be read"):
         packs_written(tmp_path / UNREACHABLE)
 
 
-def test_a_list_that_can_not_be_read_is_not_written_anew(tmp_path: Path) -> None:
+def test_unreadable_list_of_butlers_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "home" / "registry" / "butlers.json").mkdir(parents=True)
     with pytest.raises(OSError, match=r"butlers\.json"):
         remember_butler(tmp_path / "home", butler(tmp_path, "mine"))

@@ -91,7 +91,7 @@ last = 1'''
         ((), None),
     ],
 )
-def test_line(path: KeyPath, line: int | None) -> None:
+def test_line_of_each_key(path: KeyPath, line: int | None) -> None:
     tomllib.loads(TEXT)
     assert locate(TEXT).line(path) == line
 

@@ -62,7 +62,7 @@ def test_comments_elsewhere_and_permissions_stay(tmp_path: Path) -> None:
     assert not name_pack(file, "new@1.0.0")
 
 
-def test_a_list_stays_as_it_was_written_but_for_the_one_change(tmp_path: Path) -> None:
+def test_pack_list_keeps_its_formatting(tmp_path: Path) -> None:
     written = '[skills]\npacks = [\n    "old@1.0.0", # why\n    "new@0.9.0",\n]\n'
     assert named(tmp_path, HEAD + written) == HEAD + written.replace("new@0.9.0", "new@1.0.0")
     assert named(tmp_path, HEAD + written, "more@2.0.0") == HEAD + written.replace(

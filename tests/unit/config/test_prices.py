@@ -15,7 +15,7 @@ from butlers.domain.session import Usage
 MILLION = 1_000_000
 
 
-def test_the_first_start_writes_it_and_it_is_the_owners(tmp_path: Path) -> None:
+def test_first_load_writes_prices_and_later_edits_count(tmp_path: Path) -> None:
     first = load_prices(Settings(tmp_path))
     assert first.cost("claude-sonnet-4-5-20250929", Usage(MILLION, MILLION, 0)) == Decimal(18)
     path = tmp_path / "prices.toml"
@@ -64,14 +64,14 @@ def test_an_unknown_model_has_an_unknown_price(tmp_path: Path, model: str | None
         ("haiku", 1),
     ],
 )
-def test_a_release_costs_what_its_model_does_and_no_other(
+def test_release_of_a_model_has_the_price_of_the_model(
     tmp_path: Path, model: str, input_price: int | str
 ) -> None:
     cost = load_prices(Settings(tmp_path)).cost(model, Usage(MILLION, 0, 0))
     assert cost == Decimal(input_price)
 
 
-def test_what_is_put_into_a_cache_has_a_price_of_its_own(tmp_path: Path) -> None:
+def test_cache_writes_have_their_own_price(tmp_path: Path) -> None:
     table = load_prices(Settings(tmp_path))
     half = Usage(MILLION, 0, MILLION // 4, written_tokens=MILLION // 2)
     assert table.cost("claude-sonnet-4-5", half) == Decimal("0.75") + Decimal("0.075") + Decimal(
@@ -80,11 +80,11 @@ def test_what_is_put_into_a_cache_has_a_price_of_its_own(tmp_path: Path) -> None
     assert table.cost("gpt-5", Usage(MILLION, 0, 0, written_tokens=MILLION)) == Decimal("1.25")
 
 
-def test_unknown_use_has_an_unknown_price(tmp_path: Path) -> None:
+def test_unknown_usage_has_an_unknown_price(tmp_path: Path) -> None:
     assert load_prices(Settings(tmp_path)).cost("gpt-5", Usage(None, 5, None)) is None
 
 
-def test_a_wrong_table_says_where(tmp_path: Path) -> None:
+def test_invalid_price_names_its_place(tmp_path: Path) -> None:
     (tmp_path / "prices.toml").write_text(
         "dated = 2026-11-15\n[models.x]\ninput = -1\noutput = 2\n"
     )

@@ -25,7 +25,7 @@ def _find(tmp_path: Path, *roster: str, own: Path | None = None) -> list[str]:
     return [str(path.relative_to(tmp_path)) for path in found]
 
 
-def test_the_roster_in_its_order_then_the_own(tmp_path: Path) -> None:
+def test_roster_comes_first_then_the_users_butlers(tmp_path: Path) -> None:
     _butlers(tmp_path / "roster", "a", "b", "c")
     own = _butlers(tmp_path / "butlers", "z", "y", ".hidden")
     (own / "no-config").mkdir()
@@ -38,19 +38,19 @@ def test_the_roster_in_its_order_then_the_own(tmp_path: Path) -> None:
     ]
 
 
-def test_without_own_folders(tmp_path: Path) -> None:
+def test_users_folder_may_be_missing(tmp_path: Path) -> None:
     _butlers(tmp_path / "roster", "a")
     assert _find(tmp_path, "a") == ["home/roster/a"]
     assert _find(tmp_path, "a", own=tmp_path / "butlers") == ["home/roster/a"]
 
 
-def test_a_roster_name_may_be_one_of_the_own(tmp_path: Path) -> None:
+def test_roster_may_name_a_users_butler(tmp_path: Path) -> None:
     _butlers(tmp_path / "roster", "a")
     own = _butlers(tmp_path / "butlers", "mine")
     assert _find(tmp_path, "mine", "a", own=own) == ["home/roster/a", "butlers/mine"]
 
 
-def test_a_name_that_is_not_there(tmp_path: Path) -> None:
+def test_unknown_roster_name_is_rejected(tmp_path: Path) -> None:
     _butlers(tmp_path / "roster", "general", "health")
     (tmp_path / "roster" / "shared").mkdir()
     with pytest.raises(ConfigMissing, match="'helth'") as caught:
@@ -60,7 +60,7 @@ def test_a_name_that_is_not_there(tmp_path: Path) -> None:
     assert "did you mean 'health'?" in (caught.value.hint or "")
 
 
-def test_no_shipped_roster(tmp_path: Path) -> None:
+def test_missing_shipped_roster_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigMissing, match="shipped roster"):
         _find(tmp_path, "general")
 
@@ -73,7 +73,7 @@ def _config(name: str, port: int, db: DatabaseConfig, folder: str = "") -> Butle
     return ButlerConfig(name=name, port=port, db=db, directory=Path("/r") / (folder or name))
 
 
-def test_distinct_butlers_are_fine() -> None:
+def test_distinct_butlers_are_accepted() -> None:
     check_distinct(
         [
             _config("a", 0, DatabaseConfig("butlers", "a")),

@@ -66,7 +66,7 @@ def test_a_relative_home_becomes_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     assert Settings.from_environ({"BUTLERS_HOME": "data"}).home == tmp_path / "data"
 
 
-def test_a_home_of_nobody_is_refused() -> None:
+def test_home_of_an_unknown_user_is_rejected() -> None:
     with pytest.raises(ConfigInvalid, match="BUTLERS_HOME"):
         Settings.from_environ({"BUTLERS_HOME": "~no-such-user-here/x"})
 

@@ -85,7 +85,7 @@ def test_a_changed_mode_is_a_change(shipped: Path, home: Path) -> None:
     assert os.access(copy / "health/butler.toml", os.X_OK)
 
 
-def test_what_left_the_roster_leaves_the_copy(shipped: Path, home: Path) -> None:
+def test_files_removed_from_the_roster_are_removed_from_the_copy(shipped: Path, home: Path) -> None:
     copy = refresh_working_copy(shipped, home)
     _write(copy / "health/skills/run/__pycache__/x.pyc", "compiled")
     (shipped / "health/skills/run/run.sh").unlink()
@@ -94,7 +94,7 @@ def test_what_left_the_roster_leaves_the_copy(shipped: Path, home: Path) -> None
     assert (copy / "health/butler.toml").exists()
 
 
-def test_what_a_session_made_is_kept(shipped: Path, home: Path) -> None:
+def test_files_made_by_a_session_are_kept(shipped: Path, home: Path) -> None:
     copy = refresh_working_copy(shipped, home)
     _write(copy / "health/skills/custom/mine/SKILL.md", "mine")
     _write(copy / "health/tools/__pycache__/x.pyc", "compiled")
@@ -116,7 +116,7 @@ def test_notes_are_kept_and_the_rest_replaced(shipped: Path, home: Path) -> None
     assert _stamps(home) == before
 
 
-def test_notes_outlive_their_butler(shipped: Path, home: Path) -> None:
+def test_notes_of_a_removed_butler_are_kept(shipped: Path, home: Path) -> None:
     copy = refresh_working_copy(shipped, home)
     with (copy / "health/AGENTS.md").open("a") as file:
         file.write("- likes tea\n")
@@ -217,7 +217,7 @@ def test_a_folder_with_foreign_files_is_not_replaced(shipped: Path, home: Path) 
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", '["../../victim", "/etc/x", 5, "", "."]'])
-def test_a_spoilt_manifest_removes_nothing(
+def test_damaged_manifest_removes_nothing(
     shipped: Path, home: Path, tmp_path: Path, text: str
 ) -> None:
     _write(tmp_path / "victim", "safe")
@@ -229,7 +229,7 @@ def test_a_spoilt_manifest_removes_nothing(
     assert len(json.loads((home / ".roster.json").read_text())) == 4
 
 
-def test_cut_short_it_leaves_whole_files_and_the_next_call_finishes(
+def test_interrupted_refresh_leaves_complete_files(
     shipped: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refresh_working_copy(shipped, home)
@@ -250,7 +250,7 @@ def test_cut_short_it_leaves_whole_files_and_the_next_call_finishes(
     assert len(tree) == 5
 
 
-def test_an_interrupted_copy_is_still_known_as_ours(
+def test_files_of_an_interrupted_refresh_are_removed_later(
     shipped: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from butlers.config import roster as working_copy
@@ -265,7 +265,7 @@ def test_an_interrupted_copy_is_still_known_as_ours(
     assert "health/butler.toml" in json.loads((home / ".roster.json").read_text())
 
 
-def test_a_home_that_can_not_be_written(shipped: Path, tmp_path: Path) -> None:
+def test_unwritable_home_is_reported(shipped: Path, tmp_path: Path) -> None:
     _write(tmp_path / "file", "")
     with pytest.raises(ConfigInvalid, match="cannot be copied"):
         refresh_working_copy(shipped, tmp_path / "file" / "home")

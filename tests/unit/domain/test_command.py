@@ -22,5 +22,5 @@ from butlers.domain.message import Command, Word, parse_command
         ("", None),
     ],
 )
-def test_what_is_a_command(text: str, found: Command | None) -> None:
+def test_slash_commands_are_recognized(text: str, found: Command | None) -> None:
     assert parse_command(text) == found

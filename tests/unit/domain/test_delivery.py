@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from butlers.domain.clock import uuid7
 from butlers.domain.delivery import DeliveryRequest, Intent
 from butlers.domain.errors import InvalidMessage, MessageTooLarge
-from butlers.domain.clock import uuid7
 
 REQUEST = UUID("01900000-0000-7000-8000-000000000001")
 ONE = DeliveryRequest(
@@ -29,7 +29,7 @@ def test_the_same_notification_of_a_request_is_one_delivery() -> None:
     assert ONE.idempotency_key == replace(ONE, thread="elsewhere").idempotency_key
 
 
-def test_whatever_makes_it_another_makes_another_key() -> None:
+def test_any_difference_gives_another_key() -> None:
     others = [
         replace(ONE, request_id=uuid7()),
         replace(ONE, origin="general"),
@@ -44,7 +44,7 @@ def test_whatever_makes_it_another_makes_another_key() -> None:
     assert ONE.idempotency_key not in keys
 
 
-def test_without_a_request_each_is_its_own() -> None:
+def test_deliveries_without_a_request_are_distinct() -> None:
     alone = replace(ONE, request_id=None)
     assert alone.idempotency_key == str(alone.delivery_id)
     assert alone.idempotency_key != replace(alone, delivery_id=uuid7()).idempotency_key
@@ -54,7 +54,7 @@ parts = st.text(alphabet='a\x1f"\\,é', max_size=4)
 
 
 @given(st.tuples(parts, parts), st.tuples(parts, parts))
-def test_no_text_can_pretend_to_be_two(one: tuple[str, str], other: tuple[str, str]) -> None:
+def test_key_parts_cannot_be_confused(one: tuple[str, str], other: tuple[str, str]) -> None:
     keys = [replace(ONE, target=to, message=text).idempotency_key for to, text in (one, other)]
     assert (keys[0] == keys[1]) == (one == other)
 
@@ -72,12 +72,12 @@ def test_a_reaction_has_an_emoji_in_its_key_and_nothing_else_changes() -> None:
 
 
 @pytest.mark.parametrize("emoji", ["👍", "❤️", "👨‍👩‍👧‍👦", "1️⃣", "🇨🇭"])
-def test_an_emoji_is_taken(emoji: str) -> None:
+def test_valid_emoji_is_accepted(emoji: str) -> None:
     replace(REACTION, emoji=emoji).check()
 
 
 @pytest.mark.parametrize("emoji", [None, "", " ", "ok", "👍 👍", "\x00", "\ud800", "👍" * 17])
-def test_what_is_not_one_emoji_is_refused(emoji: str | None) -> None:
+def test_anything_but_one_emoji_is_rejected(emoji: str | None) -> None:
     with pytest.raises(InvalidMessage) as refused:
         replace(REACTION, emoji=emoji).check()
     assert refused.value.hint
@@ -96,7 +96,7 @@ def test_a_message_without_text_or_beyond_the_limit_is_a_typed_error(intent: Int
             replace(ONE, intent=intent, message=message).check()
 
 
-def test_its_id_knows_when_it_was_asked_for() -> None:
+def test_delivery_id_contains_the_time_of_the_request() -> None:
     before = datetime.now(UTC)
     made = replace(ONE, delivery_id=uuid7()).made_at
     assert made is not None

@@ -42,7 +42,7 @@ def test_a_sensitive_argument_is_masked_however_deep(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["tokens", "spin", "compass", "secretary", "pinned", "text"])
-def test_an_ordinary_one_is_not(name: str) -> None:
+def test_ordinary_argument_is_not_masked(name: str) -> None:
     assert json_safe({name: "hello"}) == {name: "hello"}
 
 
@@ -51,12 +51,12 @@ def test_what_a_module_declares_sensitive_is_masked() -> None:
     assert kept == {"to": MASK, "subject": "hi"}
 
 
-def test_that_there_was_none_may_be_known() -> None:
+def test_missing_sensitive_argument_is_shown_as_none() -> None:
     assert json_safe({"token": None}) == {"token": None}
 
 
 @given(st.dictionaries(st.text(), JSON))
-def test_whatever_was_sent_is_text_that_a_database_holds(arguments: dict[str, object]) -> None:
+def test_any_arguments_become_storable_json(arguments: dict[str, object]) -> None:
     written = json.dumps(json_safe(arguments), ensure_ascii=False, allow_nan=False)
     written.encode()
     assert "\\u0000" not in written.replace("\\\\", "")  # but a backslash that was sent may stay

@@ -51,7 +51,7 @@ def envelope(**changes: Any) -> InboundEnvelope:
         {"event_external_thread_id": "t"},
     ],
 )
-def test_a_message_that_can_be_stored_and_answered_is_taken(changes: dict[str, Any]) -> None:
+def test_valid_message_is_accepted(changes: dict[str, Any]) -> None:
     envelope(**changes).check({"console", "email"})
 
 
@@ -85,7 +85,7 @@ def test_a_message_that_can_be_stored_and_answered_is_taken(changes: dict[str, A
         ({"event_observed_at": datetime(2026, 5, 3)}, InvalidMessage),  # noqa: DTZ001
     ],
 )
-def test_what_could_not_be_stored_or_answered_is_refused(
+def test_message_that_cannot_be_stored_is_rejected(
     changes: dict[str, Any], error: type[InvalidMessage]
 ) -> None:
     with pytest.raises(InvalidMessage) as refused:
@@ -96,7 +96,7 @@ def test_what_could_not_be_stored_or_answered_is_refused(
 
 
 @given(st.text(st.characters(min_codepoint=0, max_codepoint=0x10FFFF, categories=None)))
-def test_a_text_that_passes_can_be_stored(text: str) -> None:
+def test_accepted_text_can_be_stored(text: str) -> None:
     try:
         check_text(text)
     except InvalidMessage:
@@ -140,7 +140,7 @@ def test_the_content_hash_is_of_the_text_alone() -> None:
     assert GOOD.content_hash != envelope(payload_normalized_text="other").content_hash
 
 
-def test_the_urgent_is_served_first() -> None:
+def test_urgent_tier_has_the_lowest_rank() -> None:
     ranked = sorted(PolicyTier, key=lambda tier: tier.rank)
     assert ranked == [PolicyTier.HIGH_PRIORITY, PolicyTier.INTERACTIVE, PolicyTier.DEFAULT]
     assert Control().policy_tier is PolicyTier.DEFAULT

@@ -54,7 +54,7 @@ def test_a_registered_value_is_masked_in_each_of_its_forms(redactor: Redactor, f
 
 @pytest.mark.parametrize("user", ["", "a", "ab", "abc", "someone"])
 @pytest.mark.parametrize("after", ["", "!", "!!"])
-def test_basic_authentication_does_not_hide_it(user: str, after: str) -> None:
+def test_secret_in_basic_authentication_is_masked(user: str, after: str) -> None:
     redactor = Redactor()
     redactor.register("correct-horse-battery")
     whole = f"{user}:correct-horse-battery{after}"
@@ -121,7 +121,7 @@ def test_values_too_short_to_tell_apart_are_not_masked() -> None:
     assert redactor.scrub("abc ab abcd    ") == f"abc ab {MASK}    "
 
 
-def test_overlapping_secrets_leave_no_rest() -> None:
+def test_overlapping_secrets_are_masked_completely() -> None:
     redactor = Redactor()
     redactor.register("abcdef", "defghi", "cdefg")
     assert redactor.scrub("x abcdefghi y") == f"x {MASK} y"
@@ -155,7 +155,7 @@ def test_data_is_scrubbed_deeply_and_keeps_its_shape(redactor: Redactor) -> None
     assert data["number"] == 48151623
 
 
-def test_data_that_contains_itself_ends() -> None:
+def test_cyclic_data_terminates() -> None:
     knot: list[object] = []
     knot.append(knot)
     assert "nested too deeply" in repr(Redactor().scrub_data(knot))
@@ -184,7 +184,7 @@ def test_registering_from_many_threads_loses_none() -> None:
     st.text(),
     st.text(),
 )
-def test_whatever_the_secret_is_it_does_not_stay(secret: str, before: str, after: str) -> None:
+def test_any_registered_secret_is_masked(secret: str, before: str, after: str) -> None:
     redactor = Redactor()
     redactor.register(secret)
     for shown in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1]):

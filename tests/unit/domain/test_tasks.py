@@ -33,7 +33,7 @@ async def test_a_task_that_loses_a_cancellation_ends_too(monkeypatch: pytest.Mon
     assert (task.cancelled(), quick.cancelled(), lost) == (True, True, 2)
 
 
-async def test_nothing_to_end_is_no_error() -> None:
+async def test_ending_no_tasks_is_allowed() -> None:
     await tasks.end()
 
 
@@ -50,7 +50,7 @@ async def test_work_in_a_thread_gives_its_result_and_its_error() -> None:
 
 
 @pytest.mark.parametrize("wrong", [StopIteration, SystemExit, KeyboardInterrupt])
-async def test_what_a_task_could_not_raise_is_an_error_all_the_same(
+async def test_unraisable_exceptions_become_runtime_errors(
     wrong: type[BaseException],
 ) -> None:
     def work() -> None:
@@ -60,7 +60,7 @@ async def test_what_a_task_could_not_raise_is_an_error_all_the_same(
         await tasks.in_thread(work)
 
 
-def test_work_that_never_ends_keeps_nobody_waiting() -> None:
+def test_endless_thread_does_not_block_the_loop() -> None:
     """The process below would hang for ever otherwise."""
     program = (
         "import asyncio, threading\n"

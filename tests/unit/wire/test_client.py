@@ -168,7 +168,7 @@ async def test_an_error_without_fields_is_the_peers_failure_with_its_text(peer: 
 @pytest.mark.parametrize(
     ("code", "kind"), [(-32602, InvalidArguments), (-32601, InvalidArguments), (-32603, PeerFailed)]
 )
-async def test_an_error_of_the_protocol(peer: Peer, code: int, kind: type[ButlersError]) -> None:
+async def test_protocol_error_is_typed(peer: Peer, code: int, kind: type[ButlersError]) -> None:
     peer.answers({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no such tool"}})
     with pytest.raises(kind, match="health: no such tool"):
         await call(peer.url)
@@ -186,9 +186,7 @@ async def test_a_refused_token_says_what_may_be_wrong(peer: Peer) -> None:
     "body",
     [b"", b"<html>Bad gateway</html>", b'"text"', b"[]", b"null", b"{}", b"\xff\xfe", b'{"x"'],
 )
-async def test_an_answer_that_is_none_is_the_peers_failure(
-    peer: Peer, body: bytes, status: int
-) -> None:
+async def test_unreadable_answer_is_a_peer_failure(peer: Peer, body: bytes, status: int) -> None:
     peer.status, peer.body = status, body
     with pytest.raises(PeerFailed, match=f"health answered {status} without") as caught:
         await call(peer.url)
@@ -218,13 +216,13 @@ async def test_the_error_of_a_long_call_is_raised_as_any_other(peer: Peer) -> No
         await call(peer.url)
 
 
-async def test_a_stream_that_ends_without_an_answer_may_have_done_it(peer: Peer) -> None:
+async def test_stream_without_an_answer_raises_answer_lost(peer: Peer) -> None:
     peer.streams(PING, PING)
     with pytest.raises(AnswerLost):
         await call(peer.url)
 
 
-async def test_a_stream_that_is_kept_alive_for_ever_is_too_late_all_the_same() -> None:
+async def test_endless_stream_times_out() -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
         writer.write(head.encode())
@@ -245,7 +243,7 @@ async def test_a_stream_that_is_kept_alive_for_ever_is_too_late_all_the_same() -
 # -- when nobody answers ---------------------------------------------------------------------------
 
 
-async def test_nobody_there_is_retryable_and_says_where() -> None:
+async def test_unreachable_peer_is_retryable() -> None:
     with socket.socket() as taken:  # bound and not listening: nobody else can be there
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
@@ -257,7 +255,7 @@ async def test_nobody_there_is_retryable_and_says_where() -> None:
     assert caught.value.hint
 
 
-async def test_a_peer_that_hangs_up_may_have_done_it(peer: Peer) -> None:
+async def test_closed_connection_raises_answer_lost(peer: Peer) -> None:
     peer.body = None
     with pytest.raises(AnswerLost) as caught:
         await call(peer.url)
@@ -266,7 +264,7 @@ async def test_a_peer_that_hangs_up_may_have_done_it(peer: Peer) -> None:
     assert len(peer.requests) == 1
 
 
-async def test_a_peer_that_takes_too_long_may_have_done_it() -> None:
+async def test_timeout_raises_answer_lost() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
         async with McpClient("health", url, lambda: "t") as client:

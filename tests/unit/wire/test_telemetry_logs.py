@@ -76,7 +76,7 @@ def test_every_line_is_json_with_a_level_and_a_time(lines: list[dict[str, Any]])
     assert any("warned" in event for event in events)
 
 
-def test_lines_inside_say_butler_session_and_trace(lines: list[dict[str, Any]]) -> None:
+def test_log_lines_in_a_span_name_butler_session_and_trace(lines: list[dict[str, Any]]) -> None:
     inside = lines[1:-1]
     assert len(inside) == 10
     for line in inside:
@@ -85,7 +85,7 @@ def test_lines_inside_say_butler_session_and_trace(lines: list[dict[str, Any]]) 
         assert line["trace"] == "a" * 32
 
 
-def test_lines_outside_do_not(lines: list[dict[str, Any]]) -> None:
+def test_log_lines_outside_a_span_have_no_span_fields(lines: list[dict[str, Any]]) -> None:
     for line in (lines[0], lines[-1]):
         assert not {"butler", "session", "trace"} & set(line)
 

@@ -35,15 +35,15 @@ with collecting(Settings(Path("/nowhere"))):
 """
 
 
-def test_telemetry_itself_imports_nothing_of_it() -> None:
+def test_telemetry_package_does_not_import_opentelemetry() -> None:
     assert imported(USE) == set()
 
 
-def test_a_command_imports_nothing_of_it() -> None:
+def test_command_does_not_import_opentelemetry() -> None:
     assert imported("import butlers.cli.main, butlers.wire.client\n") == set()
 
 
-def test_a_daemon_imports_the_api_that_its_mcp_library_brings_and_no_more() -> None:
+def test_daemon_imports_only_the_opentelemetry_api() -> None:
     """fastmcp and mcp import ``opentelemetry-api`` for themselves; without an SDK it does nothing."""
     found = imported("import butlers.daemon.fleet\n" + USE)
     assert {name for name in found if name.startswith("opentelemetry.sdk")} == set()
@@ -52,7 +52,7 @@ def test_a_daemon_imports_the_api_that_its_mcp_library_brings_and_no_more() -> N
     assert found == imported("import fastmcp, fastmcp.server.http, mcp\n" + USE)
 
 
-def test_with_an_endpoint_it_is_imported() -> None:
+def test_endpoint_imports_the_sdk() -> None:
     """The tests above would pass on a machine that has no SDK; this one says that it is here."""
     on = USE.replace('Path("/nowhere")', 'Path("/nowhere"), otlp_endpoint="http://127.0.0.1:9"')
     found = imported(on.replace("not is_on()", "is_on()").replace("collecting(", "collecting("))

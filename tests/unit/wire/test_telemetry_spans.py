@@ -104,7 +104,7 @@ def test_without_a_collector_nothing_is_scrubbed_or_serialised() -> None:
         opened.result(Untouchable(a=1))
 
 
-def test_an_error_leaves_no_trace_behind() -> None:
+def test_failed_span_restores_the_outer_trace() -> None:
     with pytest.raises(NotFound), bound_contextvars(butler="outer"):  # noqa: PT012
         with pytest.raises(KeyError), span("failing", butler="inner"):
             raise KeyError("x")
@@ -137,7 +137,7 @@ def test_a_tool_span_captures_name_arguments_and_result(kept: Kept) -> None:
     assert seen.attributes["butlers.tool.result.bytes"] == len('{"said": "hi"}')
 
 
-def test_a_failure_is_told_with_its_type(kept: Kept) -> None:
+def test_failed_span_names_the_error_type(kept: Kept) -> None:
     with pytest.raises(NotFound), tool_span("say", butler="b", caller=OWNER):
         raise NotFound("there is no such shelf")
     (seen,) = kept.spans
@@ -145,7 +145,7 @@ def test_a_failure_is_told_with_its_type(kept: Kept) -> None:
     assert seen.attributes["error.type"] == "NotFound"
 
 
-def test_secrets_do_not_leave(kept: Kept) -> None:
+def test_secrets_are_masked_in_spans(kept: Kept) -> None:
     redactor.register(SECRET)
     with tool_span("t", butler="b", caller=OWNER, arguments={"password": SECRET}) as opened:
         opened.result({"echo": [SECRET]})
@@ -180,7 +180,7 @@ def test_the_scrubber_can_be_replaced(kept: Kept) -> None:
     "value",
     [{"a": "é" * 100_000}, {"a": "\ud800\x00"}, {"a": float("nan")}, {"a": object()}, None, [1]],
 )
-def test_any_value_can_be_shown_and_none_is_long(kept: Kept, value: Any) -> None:
+def test_any_value_becomes_a_short_attribute(kept: Kept, value: Any) -> None:
     with tool_span("t", butler="b", caller=OWNER, arguments={"value": value}) as opened:
         opened.result(value)
     for shown in kept.spans[0].attributes.values():
@@ -189,7 +189,7 @@ def test_any_value_can_be_shown_and_none_is_long(kept: Kept, value: Any) -> None
             assert len(shown) < LONGEST_ATTRIBUTE + 100
 
 
-def test_a_tool_that_nobody_has_is_named_in_few_characters(kept: Kept) -> None:
+def test_long_tool_name_is_cut(kept: Kept) -> None:
     with tool_span("\ud800" + "x" * 100_000, butler="b", caller=OWNER):
         pass
     assert kept.spans[0].name.startswith("butler.tool.\\ud800xxx")
@@ -284,7 +284,7 @@ async def test_sessions_side_by_side_do_not_mix(kept: Kept) -> None:
         assert seen.attributes["butlers.butler"] == f"butler{int(seen.context.trace_id, 16)}"
 
 
-async def test_as_a_decorator_each_call_has_its_own(kept: Kept) -> None:
+async def test_decorated_function_has_a_span_per_call(kept: Kept) -> None:
     meeting = asyncio.Barrier(5)
 
     @tool_span("wait", butler="b", caller=OWNER)
@@ -301,7 +301,7 @@ async def test_as_a_decorator_each_call_has_its_own(kept: Kept) -> None:
 # -- metrics ----------------------------------------------------------------------------------------
 
 
-def test_a_session_tells_its_time_tokens_and_cost(kept: Kept) -> None:
+def test_session_metrics_are_recorded(kept: Kept) -> None:
     result = SessionResult(Outcome.OK, "", usage=Usage(1200, 34))
     with session_span(session_request(), butler="health", runtime="codex") as opened:
         opened.ended(result, 2.5, cost_usd=0.01)
@@ -316,14 +316,14 @@ def test_a_session_tells_its_time_tokens_and_cost(kept: Kept) -> None:
     assert kept.spans[0].attributes["butlers.tokens.input"] == 1200
 
 
-def test_an_unknown_cost_is_not_told_as_zero(kept: Kept) -> None:
+def test_unknown_cost_is_not_recorded(kept: Kept) -> None:
     with session_span(session_request(), butler="b", runtime="codex") as opened:
         opened.ended(SessionResult(Outcome.TIMED_OUT, "", error="took too long"), 60.0)
     assert [what for what, _, _ in kept.measured] == [Instrument.SESSION_DURATION]
     assert kept.spans[0].failure == "took too long"
 
 
-def test_a_queue_without_items_is_told_as_empty(kept: Kept) -> None:
+def test_empty_queue_is_measured_as_zero(kept: Kept) -> None:
     telemetry.measure_queue("inbox", {"ready": 3})
     assert {attributes["state"]: value for _, value, attributes in kept.measured} == {
         "ready": 3,

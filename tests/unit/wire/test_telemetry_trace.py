@@ -82,13 +82,13 @@ def test_a_child_is_another_span_of_the_same_trace() -> None:
     assert re.fullmatch("[0-9a-f]{16}", child.span_id)
 
 
-def test_outside_a_trace_nothing_is_carried() -> None:
+def test_without_a_trace_no_headers_are_passed() -> None:
     assert current_trace() is None
     assert traceparent_headers() == {}
     assert traceparent_environment() == {}
 
 
-def test_inside_one_it_is_carried_to_calls_and_programs() -> None:
+def test_trace_is_passed_to_calls_and_child_processes() -> None:
     with in_trace(TraceContext(TRACE, SPAN)):
         assert traceparent_headers() == {"traceparent": GOOD}
         assert traceparent_environment() == {"TRACEPARENT": GOOD}

@@ -39,11 +39,11 @@ def claims(**changed: object) -> str:
 
 @pytest.mark.parametrize("kind", list(CallerKind))
 @pytest.mark.parametrize("name", ["switchboard", "Zoë 😀", ""])
-def test_a_token_speaks_for_whom_it_was_minted(kind: CallerKind, name: str) -> None:
+def test_token_identifies_its_caller(kind: CallerKind, name: str) -> None:
     assert KEY.verify(KEY.mint(kind, name, "health"), "health") == Caller(kind, name)
 
 
-def test_a_hand_made_token_with_the_right_key_is_one() -> None:
+def test_token_signed_by_hand_is_accepted() -> None:
     assert KEY.verify(signed(claims()), "health") == Caller(CallerKind.PEER, "switchboard")
 
 
@@ -73,7 +73,7 @@ def test_no_character_of_a_token_can_be_changed() -> None:
                 KEY.verify(token[:position] + other + token[position + 1 :], "health")
 
 
-def test_claims_can_not_be_borrowed_from_another_token() -> None:
+def test_claims_of_another_token_are_rejected() -> None:
     _, peer, mac = KEY.mint(CallerKind.PEER, "general", "health").split(".")
     _, owner, _ = KEY.mint(CallerKind.OWNER, "owner", "health").split(".")
     for token in (f"b1.{owner}.{mac}", f"b1.{owner}", f"b1..{mac}", f"b2.{peer}.{mac}"):
@@ -141,7 +141,7 @@ def test_a_signed_token_with_an_odd_claim_is_refused_or_plain(claim: str, value:
         claims(e=True),
     ],
 )
-def test_what_is_signed_but_not_ours_is_refused(body: str) -> None:
+def test_signed_data_that_is_no_token_is_rejected(body: str) -> None:
     with pytest.raises(NotAuthenticated):
         KEY.verify(signed(body), "health")
 
@@ -149,7 +149,7 @@ def test_what_is_signed_but_not_ours_is_refused(body: str) -> None:
 # -- the key ---------------------------------------------------------------------------------------
 
 
-def test_what_is_derived_depends_on_key_and_purpose() -> None:
+def test_derived_values_depend_on_key_and_purpose() -> None:
     other = FleetKey(secrets.token_bytes(32))
     assert KEY.derive("role:health") == FleetKey(bytes(range(32))).derive("role:health")
     assert len({KEY.derive("a"), KEY.derive("b"), other.derive("a"), other.derive("b")}) == 4
