@@ -346,7 +346,7 @@ class ChannelBusy(ChannelError):
 
 
 class DeliveryUncertain(ChannelError):
-    """It is unknown whether the delivery was sent."""
+    """The outcome of the delivery is unknown."""
 
     code = "delivery_uncertain"
 
@@ -425,7 +425,7 @@ class SkillInUse(SkillError):
 
 
 class SkillUsersUnknown(SkillError):
-    """It cannot be determined whether a butler uses the skill."""
+    """The users of the skill cannot be determined."""
 
     code = "skill_users_unknown"
     default_hint = "repair the file that cannot be read, or remove it if that butler is gone"

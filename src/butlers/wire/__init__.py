@@ -1,1 +1,1 @@
-"""How one process speaks MCP to another: bearer tokens, and a client light enough for the command line."""
+"""MCP between processes: a light client, fleet tokens, the directory of butlers, telemetry."""

@@ -26,7 +26,7 @@ from butlers.db.embedded.postmaster import exclusive
 from butlers.domain.errors import DatabaseUnavailable, ProvisioningError
 
 NOBODY = 65534
-ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 SOURCES = os.pathsep.join([str(Path(__file__).parents[3] / "src"), *sys.path])
 # Logs go to stderr, so that stdout carries only what the tests wait for.
 CLIENT = """
@@ -376,7 +376,7 @@ def test_interrupted_initdb_is_repeated(home: Path, clients: Callable[..., Clien
     wait_for((left / "base").exists)
     starter.kill()
     assert left.exists()
-    # Its initdb lives on: whoever comes next must neither use nor disturb what it writes.
+    # Its initdb is still running: the next process must neither use nor disturb its files.
     with server_of(home) as server:
         assert ask(server.dsn(), "select 1") == 1
     assert not left.exists()
@@ -564,7 +564,7 @@ def test_an_ordinary_user_has_a_server_and_root_may_join_and_take_over(
 @ROOT_ONLY
 def test_root_without_user_namespaces_becomes_nobody_and_back(home: Path) -> None:
     home.parent.chmod(0o711)
-    # The checkout may lie where nobody else can enter: the programs stand beside the home.
+    # Other users may not be able to enter the checkout, so the programs are beside the home.
     installed = find_binaries().parents[1]
     programs = home.parent / "site" / installed.name / "pginstall"
     shutil.copytree(installed, programs.parent, symlinks=True)

@@ -1,4 +1,4 @@
-"""What a butler is: a name, a port with an MCP server behind it, and one schema of one database."""
+"""A butler's identity: a name, a port with an MCP server, and one schema of one database."""
 
 from __future__ import annotations
 

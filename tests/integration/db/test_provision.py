@@ -1,4 +1,4 @@
-"""Provisioning, and the walls between butlers: each role is refused on everything of the others."""
+"""Provisioning, and the isolation of butlers: a role has no rights on other butlers' data."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def fleet(
         await connection.close()
 
 
-# -- the walls -------------------------------------------------------------------------------------
+# -- isolation -------------------------------------------------------------------------------------
 
 
 @pytest.mark.scenario("S001-22")

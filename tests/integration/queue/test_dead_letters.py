@@ -1,4 +1,4 @@
-"""What fails for good: its sender is told once, it blocks nobody, and it can be tried again."""
+"""Dead letters: the sender is told once, later items continue, and they can be replayed."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_owner_is_told_once_of_a_lost_notification(tester: InProcessButler
     async def bury(message: str) -> None:
         async with tester.butler.database.transaction() as connection:
             await connection.execute(
-                "UPDATE queue_items SET state = 'dead', error = 'nobody for a day', told = false"
+                "UPDATE queue_items SET state = 'dead', error = 'unavailable for a day', told = false"
                 " WHERE queue = 'notify' AND payload ->> 'message' = $1",
                 message,
             )
@@ -171,7 +171,7 @@ async def test_owner_is_told_once_of_a_lost_notification(tester: InProcessButler
         return next((text for text in await words() if "handed on" in text), None)
 
     message = await until("the owner to be told", told)
-    assert "reply to console:owner on console, from tester: nobody for a day" in message
+    assert "reply to console:owner on console, from tester: unavailable for a day" in message
     await bury(message)
     async with tester.butler.database.transaction() as connection:
         await connection.execute("UPDATE queue_items SET told = false WHERE queue = 'notify'")
@@ -190,12 +190,12 @@ async def test_owner_is_told_once_of_a_lost_notification(tester: InProcessButler
 async def test_lost_report_is_not_a_lost_notification(
     tester: InProcessButler,
 ) -> None:
-    """Whoever waits for it tells of the part that waits; here it is a dead letter like any other."""
+    """The Switchboard reports the part that waits for it; here it is an ordinary dead letter."""
     request = request_context()
     async with tester.butler.database.transaction() as connection:
         await queue_end(connection, request, well=True)
         await connection.execute(
-            "UPDATE queue_items SET state = 'dead', error = 'nobody for a day' WHERE queue = 'notify'"
+            "UPDATE queue_items SET state = 'dead', error = 'unavailable for a day' WHERE queue = 'notify'"
         )
         await queue.notify(connection, queue.DEAD)
 

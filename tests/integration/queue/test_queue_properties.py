@@ -55,7 +55,7 @@ def choose(among: list[T], which: int) -> T:
 
 @dataclass
 class Item:
-    """What an item must look like now."""
+    """Expected state of an item."""
 
     priority: int
     max_attempts: int
@@ -92,9 +92,9 @@ class World:
     def __init__(self, login: Login) -> None:
         self.login = login
         self.runner = asyncio.Runner()
-        self.desk = self.run(connect(login, "tests:desk"))
+        self.admin = self.run(connect(login, "tests:admin"))
         self.workers = [self.run(self._hire(number)) for number in range(WORKERS)]
-        self.run(witness.prepare(self.desk))
+        self.run(witness.prepare(self.admin))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
@@ -117,7 +117,7 @@ class World:
         worker.alive = False
 
         async def gone() -> bool:
-            return not await witness.is_locked(self.desk, worker.holder)
+            return not await witness.is_locked(self.admin, worker.holder)
 
         await until("the server to drop the lock", gone)
 
@@ -136,13 +136,13 @@ class World:
             worker.open, worker.held = None, []
             if not worker.alive:
                 await self._revive(worker)
-        await witness.clear(self.desk)
+        await witness.clear(self.admin)
 
     async def close(self) -> None:
         for worker in self.workers:
             await worker.work.close()
             await worker.life.close()
-        await self.desk.close()
+        await self.admin.close()
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -172,11 +172,11 @@ class QueueMachine(RuleBasedStateMachine):
         ]
 
     def in_hand(self) -> list[tuple[Worker, Held]]:
-        """All leases that somebody could act on, the current ones and the lost ones."""
+        """Return all leases, current and lost."""
         return [(w, held) for w in self.world.workers if w.open is None for held in w.held]
 
     def workable(self) -> list[tuple[Worker, Held]]:
-        """Without those on which somebody has an uncommitted effect: a second one would wait."""
+        """Return the leases without an uncommitted effect, on which a second one would wait."""
         busy = {w.open[0].lease.key for w in self.world.workers if w.open}
         return [(w, held) for w, held in self.in_hand() if held.lease.key not in busy]
 
@@ -191,7 +191,7 @@ class QueueMachine(RuleBasedStateMachine):
     def enqueue(self, key: str, priority: int, attempts: int, due: bool) -> None:
         added = self.world.run(
             queue.enqueue(
-                self.world.desk,
+                self.world.admin,
                 QUEUE,
                 key,
                 {"key": key},
@@ -291,7 +291,7 @@ class QueueMachine(RuleBasedStateMachine):
     def lease_runs_out(self, which: int) -> None:
         key = choose(self.keys("leased"), which)
         statement = "UPDATE queue_items SET lease_until = now() - interval '1 s' WHERE key = $1"
-        self.world.run(self.world.desk.execute(statement, key))
+        self.world.run(self.world.admin.execute(statement, key))
         self.items[key].expired = True
 
     @precondition(lambda self: self.keys("leased"))
@@ -307,7 +307,7 @@ class QueueMachine(RuleBasedStateMachine):
     def delay_runs_out(self, which: int) -> None:
         key = choose(self.keys("ready", due=False), which)
         statement = "UPDATE queue_items SET run_after = now() WHERE key = $1"
-        self.world.run(self.world.desk.execute(statement, key))
+        self.world.run(self.world.admin.execute(statement, key))
         self.items[key].due = True
 
     @rule(number=ANYONE)
@@ -326,7 +326,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def recover(self) -> None:
         lost = [item for item in self.items.values() if self.is_lost(item)]
-        assert self.world.run(queue.recover(self.world.desk)) == len(lost)
+        assert self.world.run(queue.recover(self.world.admin)) == len(lost)
         for item in lost:
             item.state = "dead" if item.attempts >= item.max_attempts else "ready"
             item.due = True
@@ -335,10 +335,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_database_agrees_with_the_model(self) -> None:
-        rows = self.world.run(self.world.desk.fetch("SELECT * FROM queue_items"))
+        rows = self.world.run(self.world.admin.fetch("SELECT * FROM queue_items"))
         found = {row["key"]: (row["state"], row["attempts"], row["fence"]) for row in rows}
         assert found == {k: (i.state, i.attempts, i.fence) for k, i in self.items.items()}
-        effects = self.world.run(self.world.desk.fetch("SELECT key, worker FROM effects"))
+        effects = self.world.run(self.world.admin.fetch("SELECT key, worker FROM effects"))
         assert sorted(map(tuple, effects)) == sorted(self.effects.items())
 
     def teardown(self) -> None:
@@ -377,7 +377,7 @@ class QueueMachine(RuleBasedStateMachine):
             self._completed(lease)
 
     def _settles(self, worker: Worker, held: Held, settling: Coroutine[Any, Any, None]) -> bool:
-        """Whether it was taken; that must be so exactly when the lease is the current one."""
+        """Return whether the call was accepted, which must be so only for the current lease."""
         current = self.is_current(held.lease)
         worker.held.remove(held)
         try:
@@ -397,8 +397,8 @@ class QueueMachine(RuleBasedStateMachine):
         world = self.world
         for worker in world.workers:
             await world.crash(worker)
-        await queue.recover(world.desk)
-        await world.desk.execute("UPDATE queue_items SET run_after = now() WHERE state = 'ready'")
+        await queue.recover(world.admin)
+        await world.admin.execute("UPDATE queue_items SET run_after = now() WHERE state = 'ready'")
         healthy = world.workers[0]
         while leases := await queue.claim(healthy.work, QUEUE, healthy.holder, limit=2):
             for lease in leases:
@@ -406,7 +406,7 @@ class QueueMachine(RuleBasedStateMachine):
                     await witness.act(healthy.work, lease.key, "healthy")
                     await queue.complete(healthy.work, lease)
                 self._completed(lease)
-        await witness.assert_each_ended_once(world.desk)
+        await witness.assert_each_ended_once(world.admin)
 
 
 @pytest.mark.timeout(600)  # shrinking a failure takes its time
@@ -435,7 +435,7 @@ CREW = 4
 
 @asynccontextmanager
 async def process(login: Login, name: str) -> AsyncIterator[tuple[AsyncConnection, int]]:
-    """What a daemon is to the queue: a connection to work on and a lock that vouches for it."""
+    """A daemon as the queue sees it: a connection, and a lock on its holder number."""
     work, life = await connect(login, name), await connect(login, name)
     holder = secrets.randbits(62)
     try:

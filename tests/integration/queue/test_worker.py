@@ -125,8 +125,8 @@ async def test_waiting_for_an_unavailable_peer_is_no_attempt(
         tried.append(lease.attempt)
         if len(tried) < 4:
             found = await item(witnessed, "k")
-            assert found["error"] == (None if len(tried) == 1 else "nobody there")
-            raise PeerUnavailable("nobody there")
+            assert found["error"] == (None if len(tried) == 1 else "unavailable")
+            raise PeerUnavailable("unavailable")
         return "at last"
 
     await staff(handler)
@@ -140,14 +140,14 @@ async def test_item_that_waited_a_day_becomes_a_dead_letter(
     witnessed: Database, staff: Staff
 ) -> None:
     async def handler(_lease: Lease) -> None:
-        raise PeerUnavailable("nobody there")
+        raise PeerUnavailable("unavailable")
 
     await put(witnessed, "k")
     async with witnessed.transaction() as connection:
         await connection.execute("UPDATE queue_items SET waits_since = now() - interval '25 hours'")
     await staff(handler)
     [done] = await ended(witnessed, "k")
-    assert (done["state"], done["error"]) == ("dead", "nobody there")
+    assert (done["state"], done["error"]) == ("dead", "unavailable")
 
 
 async def test_longest_wait_starts_with_the_first_wait(witnessed: Database, staff: Staff) -> None:
@@ -158,7 +158,7 @@ async def test_longest_wait_starts_with_the_first_wait(witnessed: Database, staf
         if len(tried) == 2:
             raise Postponed("paused", datetime.now(UTC))
         if len(tried) < 4:
-            raise PeerUnavailable("nobody there")
+            raise PeerUnavailable("unavailable")
         return "at last"
 
     await put(witnessed, "k")
@@ -182,7 +182,7 @@ def limited(after_s: float | None) -> RateLimited:
         (PeerUnavailable("away"), 10, 40),
         (limited(None), 180, 400),
         (limited(600), 580, 1_100),
-        (limited(1_000_000), 2_600, 4_600),  # nobody waits for days because of a number
+        (limited(1_000_000), 2_600, 4_600),  # an absurd number does not mean days
     ],
     ids=["away", "limited", "limited with a time", "limited for ever"],
 )
@@ -241,14 +241,14 @@ async def test_unexpected_error_is_retried_and_blocks_no_later_item(
     async def handler(lease: Lease) -> None:
         tried.append(lease.key)
         if lease.key == "poison":
-            raise LookupError("nobody foresaw this")
+            raise LookupError("unexpected")
 
     await put(witnessed, "poison", max_attempts=3)
     await put(witnessed, "b", "c")
     await staff(handler)
     poison, *others = await ended(witnessed, "poison", "b", "c")
     assert (poison["state"], poison["attempts"]) == ("dead", 3)
-    assert poison["error"] == "LookupError: nobody foresaw this"
+    assert poison["error"] == "LookupError: unexpected"
     assert [row["state"] for row in others] == ["done", "done"]
     assert sorted(tried) == ["b", "c", "poison", "poison", "poison"]
 

@@ -1,4 +1,4 @@
-"""Credentials: found in their order, sealed so that a moved or changed row does not open."""
+"""Credentials: the order of sources, and encryption that detects moved or changed rows."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from support.in_process import MakeButler
 PLANTED = 'plänted "secret" one'
 SHAPED = "sk-ant-api03-planted0123456789"
 
-# Every way a program of ours, or a library, has to write a log line.
+# Every way in which our code or a library writes a log line.
 SCRIPT = """
 import asyncio, json, logging, sys
 import structlog
@@ -115,7 +115,7 @@ def test_no_log_line_shows_a_planted_secret(style: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def desk(template_home: Path) -> Iterator[Fleet]:
+def fleet(template_home: Path) -> Iterator[Fleet]:
     """The Switchboard alone, as a process, on a home with planted secrets."""
     fleet = Fleet.copy_of(template_home)
     try:
@@ -135,20 +135,20 @@ def desk(template_home: Path) -> Iterator[Fleet]:
         fleet.close()
 
 
-def test_health_status_logs_and_errors_of_a_butler_show_no_secret(desk: Fleet) -> None:
-    health = json.dumps(desk.health("switchboard"))
-    status = json.dumps(desk.call("switchboard", "status"))
-    listed = desk.butlers("status", "--json")
+def test_health_status_logs_and_errors_of_a_butler_show_no_secret(fleet: Fleet) -> None:
+    health = json.dumps(fleet.health("switchboard"))
+    status = json.dumps(fleet.call("switchboard", "status"))
+    listed = fleet.butlers("status", "--json")
     with pytest.raises(Exception, match="argument") as refused:
-        desk.call("switchboard", "status", {"planted": 1})
-    desk.stop("switchboard")
-    key = FleetKey.load(desk.home)
-    master = MasterKey.load(Settings.from_environ(butlers_environment(desk.home, 0)))
+        fleet.call("switchboard", "status", {"planted": 1})
+    fleet.stop("switchboard")
+    key = FleetKey.load(fleet.home)
+    master = MasterKey.load(Settings.from_environ(butlers_environment(fleet.home, 0)))
     secrets = {
         "planted": "planted-",
         "fleet key": key.secret.hex(),
         "role's password": key.derive("role:switchboard"),
-        "superuser's password": (desk.home / "postgres" / "password").read_text().strip(),
+        "superuser's password": (fleet.home / "postgres" / "password").read_text().strip(),
         "master key": master.secret.hex(),
     }
     seen = {
@@ -156,9 +156,9 @@ def test_health_status_logs_and_errors_of_a_butler_show_no_secret(desk: Fleet) -
         "status": status,
         "command": listed.stdout + listed.stderr,
         "error": str(refused.value),
-        "log": desk.log("switchboard"),
+        "log": fleet.log("switchboard"),
         "database's log": "".join(
-            path.read_text(errors="replace") for path in (desk.home / "postgres").glob("*.log")
+            path.read_text(errors="replace") for path in (fleet.home / "postgres").glob("*.log")
         ),
     }
     shown = [

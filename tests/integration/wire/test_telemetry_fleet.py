@@ -46,7 +46,7 @@ ROAD_OUT = {
 
 @dataclass(frozen=True)
 class Told:
-    """What was said at the door, and what was sent to the collector until all had stopped."""
+    """The answers at the edge, and everything that the collector received until the fleet stopped."""
 
     doors: dict[UUID, TraceContext]
     spans: list[Seen]
@@ -127,7 +127,7 @@ def assert_spans_hang_together(told: Told) -> None:
     for request_id, door in told.doors.items():
         spans = {span.span_id: span for span in told.trace(request_id)}
         for span in spans.values():
-            # A queue item begins anew below the trace's root: what queued it has long ended.
+            # A queue item starts below the trace's root: the span that queued it has ended.
             root = span.name.startswith("butler.queue.")
             assert (span.parent_id == "") is root, span
             assert root or span.parent_id in {door.span_id, *spans}

@@ -43,7 +43,7 @@ def test_all_delivery_keys_are_read(tmp_path: Path) -> None:
     assert config.delivery.quiet_hours == "22:00-07:00"
     webhooks = outbound(config)["webhook"]
     door, far = webhooks["door"], webhooks["far"]
-    assert door.url == "http://127.0.0.1:9000/in"  # somebody else's port is not shifted with ours
+    assert door.url == "http://127.0.0.1:9000/in"  # a foreign port is not shifted
     assert (door.idempotent, far.idempotent) == (True, False)
 
 

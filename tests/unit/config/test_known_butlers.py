@@ -1,4 +1,4 @@
-"""Who has run with a home is remembered, also while their folder cannot be looked at."""
+"""Butlers that ran with a home stay known while their folder is unreadable."""
 
 from __future__ import annotations
 

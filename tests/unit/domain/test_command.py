@@ -1,4 +1,4 @@
-"""Which words are for the house itself: exactly four, behind a slash."""
+"""Slash commands: exactly four words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the audit keeps of a call's arguments."""
+"""Arguments of a call as the audit log stores them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reaches a real OTLP collector, and what happens when there is none."""
+"""Export to a real OTLP collector, and its absence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every line of the log has one form and says whose it is, whoever wrote it."""
+"""Every log line has one form and names its butler, also lines of libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a span says, what it hides, and whose child it is."""
+"""Spans: attributes, masking and parents."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_a_session_goes_on_in_the_trace_of_its_request(kept: Kept) -> None:
 
 
 def test_a_call_of_a_session_is_the_sessions_child(kept: Kept) -> None:
-    """Whether its program says nothing of a trace, or names one of its own."""
+    """With a CLI that sends no trace, or another one."""
     asked = session_request()
     caller = Caller(CallerKind.SESSION, "b", asked.session_id, asked.request_id)
     with session_span(asked, butler="b", runtime="claude-code") as session:

@@ -1,4 +1,4 @@
-"""Trace ids are ours: parsed strictly, never a reason to fail, and never somebody else's."""
+"""Trace ids: parsed strictly, and malformed headers never fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bearer tokens of a fleet: whoever is not exactly right is not let in, and nothing else happens."""
+"""Bearer tokens of a fleet: anything but an exact token raises NotAuthenticated."""
 
 from __future__ import annotations
 
