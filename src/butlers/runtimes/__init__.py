@@ -1,1 +1,1 @@
-"""One adapter per way of thinking: a session's prompt goes in, tool calls and a text come out."""
+"""Runtimes: adapters that run a session's prompt on a CLI or a reflex and return calls and a text."""

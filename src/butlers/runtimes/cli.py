@@ -48,9 +48,7 @@ class CliRuntime:
     package: ClassVar[str]  # on npm
     pinned: ClassVar[str]  # version that the contract tests run
     credentials: ClassVar[tuple[str, ...]]  # any one of them is enough; errors name the first
-    settings: ClassVar[
-        tuple[str, ...]
-    ] = ()  # variables it reads if the configuration declares them
+    settings: ClassVar[tuple[str, ...]] = ()  # more variables, if the configuration declares them
     levels: ClassVar[frozenset[Access]]  # the access levels that it can hold
     added: ClassVar[Mapping[Access, int]]  # bytes of a request, measured on the pinned version
 

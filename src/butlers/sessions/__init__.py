@@ -1,1 +1,1 @@
-"""Ephemeral sessions: spawned for one request, wired to one butler, gone when it is done."""
+"""Sessions: spawned for one request, connected to one butler, ended with their answer."""

@@ -38,6 +38,9 @@ log = structlog.get_logger()
 
 N = TypeVar("N", int, Decimal)
 TOKENS_PER_DOLLAR = 50_000  # the most expensive model of the first price table: $0.45 for 22,000
+FOLDER = "budget"
+KEPT = 31  # days
+RESERVED = Usage(input_tokens=20_000, output_tokens=2_000, cached_tokens=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +113,6 @@ class DailyLimit:
 def _within(claimed: N, limit: N) -> N:
     """Cap the claim at the limit, but reject a claim on a zero limit."""
     return min(claimed, limit) if limit else claimed
-
-
-FOLDER = "budget"
-KEPT = 31  # days
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +194,6 @@ def _sum(path: Path) -> Spent:
         sum((one.usd or Decimal(0) for one in last.values()), Decimal(0)),
         sum(one.tokens for one in last.values() if one.usd is None),
     )
-
-
-RESERVED = Usage(input_tokens=20_000, output_tokens=2_000, cached_tokens=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ when its holder is killed. The number of slots is what the machine's memory hold
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -24,13 +23,12 @@ MEMORY_OF_ONE = 300 * 2**20
 SHARE = 0.5  # of the machine's memory
 POLL_S = 0.05
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+T = TypeVar("T")
 
 
 def slots_for_memory(cgroup_limit: Path = CGROUP_LIMIT) -> int:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(
-        OSError, ValueError
-    ):  # a container may have less memory than its machine
+    with suppress(OSError, ValueError):  # a container may have less
         memory = min(memory, int(cgroup_limit.read_text()))
     return max(1, int(memory * SHARE / MEMORY_OF_ONE))
 
@@ -68,9 +66,6 @@ class FleetSlots:
             else:
                 return slot, descriptor
         return None
-
-
-T = TypeVar("T")
 
 
 class SessionStopped(Exception):

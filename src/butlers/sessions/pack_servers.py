@@ -34,6 +34,10 @@ START_S = 30.0
 CALL_S = 120.0
 STDERR_END_S = 1.0
 STDERR_KEPT = 64 * 1024  # bytes
+MAX_TOOLS = 100  # of one server
+MAX_DESCRIPTION = 1_000
+_NAME = re.compile(r"[^A-Za-z0-9_]")  # some CLIs rename tools with other characters
+Variables = Callable[[ButlerSkill], Awaitable[Mapping[str, str]]]
 
 
 class StderrTail(asyncio.Protocol):
@@ -157,13 +161,6 @@ class ServerConnection:
         what = "it took too long" if isinstance(error, TimeoutError) else str(error) or repr(error)
         mask = SecretMask.of(secrets_of(self._pack.skill, self._values))
         return mask.text(f"the server {self._title} could not be started: {what}{said}")
-
-
-MAX_TOOLS = 100  # of one server
-MAX_DESCRIPTION = 1_000
-_NAME = re.compile(r"[^A-Za-z0-9_]")  # some CLIs rename tools with other characters
-
-Variables = Callable[[ButlerSkill], Awaitable[Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,10 @@ _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _REFERENCE = re.compile(r"@(?P<path>[^\s@]+)[ \t]*(?P<end>\r?\n?)")
 _INCLUDE = re.compile(r"<!--[ \t]*@include[ \t]+(?P<path>[^\s>]+)[ \t]*-->")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+Disclosure = Literal["full", "summary"]
+OPEN_SECTIONS_TOOL = "skill_open"
+KEY = "skills"
+_VISIBILITY = {"full": SectionVisibility.FULL, "summary": SectionVisibility.SUMMARY}
 
 
 def read_system_prompt(directory: Path, name: str, *context: str, skills: str = "") -> str:
@@ -139,13 +143,6 @@ def _read(path: Path) -> str | None:
     if len(text) > MAX_FILE:
         log.warning("file cut", file=path.name, characters=MAX_FILE)
     return text[:MAX_FILE]
-
-
-Disclosure = Literal["full", "summary"]
-
-OPEN_SECTIONS_TOOL = "skill_open"
-KEY = "skills"
-_VISIBILITY = {"full": SectionVisibility.FULL, "summary": SectionVisibility.SUMMARY}
 
 
 def skills_text(

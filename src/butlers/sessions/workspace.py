@@ -26,6 +26,10 @@ from butlers.skills.skill_set import CUSTOM
 from butlers.skills.skill_set import FOLDER as SKILLS
 
 FOLDER = "sessions"
+NOTES = "AGENTS.md"
+_RUNNERS = {".py": ("python", "python3"), ".sh": ("bash", "sh")}
+CORE_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")  # always given, unless the session is confined
+PATH = "/usr/local/bin:/usr/bin:/bin"  # if the host sets none
 
 
 class Workspaces:
@@ -70,10 +74,6 @@ class Workspaces:
         with contextlib.suppress(FileNotFoundError):
             private.rename(gone)
             self._remover.submit(shutil.rmtree, gone, ignore_errors=True)
-
-
-NOTES = "AGENTS.md"
-_RUNNERS = {".py": ("python", "python3"), ".sh": ("bash", "sh")}
 
 
 def level_of(session: SessionRequest, config: ButlerConfig) -> Access:
@@ -122,10 +122,6 @@ def _run_commands(file: Path, directory: Path) -> Iterator[str]:
         yield f"{runner} {path}"
     if os.access(file, os.X_OK):
         yield f"./{path}"
-
-
-CORE_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")  # always given, unless the session is confined
-PATH = "/usr/local/bin:/usr/bin:/bin"  # if the host sets none
 
 
 class Credentials(Protocol):

@@ -27,6 +27,30 @@ from butlers.runtimes.cli import describe_servers, own_environment, safe_command
 TOOLS = ("Bash", "Edit", "Read", "Write")
 GATE_S = 20  # for a gate that takes some milliseconds
 HOOK_S = 600  # the CLI's limit for its hook, after which it would allow the call
+# At every access level: no telemetry, no additions to the prompt, no long retries.
+SWITCHES = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "ENABLE_TOOL_SEARCH": "false",  # otherwise the butler's tools hide behind a search
+    "CLAUDE_CODE_MAX_RETRIES": "2",  # by default it retries for minutes, also with a wrong key
+    "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # a line before the system prompt that changes each time
+    "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",  # the butler's CLAUDE.md is already the system prompt
+    "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+    # The CLI reads an @path in the prompt from the disk, whatever the permissions: a message from outside
+    # could name any file.
+    "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
+}
+CONFINED_SWITCHES = {
+    "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS": "1",
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    "CLAUDE_CODE_DISABLE_CRON": "1",
+}
+SKILL = "Skill"
+SKILL_SETTINGS = {"disableSkillShellExecution": True}  # loading a skill's text could run commands
+FULL_SWITCHES = {"IS_SANDBOX": "1"}  # otherwise it refuses to run without permissions as root
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +114,6 @@ def interpreter() -> str:
 def _spellings(path: Path) -> set[Path]:
     """Return the path as it was granted, and with the links of its folder resolved."""
     return {path, path.parent.resolve() / path.name}
-
-
-# At every access level: no telemetry, no additions to the prompt, no long retries.
-SWITCHES = {
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "DISABLE_AUTOUPDATER": "1",
-    "DISABLE_TELEMETRY": "1",
-    "DISABLE_ERROR_REPORTING": "1",
-    "ENABLE_TOOL_SEARCH": "false",  # otherwise the butler's tools hide behind a search
-    "CLAUDE_CODE_MAX_RETRIES": "2",  # by default it retries for minutes, also with a wrong key
-    "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # a line before the system prompt that changes each time
-    "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",  # the butler's CLAUDE.md is already the system prompt
-    "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
-    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
-    # The CLI reads an @path in the prompt from the disk, whatever the permissions: a message from outside
-    # could name any file.
-    "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
-}
-CONFINED_SWITCHES = {
-    "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS": "1",
-    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
-    "CLAUDE_CODE_DISABLE_CRON": "1",
-}
-SKILL = "Skill"
-SKILL_SETTINGS = {"disableSkillShellExecution": True}  # loading a skill's text could run commands
-FULL_SWITCHES = {"IS_SANDBOX": "1"}  # otherwise it refuses to run without permissions as root
 
 
 def compose(executable: Path, call: Invocation, butlers: Collection[str] = ()) -> ProcessCommand:

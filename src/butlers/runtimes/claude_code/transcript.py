@@ -27,6 +27,8 @@ LIMITS = ("error_max_budget_usd", "error_max_turns")  # set by the owner's own a
 NO_CREDENTIAL = ("authentication_failed", "oauth_org_not_allowed")
 RATE_LIMITED = ("rate_limit", "overloaded")
 UNKNOWN_PRICE = "unknown"
+CONNECTED = "connected"
+NO_SUCH_TOOL = "<tool_use_error>Error: No such tool available"
 
 
 class Ending:
@@ -132,10 +134,6 @@ def _sum(models: list[Any], name: str) -> int | None:
 def _total(*counts: int | None) -> int | None:
     known = [one for one in counts if one is not None]
     return sum(known) if known else None
-
-
-CONNECTED = "connected"
-NO_SUCH_TOOL = "<tool_use_error>Error: No such tool available"
 
 
 @dataclass(slots=True)

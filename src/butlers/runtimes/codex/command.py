@@ -34,6 +34,23 @@ PLAIN = {
     "model_messages": None,
 }
 SEALED = {"apply_patch_tool_type": None}
+OPENAI = "https://api.openai.com/v1"
+PROVIDER = "butlers"
+TOKEN = "BUTLERS_SESSION_TOKEN"
+RETRIES = 2  # for a short failure; longer ones retry the whole session
+# Switched off at every level: servers and code of others, other agents, and telemetry.
+DISABLED = (
+    "apps",
+    "goals",
+    "hooks",
+    "image_generation",
+    "multi_agent",
+    "plugins",
+    "shell_snapshot",
+    "sleep_tool",
+    "tool_suggest",
+)
+FULL_ONLY = ("shell_tool", "unified_exec", "view_image")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +89,6 @@ def bundled(executable: Path, timeout_s: float = CATALOG_S) -> Catalog:
         except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
             return Catalog()
     return Catalog(models)
-
-
-OPENAI = "https://api.openai.com/v1"
-PROVIDER = "butlers"
-TOKEN = "BUTLERS_SESSION_TOKEN"
-RETRIES = 2  # for a short failure; longer ones retry the whole session
-
-# Switched off at every level: servers and code of others, other agents, and telemetry.
-DISABLED = (
-    "apps",
-    "goals",
-    "hooks",
-    "image_generation",
-    "multi_agent",
-    "plugins",
-    "shell_snapshot",
-    "sleep_tool",
-    "tool_suggest",
-)
-FULL_ONLY = ("shell_tool", "unified_exec", "view_image")
 
 
 def compose(executable: Path, call: Invocation, catalog: Catalog) -> ProcessCommand:

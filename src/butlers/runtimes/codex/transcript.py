@@ -19,6 +19,14 @@ _OWN = {"command_execution": ("command",), "file_change": ("changes",), "web_sea
 _UNSUPPORTED = re.compile(r"unsupported call: (?!mcp__)(\S+)")
 _NO_SERVER = re.compile(r"required MCP servers failed to initialize: [^:\n]*: ([^\n\[]*)")
 _NO_KEY = re.compile(r"Missing environment variable: [^\n]*")
+KINDS = {"agentMessage": "agent_message", "mcpToolCall": "mcp_tool_call"}
+USAGE = {
+    "inputTokens": "input_tokens",
+    "outputTokens": "output_tokens",
+    "cachedInputTokens": "cached_input_tokens",
+    "cacheWriteInputTokens": "cache_write_input_tokens",
+}
+INTERRUPTED = "the turn was interrupted"
 
 
 class CodexTranscript:
@@ -129,16 +137,6 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
         cached_tokens=count(usage.get("cached_input_tokens")),
         written_tokens=count(usage.get("cache_write_input_tokens")) or 0,
     )
-
-
-KINDS = {"agentMessage": "agent_message", "mcpToolCall": "mcp_tool_call"}
-USAGE = {
-    "inputTokens": "input_tokens",
-    "outputTokens": "output_tokens",
-    "cachedInputTokens": "cached_input_tokens",
-    "cacheWriteInputTokens": "cache_write_input_tokens",
-}
-INTERRUPTED = "the turn was interrupted"
 
 
 class Notices:

@@ -26,6 +26,10 @@ from butlers.runtimes.gemini.preload import Preload
 BUTLER, GRANTED, REST = 900, 800, 500
 # A pattern sees the arguments as JSON, sorted, each between two of these. No value contains one.
 MARK = r"\x00"
+MODEL = "gemini-2.5-flash"  # without a name, the CLI asks a model which one to use
+SKILLS_LISTED = "${AgentSkills}"  # the CLI replaces it by a list of its skills
+ATTEMPTS = 2  # its default is ten, over minutes
+SETTINGS_FOLDER = ".gemini"  # the CLI obeys the one in its working folder
 
 
 def policy(server: str, grants: Grants, cwd: Path, *, skills: bool = False) -> str:
@@ -66,13 +70,6 @@ def _spellings(file: Path, cwd: Path) -> list[str]:
         return []
     inside = file.is_relative_to(cwd)
     return [str(file), *([str(file.relative_to(cwd))] if inside else [])]
-
-
-MODEL = "gemini-2.5-flash"  # without a name, the CLI asks a model which one to use
-SKILLS_LISTED = "${AgentSkills}"  # the CLI replaces it by a list of its skills
-ATTEMPTS = 2  # its default is ten, over minutes
-
-SETTINGS_FOLDER = ".gemini"  # the CLI obeys the one in its working folder
 
 
 def compose(executable: Path, call: Invocation) -> ProcessCommand:
