@@ -22,7 +22,7 @@ FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 def output_instruction(kind: type) -> str:
     schema = json.dumps(TypeAdapter(kind).json_schema(), ensure_ascii=False, sort_keys=True)
     return (
-        "ToolAnswer with nothing but one fenced JSON code block whose object fits this schema:\n\n"
+        "Answer with nothing but one fenced JSON code block whose object fits this schema:\n\n"
         f"```json\n{schema}\n```"
     )
 

@@ -108,8 +108,8 @@ async def test_story_2_a_tool_that_appears(story: Story, adapt: Adapt, model: Fa
     )
     first, second, third = model.turns
     assert not offers(first, "lint_code")
-    assert "PromptRun on changed files first" not in first.text
-    assert "PromptRun on changed files first" in second.results[0]
+    assert "Run on changed files first" not in first.text
+    assert "Run on changed files first" in second.results[0]
     assert offers(second, "lint_code")
     assert "Linting complete\nFound 5 issues, fixed 3" in third.results[1]
     assert calls == [defined["LintParams"](paths=("a.py", "b.py"))]
