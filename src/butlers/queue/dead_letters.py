@@ -23,7 +23,7 @@ from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import DEAD
 from butlers.queue.listener import Listener
 from butlers.queue.loops import repeat
-from butlers.queue.outbox import ended_part, queue_delivery, queue_end, queue_reply
+from butlers.queue.outbox import queue_delivery, queue_reply, queue_report, report_in
 from butlers.wire.codec import decode
 
 log = structlog.get_logger()
@@ -169,14 +169,14 @@ class DeadLetterNotices:
             text = _reply_text(letter, item.request)
             await queue_reply(connection, self._butler, item.request, text, letter.fence)
             if isinstance(item, RouteRequest) and item.report:
-                await queue_end(connection, item.request, well=False)
+                await queue_report(connection, item.request, well=False)
 
     async def _tell_owner(self, connection: Connection, letter: DeadLetter) -> None:
         """Tell the owner that a notification never left this butler, unless it was such a notice itself.
 
         A lost report about a part of a message is left to the Switchboard, which gives up waiting for it.
         """
-        if ended_part(letter.payload):
+        if report_in(letter.payload):
             return
         lost: DeliveryRequest | None = _read(DeliveryRequest, letter)
         if lost is None or lost.message.startswith(LOST):

@@ -63,7 +63,7 @@ async def queue_reply(
     return await queue_delivery(connection, delivery)
 
 
-async def queue_end(connection: Connection, request: RequestContext, *, well: bool) -> None:
+async def queue_report(connection: Connection, request: RequestContext, *, well: bool) -> None:
     """Queue a report that a part of a message has ended, well or not.
 
     It goes in the lane of the replies to the sender: the part that waits must not answer before this one.
@@ -75,20 +75,20 @@ async def queue_end(connection: Connection, request: RequestContext, *, well: bo
     await queue.enqueue(connection, NOTIFY, key, {_ENDED: report}, lane=lane)
 
 
-def place(channel: str | None, recipient: str | None) -> tuple[str, str]:
+def recipient_or_owner(channel: str | None, recipient: str | None) -> tuple[str, str]:
     """Return the channel and target of a new message; the default is the owner's console."""
     return channel or CONSOLE, recipient or OWNERS_CONSOLE
 
 
-def answers(request: RequestContext, notified: Mapping[str, Any]) -> bool:
+def addresses_sender(request: RequestContext, arguments: Mapping[str, Any]) -> bool:
     """Return whether the arguments of a ``notify`` call address the sender of the request."""
-    if notified.get("intent", Intent.SEND) != Intent.SEND:
+    if arguments.get("intent", Intent.SEND) != Intent.SEND:
         return True
-    there = place(notified.get("channel"), notified.get("recipient"))
+    there = recipient_or_owner(arguments.get("channel"), arguments.get("recipient"))
     return there == (request.source_channel, request.source_endpoint_identity)
 
 
-def ended_part(payload: Any) -> dict[str, Any] | None:
+def report_in(payload: Any) -> dict[str, Any] | None:
     """Return the report in an item of this queue, or None if the item is a notification."""
     return payload.get(_ENDED) if isinstance(payload, dict) else None
 
@@ -99,7 +99,7 @@ class Outbox:
         self._url = switchboard_url
 
     async def hand_over(self, lease: Lease) -> Any:
-        if ended := ended_part(lease.payload):
+        if ended := report_in(lease.payload):
             answer = await self._ask("route_ended", ended)
             kill_point("ended.handed_over")
             return answer

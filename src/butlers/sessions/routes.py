@@ -15,7 +15,7 @@ from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.queue import leased_queue as queue
 from butlers.queue import notice_log
 from butlers.queue.leased_queue import Lease
-from butlers.queue.outbox import answers, queue_end, queue_reply
+from butlers.queue.outbox import addresses_sender, queue_reply, queue_report
 from butlers.queue.pause import raise_if_paused
 from butlers.queue.worker import FinishWith
 from butlers.sessions.session_log import calls_of_request
@@ -60,7 +60,7 @@ class RouteInbox:
                     connection, self._butler, route.request, words, outside_links=links
                 )
             if route.report:
-                await queue_end(connection, route.request, well=result["well"])
+                await queue_report(connection, route.request, well=result["well"])
 
         return FinishWith(result, write)
 
@@ -117,7 +117,8 @@ class RouteInbox:
         async with self._database.transaction() as connection:
             done = await calls_of_request(connection, route.request.request_id)
         return any(
-            call.tool == "notify" and answers(route.request, call.arguments) for call in done
+            call.tool == "notify" and addresses_sender(route.request, call.arguments)
+            for call in done
         )
 
     async def _reply(self, route: RouteRequest, text: str) -> None:
@@ -135,7 +136,7 @@ def _unavailable(result: SessionResult) -> SessionUnavailable:
 
 def _answered(route: RouteRequest, result: SessionResult) -> bool:
     return any(
-        call.tool == "notify" and call.ok and answers(route.request, call.arguments)
+        call.tool == "notify" and call.ok and addresses_sender(route.request, call.arguments)
         for call in result.tool_calls
     )
 

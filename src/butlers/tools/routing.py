@@ -13,7 +13,7 @@ from butlers.domain.errors import InvalidArguments, NotAllowed
 from butlers.domain.links import links_beyond, links_from
 from butlers.domain.message import RequestContext, RouteRequest
 from butlers.domain.queues import SWITCHBOARD
-from butlers.queue.outbox import place, queue_delivery, queue_reply
+from butlers.queue.outbox import queue_delivery, queue_reply, recipient_or_owner
 from butlers.sessions.routes import accept_route
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import tool
@@ -44,7 +44,7 @@ async def notify(
     """
     ordinal = ctx.key.ordinal if ctx.key else 0
     if intent is Intent.SEND:
-        channel, recipient = place(channel, recipient)
+        channel, recipient = recipient_or_owner(channel, recipient)
         delivery_id = await queue_delivery(
             ctx.connection,
             DeliveryRequest(

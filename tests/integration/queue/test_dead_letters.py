@@ -15,7 +15,7 @@ from butlers.domain.errors import NotFound
 from butlers.domain.message import RouteDecision, RouteRequest
 from butlers.queue import leased_queue as queue
 from butlers.queue import worker
-from butlers.queue.outbox import queue_end, queue_reply
+from butlers.queue.outbox import queue_reply, queue_report
 from butlers.sessions.routes import accept_route
 from butlers.wire.client import McpClient
 from support.fake_runtime import FakeRuntime
@@ -193,7 +193,7 @@ async def test_lost_report_is_not_a_lost_notification(
     """The Switchboard reports the part that waits for it; here it is an ordinary dead letter."""
     request = request_context()
     async with tester.butler.database.transaction() as connection:
-        await queue_end(connection, request, well=True)
+        await queue_report(connection, request, well=True)
         await connection.execute(
             "UPDATE queue_items SET state = 'dead', error = 'unavailable for a day' WHERE queue = 'notify'"
         )
