@@ -25,8 +25,6 @@ from butlers.skills.skill_set import ButlerSkill
 
 if TYPE_CHECKING:
     from fastmcp import Client
-if TYPE_CHECKING:
-    from fastmcp import Client
 
 log = structlog.get_logger()
 

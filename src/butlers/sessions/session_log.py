@@ -262,6 +262,55 @@ async def get_session(connection: Connection, session_id: UUID) -> dict[str, Any
     return {**dict(row), "tool_calls": [dict(call) for call in calls]}
 
 
+async def search_sessions(
+    connection: Connection,
+    patterns: list[str],
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+) -> list[dict[str, Any]]:
+    """Return sessions whose prompt or output matches every ILIKE pattern, newest first."""
+    rows = await connection.fetch(
+        """
+        SELECT id AS session_id, request_id, trigger_source, prompt, output, outcome, started_at
+        FROM sessions
+        WHERE prompt || E'\\n' || coalesce(output, '') ILIKE ALL ($1::text[])
+          AND ($2::timestamptz IS NULL OR started_at >= $2)
+          AND ($3::timestamptz IS NULL OR started_at < $3)
+        ORDER BY started_at DESC, id DESC LIMIT $4
+        """,
+        patterns,
+        since,
+        until,
+        limit,
+    )
+    return [dict(row) for row in rows]
+
+
+async def count_outcomes(connection: Connection, since: datetime) -> dict[str, int]:
+    """Return the number of sessions for routed messages by outcome."""
+    rows = await connection.fetch(
+        """
+        SELECT coalesce(outcome, 'running') AS outcome, count(*) AS number FROM sessions
+        WHERE started_at >= $1 AND trigger_source = 'route' GROUP BY 1 ORDER BY 1
+        """,
+        since,
+    )
+    return {row["outcome"]: row["number"] for row in rows}
+
+
+async def sessions_of_request(connection: Connection, request_id: UUID) -> list[dict[str, Any]]:
+    rows = await connection.fetch(
+        """
+        SELECT started_at AS at, id, runtime, model, outcome, error, duration_ms, input_tokens,
+               output_tokens, cost_usd
+        FROM sessions WHERE request_id = $1
+        """,
+        request_id,
+    )
+    return [dict(row) for row in rows]
+
+
 def _clean(text: str | None) -> str | None:
     """Replace what PostgreSQL cannot store, and mask known secrets."""
     if text is None:

@@ -60,8 +60,8 @@ async def test_a_shell_of_a_full_session_does_not_see_the_token(cli_session: Cli
     assert "bs." not in seen
 
 
-def test_bundled_catalog_is_read(executable: Path) -> None:
-    catalog = bundled(executable)
+async def test_bundled_catalog_is_read(executable: Path) -> None:
+    catalog = await bundled(executable)
     assert catalog.default == "gpt-6.1-sol"
     assert len(catalog.as_json(sealed=True)) < 100_000
 

@@ -190,12 +190,12 @@ def test_the_default_model_is_the_first_in_rank() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "no JSON", "[]", "{}", '{"models": 3}'])
-def test_unreadable_catalog_leaves_the_clis_own(tmp_path: Path, said: str) -> None:
+async def test_unreadable_catalog_leaves_the_clis_own(tmp_path: Path, said: str) -> None:
     program = tmp_path / "codex"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n")
     program.chmod(0o755)
-    assert bundled(program) == Catalog()
-    assert bundled(tmp_path / "missing") == Catalog()
+    assert await bundled(program) == Catalog()
+    assert await bundled(tmp_path / "missing") == Catalog()
 
 
 def test_catalog_is_read_once(workspace: Workspace, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -50,7 +49,7 @@ class CodexAdapter(CliRuntime):
         make_folders(terms)
         if not self.catalog.models:  # asked once: they are part of the program
             timeout_s = min(CATALOG_S, terms.limits.startup_s)
-            self.catalog = await asyncio.to_thread(bundled, self.executable, timeout_s)
+            self.catalog = await bundled(self.executable, timeout_s)
 
     def warm(
         self,

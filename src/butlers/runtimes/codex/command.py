@@ -9,7 +9,6 @@ know gets plain tools anyway.
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from butlers.domain.session import Access
-from butlers.process.runner import ProcessCommand, TimeLimits
+from butlers.process.runner import ProcessCommand, ScriptLimits, TimeLimits, run_script
 from butlers.runtimes.base import MCP_SERVERS, Invocation, McpServer, Terms
 from butlers.runtimes.cli import own_environment, write_private
 from butlers.runtimes.formats import toml_lines
 
 CATALOG_S = 10.0  # for the program to print its catalog
+MAX_CATALOG = 1 << 24  # bytes
 PLAIN = {
     "supports_search_tool": False,
     "tool_mode": "direct",
@@ -72,23 +72,17 @@ class Catalog:
         return json.dumps({"models": [{**model, **changes} for model in self.models]})
 
 
-def bundled(executable: Path, timeout_s: float = CATALOG_S) -> Catalog:
+async def bundled(executable: Path, timeout_s: float = CATALOG_S) -> Catalog:
     """Return the catalog that is part of the program; nothing is downloaded."""
     with tempfile.TemporaryDirectory(prefix="butlers-codex-") as home:
+        argv = (str(executable), "debug", "models", "--bundled")
+        command = ProcessCommand(argv, {"HOME": home, "CODEX_HOME": home}, Path(home))
         try:
-            output = subprocess.run(
-                [executable, "debug", "models", "--bundled"],
-                env={"HOME": home, "CODEX_HOME": home},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=timeout_s,
-                check=True,
-            ).stdout
-            models = tuple(model for model in json.loads(output)["models"] if type(model) is dict)
-        except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
+            ended = await run_script(command, ScriptLimits(timeout_s, MAX_CATALOG))
+            models = json.loads(ended.stdout)["models"] if ended.exit.code == 0 else ()
+            return Catalog(tuple(model for model in models if type(model) is dict))
+        except (OSError, ValueError, KeyError, TypeError):
             return Catalog()
-    return Catalog(models)
 
 
 def compose(executable: Path, call: Invocation, catalog: Catalog) -> ProcessCommand:
