@@ -18,8 +18,10 @@ from butlers.process.runner import (
     Event,
     ProcessCommand,
     ProcessEnd,
+    ScriptLimits,
     TimeLimits,
     run_events,
+    run_script,
 )
 from support.fleet import wait_for
 
@@ -352,3 +354,39 @@ async def test_cancellation_before_the_start_starts_nothing(trial: Trial) -> Non
         await session
     assert psutil.Process().children(recursive=True) == []
     assert trial.noted() is None
+
+
+# -- scripts -----------------------------------------------------------------------------------------
+
+
+async def script(trial: Trial, program: str, limits: ScriptLimits) -> ProcessEnd:
+    argv = (sys.executable, "-I", "-S", "-c", f"import os, sys, time\n{program}")
+    return await run_script(ProcessCommand(argv, {}, trial.folder, b"input"), limits)
+
+
+async def test_script_returns_its_output_and_the_end_of_its_errors(trial: Trial) -> None:
+    program = "sys.stdout.write(sys.stdin.read())\nsys.stderr.write('x' * 100 + 'end')\nsys.exit(3)"
+    ended = await script(trial, program, ScriptLimits(errors=10))
+    assert (ended.reason, ended.exit.code) == (EndReason.EXITED, 3)
+    assert (ended.stdout, ended.stderr) == (b"input", b"x" * 7 + b"end")
+
+
+async def test_script_with_too_much_output_is_ended(trial: Trial) -> None:
+    ended = await script(trial, "while True: print('x' * 1000)", ScriptLimits(output=5_000))
+    assert (ended.reason, len(ended.stdout)) == (EndReason.OUTPUT_TOO_LARGE, 5_000)
+
+
+async def test_script_may_close_its_output_and_go_on(trial: Trial) -> None:
+    program = "os.close(1)\ntime.sleep(0.2)\nsys.exit(5)"
+    ended = await script(trial, program, ScriptLimits())
+    assert (ended.reason, ended.exit.code) == (EndReason.EXITED, 5)
+
+
+async def test_script_that_takes_too_long_is_ended(trial: Trial) -> None:
+    ended = await script(trial, "time.sleep(3600)", ScriptLimits(seconds=SOON))
+    assert ended.reason is EndReason.TOOK_TOO_LONG
+
+
+async def test_script_that_cannot_be_started_raises(trial: Trial) -> None:
+    with pytest.raises(FileNotFoundError, match="could not be started"):
+        await run_script(ProcessCommand(("/no/such/program",), {}, trial.folder), ScriptLimits())
