@@ -67,8 +67,8 @@ def _problem(detail: ErrorDetails, known: tuple[KeyPath, ...]) -> Problem:
             path = (*path, *context["at"])
             return Problem(path, f"{dotted(path)}: {context['text']}", context["hint"])
         case kind:
-            said = _MESSAGES.get(kind) or detail["msg"].replace("Input should be", "must be")
-            return Problem(path, f"{dotted(path)}: {said}")
+            message = _MESSAGES.get(kind) or detail["msg"].replace("Input should be", "must be")
+            return Problem(path, f"{dotted(path)}: {message}")
 
 
 def _missing(path: KeyPath) -> Problem:

@@ -289,12 +289,12 @@ def find_butlers(
     if refresh or not copy.is_dir():
         copy = refresh_working_copy(shipped, settings.home)
     roster = _butlers_in(copy)
-    mine = _butlers_in(own) if own else {}
+    users = _butlers_in(own) if own else {}
     for name in fleet.roster:
-        if name not in roster and name not in mine:
-            raise _not_there(name, sorted({*roster, *mine}), settings)
+        if name not in roster and name not in users:
+            raise _unknown_butler(name, sorted({*roster, *users}), settings)
     chosen = (roster[name] for name in fleet.roster if name in roster)
-    return (*chosen, *mine.values())
+    return (*chosen, *users.values())
 
 
 def check_distinct(configs: Iterable[ButlerConfig]) -> None:
@@ -319,10 +319,10 @@ def _butlers_in(folder: Path) -> dict[str, Path]:
     return {path.name: path for path in found if not path.name.startswith(".")}
 
 
-def _not_there(name: str, there: list[str], settings: Settings) -> ConfigMissing:
-    near = get_close_matches(name, there, n=1)
+def _unknown_butler(name: str, available: list[str], settings: Settings) -> ConfigMissing:
+    near = get_close_matches(name, available, n=1)
     asked = f"did you mean {near[0]!r}? " if near else ""
-    listed = ", ".join(there) or "none"
+    listed = ", ".join(available) or "none"
     return ConfigMissing(
         f"roster names {name!r}, but that butler does not exist; available: {listed}",
         path=settings.home / FLEET_FILE,

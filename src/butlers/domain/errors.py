@@ -16,7 +16,7 @@ from butlers.domain.diagnostic import Diagnostic
 
 
 class ButlersError(Exception):
-    """Something went wrong."""
+    """An error occurred."""
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
@@ -196,7 +196,7 @@ class StateConflict(ButlersError):
 
 
 class NotAllowed(ButlersError):
-    """This caller may not do that."""
+    """The caller is not allowed to do this."""
 
     code = "not_allowed"
 

@@ -47,8 +47,8 @@ def links_from(text: str, outside: str) -> tuple[str, ...]:
     if len(set(sites.values())) > MOST_SITES:
         return tuple(sites)
     named = _plain(outside)
-    theirs = {site for site in set(sites.values()) if site in named}
-    return tuple(link for link, site in sites.items() if site in theirs)
+    found = {site for site in set(sites.values()) if site in named}
+    return tuple(link for link, site in sites.items() if site in found)
 
 
 def links_beyond(text: str, own: str) -> tuple[str, ...]:

@@ -40,8 +40,8 @@ class RequestContext:
     @property
     def conversation(self) -> str:
         """Key of the messages that keep their order: those of a thread, or of a sender without threads."""
-        whom = self.source_thread_identity or f"from {self.source_sender_identity}"
-        return joined(self.source_channel, self.source_endpoint_identity, whom)
+        thread = self.source_thread_identity or f"from {self.source_sender_identity}"
+        return joined(self.source_channel, self.source_endpoint_identity, thread)
 
 
 def joined(*parts: str) -> str:

@@ -84,8 +84,8 @@ def addresses_sender(request: RequestContext, arguments: Mapping[str, Any]) -> b
     """Return whether the arguments of a ``notify`` call address the sender of the request."""
     if arguments.get("intent", Intent.SEND) != Intent.SEND:
         return True
-    there = recipient_or_owner(arguments.get("channel"), arguments.get("recipient"))
-    return there == (request.source_channel, request.source_endpoint_identity)
+    address = recipient_or_owner(arguments.get("channel"), arguments.get("recipient"))
+    return address == (request.source_channel, request.source_endpoint_identity)
 
 
 def report_in(payload: Any) -> dict[str, Any] | None:

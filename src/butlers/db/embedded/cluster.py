@@ -32,11 +32,11 @@ class Cluster:
         except FileNotFoundError:
             self._refuse_foreign_content()
             return False
-        ours = major_version(self._binaries)
-        if version != str(ours):
+        installed = major_version(self._binaries)
+        if version != str(installed):
             raise ProvisioningError(
                 f"the database in {self.data} was created by PostgreSQL {version}, "
-                f"but the programs in {self._binaries} are PostgreSQL {ours}",
+                f"but the programs in {self._binaries} are PostgreSQL {installed}",
                 hint=f"install PostgreSQL {version} again and set DATABASE_URL, or dump the "
                 f"database with it, move {self.data} away and restore",
             )

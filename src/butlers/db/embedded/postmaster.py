@@ -100,7 +100,7 @@ def choose_socket_dir(root: Path, runtime_dir: Path | None, temp_dir: Path) -> P
     if _fits(near):
         return near
     name = f"butlers-{os.geteuid()}-{hashlib.sha256(bytes(root)).hexdigest()[:12]}"
-    if runtime_dir is not None and _is_ours(runtime_dir) and _fits(runtime_dir / name):
+    if runtime_dir is not None and _belongs_to_this_user(runtime_dir) and _fits(runtime_dir / name):
         return runtime_dir / name
     return temp_dir / name
 
@@ -125,7 +125,7 @@ def _fits(folder: Path) -> bool:
     return len(bytes(folder / SOCKET_NAME)) <= _LONGEST and b"," not in bytes(folder)
 
 
-def _is_ours(folder: Path) -> bool:
+def _belongs_to_this_user(folder: Path) -> bool:
     try:
         found = folder.stat()
     except OSError:

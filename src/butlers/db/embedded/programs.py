@@ -51,10 +51,10 @@ def major_version(folder: Path) -> int:
     """Return the major version of the programs in a folder, or 0 if they do not run here."""
     command = [str(folder / "postgres"), "--version"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=30, env={})
+        result = subprocess.run(command, capture_output=True, text=True, timeout=30, env={})
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = re.search(r"\(PostgreSQL\) (\d+)", said.stdout)
+    found = re.search(r"\(PostgreSQL\) (\d+)", result.stdout)
     return int(found[1]) if found else 0
 
 
