@@ -78,7 +78,7 @@ def up() -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
 Up = tuple[Terminal, subprocess.Popen[bytes]]
 
 
-def test_up_shows_each_butler_and_says_how_to_talk_to_it(up: Up) -> None:
+def test_up_shows_each_butler_and_an_example_command(up: Up) -> None:
     terminal, _ = up
     for name in ("switchboard", "messenger", "general", "health"):
         assert f"{name}: healthy on http://127.0.0.1:" in terminal.output
@@ -97,7 +97,7 @@ def test_a_message_is_answered_and_the_row_is_shown(up: Up) -> None:
     assert reply["message"].startswith("Your weight was 80.4 kg")
 
 
-def test_trigger_starts_a_session_and_prints_what_it_says(up: Up) -> None:
+def test_trigger_starts_a_session_and_prints_its_answer(up: Up) -> None:
     terminal, _ = up
     said = terminal.butlers("trigger", "general", "ping")
     assert (said.returncode, said.stdout) == (0, "pong\n")
@@ -131,7 +131,7 @@ def test_list_and_status_are_readable_and_json(up: Up) -> None:
     )
 
 
-def test_a_second_up_on_the_same_home_says_so_and_ends(up: Up) -> None:
+def test_second_up_on_the_same_home_is_refused(up: Up) -> None:
     terminal, process = up
     second = terminal.butlers("up")
     assert second.returncode == 1
@@ -146,13 +146,11 @@ def test_a_second_up_on_the_same_home_says_so_and_ends(up: Up) -> None:
         (b" \n\t ", "the message is empty"),
         (b"nul \x00 byte", "NUL byte"),
         (b"bad \xff utf-8", "not valid UTF-8 at byte 4"),
-        (b"x" * 1_000_001, "at most 1,000,000"),
+        (b"x" * 1_000_001, "the limit is 1,000,000"),
     ],
     ids=["empty", "blank", "nul", "utf-8", "large"],
 )
-def test_a_bad_message_is_refused_with_a_hint_and_nothing_is_stored(
-    up: Up, message: bytes, said: str
-) -> None:
+def test_invalid_message_is_rejected_with_a_hint(up: Up, message: bytes, said: str) -> None:
     terminal, _ = up
     refused = terminal.butlers("send", "-", stdin=message)
     assert refused.returncode == 1
@@ -173,7 +171,9 @@ def test_a_bad_message_is_refused_with_a_hint_and_nothing_is_stored(
         (("tool", "health", "route.execute", "{}"), "owner may not call route.execute"),
     ],
 )
-def test_a_wrong_call_says_what_is_wrong(up: Up, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_tool_call_is_an_error_with_a_reason(
+    up: Up, arguments: tuple[str, ...], said: str
+) -> None:
     refused = up[0].butlers(*arguments)
     assert refused.returncode == 1
     assert said in refused.stderr
@@ -204,7 +204,7 @@ def test_ctrl_c_stops_the_fleet_and_its_database(terminal: Terminal) -> None:
     assert "Traceback" not in terminal.output
 
 
-def test_a_taken_port_names_its_holder(terminal: Terminal) -> None:
+def test_taken_port_error_names_its_holder(terminal: Terminal) -> None:
     port = 40103 + terminal.slot.offset
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -227,11 +227,11 @@ def test_a_taken_port_names_its_holder(terminal: Terminal) -> None:
         pytest.param(
             "[butler]\nport = 40190\n", "name is required", marks=pytest.mark.scenario("S002-05")
         ),
-        pytest.param(None, "there is no", marks=pytest.mark.scenario("S002-03")),
+        pytest.param(None, "the file does not exist", marks=pytest.mark.scenario("S002-03")),
     ],
     ids=["syntax", "unknown key", "variable", "missing", "no file"],
 )
-def test_a_broken_config_names_the_file_and_ends_the_start_before_anything_is_made(
+def test_invalid_config_ends_the_start_before_anything_is_created(
     terminal: Terminal, toml: str | None, said: str
 ) -> None:
     (terminal.home / "x").mkdir()
@@ -245,7 +245,7 @@ def test_a_broken_config_names_the_file_and_ends_the_start_before_anything_is_ma
     assert not (terminal.home / "run").exists()  # nothing is served
 
 
-def test_db_migrate_prepares_and_then_has_nothing_to_do(terminal: Terminal) -> None:
+def test_second_db_migrate_has_nothing_to_do(terminal: Terminal) -> None:
     first = json.loads(terminal.butlers("db", "migrate", "--json").stdout)
     assert first["health"][0] == "core_001"
     assert first["health"][-1] == "health_001"

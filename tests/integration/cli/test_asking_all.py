@@ -1,4 +1,4 @@
-"""Commands that ask every butler: what is shown when some do not answer, and who knows an id."""
+"""Commands that ask every butler: partial answers, and finding the butler that holds an id."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ Type = Callable[..., Awaitable[Typed]]
 
 @pytest.fixture
 def key(home: Path) -> FleetKey:
-    """The home's own, which a command reads there."""
+    """Key of the home, which commands read there."""
     return FleetKey.load(home)
 
 
 @pytest.fixture
 def butlers(tester: InProcessButler) -> Type:
-    """A command, typed where this house is the home."""
+    """Run a command with the home of the test butler."""
 
     async def typed(*arguments: str) -> Typed:
         env = butlers_environment(tester.home, 0)
@@ -54,14 +54,14 @@ def butlers(tester: InProcessButler) -> Type:
 
 
 def plant_the_dead(tester: InProcessButler, name: str = "away") -> None:
-    """A butler that was killed: its file is there, and nobody answers."""
+    """Announce a butler that does not answer, as after a kill."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         announce(tester.home, name, f"http://127.0.0.1:{free.getsockname()[1]}/mcp")
 
 
 async def keep_old(tester: InProcessButler, number: int) -> list[UUID]:
-    """Sessions of long ago, the oldest first, one of them behind what a list shows."""
+    """Insert old sessions, the oldest first, more than a list shows."""
     ids = [uuid7() for _ in range(number)]
     async with tester.butler.database.transaction() as connection:
         await connection.executemany(
@@ -88,7 +88,7 @@ async def bury(tester: InProcessButler) -> UUID:
 
 
 @pytest.mark.parametrize("words", LISTS, ids=lambda words: words[0])
-async def test_when_no_butler_answers_a_list_is_an_error_and_not_empty(
+async def test_list_is_an_error_if_no_butler_answers(
     tester: InProcessButler, butlers: Type, words: list[str]
 ) -> None:
     plant_the_dead(tester)
@@ -104,7 +104,7 @@ async def test_when_no_butler_answers_a_list_is_an_error_and_not_empty(
 
 
 @pytest.mark.parametrize("words", LISTS[:2], ids=lambda words: words[0])
-async def test_when_one_does_not_answer_the_others_are_shown_and_it_is_said(
+async def test_list_shows_other_butlers_and_fails_if_one_does_not_answer(
     tester: InProcessButler, butlers: Type, words: list[str]
 ) -> None:
     await keep_old(tester, 1)
@@ -117,23 +117,19 @@ async def test_when_one_does_not_answer_the_others_are_shown_and_it_is_said(
     assert "hint:" in typed.err
 
 
-async def test_when_all_answer_the_list_is_a_success(
-    tester: InProcessButler, butlers: Type
-) -> None:
+async def test_list_succeeds_if_all_butlers_answer(tester: InProcessButler, butlers: Type) -> None:
     typed = await butlers("sessions", "list", "--json")
     assert (typed.code, json.loads(typed.out), typed.err) == (0, [], "")
 
 
-async def test_a_whole_id_is_found_however_old_it_is(
-    tester: InProcessButler, butlers: Type
-) -> None:
+async def test_full_id_is_found_at_any_age(tester: InProcessButler, butlers: Type) -> None:
     oldest, *_newer = await keep_old(tester, 501)
     typed = await butlers("sessions", "show", str(oldest), "--json")
     assert (typed.code, json.loads(typed.out)["id"]) == (0, str(oldest))
     assert json.loads(typed.out)["butler"] == "tester"
 
 
-async def test_a_whole_id_needs_only_the_butler_that_knows_it(
+async def test_full_id_needs_only_the_butler_that_holds_it(
     tester: InProcessButler, butlers: Type
 ) -> None:
     (known,) = await keep_old(tester, 1)
@@ -145,7 +141,7 @@ async def test_a_whole_id_needs_only_the_butler_that_knows_it(
 
 
 @pytest.mark.parametrize("words", [["sessions", "show"], ["sessions", "stop"], ["dead", "show"]])
-async def test_an_id_that_nobody_knows_says_so(butlers: Type, words: list[str]) -> None:
+async def test_unknown_id_is_an_error(butlers: Type, words: list[str]) -> None:
     for named in (str(uuid7()), "ffff"):
         typed = await butlers(*words, named)
         assert typed.code == 1
@@ -153,7 +149,7 @@ async def test_an_id_that_nobody_knows_says_so(butlers: Type, words: list[str]) 
         assert f"hint: `butlers {words[0]} list" in typed.err
 
 
-async def test_a_beginning_of_several_is_ambiguous(tester: InProcessButler, butlers: Type) -> None:
+async def test_ambiguous_prefix_is_an_error(tester: InProcessButler, butlers: Type) -> None:
     first, second = await keep_old(tester, 2)
     typed = await butlers("sessions", "show", str(first)[:4])
     assert typed.code == 1
@@ -161,7 +157,7 @@ async def test_a_beginning_of_several_is_ambiguous(tester: InProcessButler, butl
     assert (await butlers("sessions", "show", str(second))).code == 0
 
 
-async def test_a_dead_letter_is_shown_and_replayed_by_its_whole_id(
+async def test_dead_letter_is_shown_and_replayed_by_its_full_id(
     tester: InProcessButler, butlers: Type
 ) -> None:
     item_id = await bury(tester)
@@ -174,7 +170,9 @@ async def test_a_dead_letter_is_shown_and_replayed_by_its_whole_id(
     assert (again.code, "no butler has a dead letter" in again.err) == (1, True)
 
 
-async def test_a_trace_of_what_is_no_id_asks_nobody(tester: InProcessButler, butlers: Type) -> None:
+async def test_trace_of_an_invalid_id_asks_no_butler(
+    tester: InProcessButler, butlers: Type
+) -> None:
     plant_the_dead(tester)
     typed = await butlers("trace", "not-a-uuid")
     assert typed.code == 1
@@ -183,7 +181,7 @@ async def test_a_trace_of_what_is_no_id_asks_nobody(tester: InProcessButler, but
     assert "away" not in typed.err
 
 
-def test_a_hop_is_never_before_the_first() -> None:
+def test_hop_is_never_shown_before_the_first() -> None:
     first = {"at": "2026-01-01T00:00:00.500+00:00", "butler": "a", "hop": "call"}
     hop = {
         **first,

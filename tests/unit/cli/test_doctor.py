@@ -1,4 +1,4 @@
-"""What doctor says of a machine where no fleet runs: nothing is taken for proven."""
+"""``butlers doctor`` on a machine without a running fleet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAM = "#!/bin/sh\necho 'codex-cli 0.1.0'\n"
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With one CLI, of another version than the tested one, and a key for it."""
+    """Machine with one CLI, of another version than the tested one, and a key for it."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "codex").write_text(PROGRAM)
@@ -28,7 +28,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_without_a_fleet_it_says_that_nothing_is_proven(machine: Path) -> None:
+def test_without_a_fleet_the_model_check_is_reported_as_not_run(machine: Path) -> None:
     said = CliRunner().invoke(app, ["doctor"])
     assert said.exit_code == 0, said.output
     lines = said.output.splitlines()
@@ -41,13 +41,13 @@ def test_without_a_fleet_it_says_that_nothing_is_proven(machine: Path) -> None:
     assert codex.endswith(f"0.1.0, tested with {CodexAdapter.pinned}; {KEY}")
 
 
-def test_and_so_does_its_document(machine: Path) -> None:
+def test_json_reports_the_model_check_as_not_run(machine: Path) -> None:
     said = CliRunner().invoke(app, ["doctor", "--json"])
     (proof,) = [check for check in json.loads(said.output) if check["name"] == "proof"]
     assert (proof["state"], proof["detail"]) == ("absent", "not tested: no butler is running")
     assert proof["hint"]
 
 
-def test_one_that_was_not_asked_to_prove_says_nothing_of_it(machine: Path) -> None:
+def test_no_prove_omits_the_model_check(machine: Path) -> None:
     said = CliRunner().invoke(app, ["doctor", "--no-prove", "--json"])
     assert "proof" not in {check["name"] for check in json.loads(said.output)}

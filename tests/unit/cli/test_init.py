@@ -1,4 +1,4 @@
-"""``butlers init`` and ``butlers module new``, typed into a shell: what they write, and what they refuse."""
+"""``butlers init`` and ``butlers module new``, run as commands: files they write, arguments they reject."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLACEHOLDER = "<!-- Define this butler's personality, instructions, and availabl
 
 @pytest.fixture
 def butlers(tmp_path: Path) -> Shell:
-    """Runs a command in an empty folder."""
+    """Return a function that runs a command in an empty folder."""
 
     def run(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         env = butlers_environment(tmp_path / "home", 0, **extra)
@@ -35,7 +35,7 @@ def config_of(folder: Path) -> ButlerConfig:
 
 
 def everything(folder: Path) -> dict[str, str | None]:
-    """Each path below a folder, with its text where it is a file."""
+    """Return each path below a folder, with the text of files."""
     return {
         str(path.relative_to(folder)): path.read_text() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -54,7 +54,7 @@ def test_the_folder_has_all_required_files(butlers: Shell, tmp_path: Path) -> No
 
 
 @pytest.mark.scenario("S000-32", "S000-33", "S000-34", "S000-36")
-def test_the_seeds_own_example(butlers: Shell, tmp_path: Path) -> None:
+def test_init_with_a_port_writes_the_documented_files(butlers: Shell, tmp_path: Path) -> None:
     done = butlers("init", "mybutler", "--port", "40104")
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "butlers" / "mybutler"
@@ -78,7 +78,7 @@ def test_the_seeds_own_example(butlers: Shell, tmp_path: Path) -> None:
     assert "butlers run --config butlers/mybutler" in done.stdout
 
 
-def test_a_port_of_the_roster_is_a_warning_that_names_its_butler(butlers: Shell) -> None:
+def test_port_of_a_roster_butler_is_a_warning(butlers: Shell) -> None:
     done = butlers("init", "mybutler", "--port", "40104")
     assert done.returncode == 0
     assert "warning: messenger (" in done.stderr
@@ -92,7 +92,7 @@ def test_a_port_of_the_roster_is_a_warning_that_names_its_butler(butlers: Shell)
     assert (named.returncode, "has the name general" in named.stderr) == (0, True)
 
 
-def test_without_a_port_the_next_free_one_is_taken(butlers: Shell, tmp_path: Path) -> None:
+def test_init_without_a_port_uses_the_next_free_one(butlers: Shell, tmp_path: Path) -> None:
     for name, port in (("one", 40107), ("two", 40108)):
         assert butlers("init", name).returncode == 0
         assert config_of(tmp_path / "butlers" / name).port == port
@@ -109,7 +109,7 @@ def test_without_a_port_the_next_free_one_is_taken(butlers: Shell, tmp_path: Pat
 @pytest.mark.parametrize(
     "name", ["", "Upper", "with space", "../out", "a/b", "-x", ".hidden", "1st", "ü", "a" * 41]
 )
-def test_a_bad_name_is_refused_and_nothing_is_touched(
+def test_invalid_name_is_rejected_and_nothing_is_written(
     butlers: Shell, tmp_path: Path, name: str
 ) -> None:
     refused = butlers("init", "--", name)
@@ -129,7 +129,7 @@ def test_a_bad_name_is_refused_and_nothing_is_touched(
         (("x", "--port", "65536"), "65536 is not a port"),
     ],
 )
-def test_what_would_not_start_is_refused(
+def test_names_and_ports_that_cannot_start_are_rejected(
     butlers: Shell, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     refused = butlers("init", *arguments)
@@ -138,7 +138,7 @@ def test_what_would_not_start_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["folder", "empty folder", "file", "dangling link"])
-def test_what_is_there_already_stays_as_it_is(butlers: Shell, tmp_path: Path, kind: str) -> None:
+def test_existing_path_is_not_changed(butlers: Shell, tmp_path: Path, kind: str) -> None:
     there = tmp_path / "butlers" / "mine"
     there.parent.mkdir()
     match kind:
@@ -159,9 +159,7 @@ def test_what_is_there_already_stays_as_it_is(butlers: Shell, tmp_path: Path, ki
     assert there.is_symlink() == (kind == "dangling link")
 
 
-def test_a_folder_that_can_not_be_written_leaves_nothing_behind(
-    butlers: Shell, tmp_path: Path
-) -> None:
+def test_unwritable_folder_leaves_nothing_behind(butlers: Shell, tmp_path: Path) -> None:
     (tmp_path / "butlers").write_text("a file where the folder should be\n")
     refused = butlers("init", "mine")
     assert refused.returncode == 1
@@ -170,7 +168,7 @@ def test_a_folder_that_can_not_be_written_leaves_nothing_behind(
     assert list(everything(tmp_path)) == ["butlers"]
 
 
-def test_of_two_at_once_one_is_told_that_the_name_is_taken(tmp_path: Path) -> None:
+def test_two_simultaneous_inits_create_one_butler(tmp_path: Path) -> None:
     running = [
         subprocess.Popen(
             command("init", "mine", "--port", port),
@@ -189,9 +187,7 @@ def test_of_two_at_once_one_is_told_that_the_name_is_taken(tmp_path: Path) -> No
     assert config_of(tmp_path / "butlers" / "mine").port in (40150, 40151, 40152)
 
 
-def test_a_neighbour_that_can_not_be_read_is_told_and_no_obstacle(
-    butlers: Shell, tmp_path: Path
-) -> None:
+def test_unreadable_neighbor_is_a_warning(butlers: Shell, tmp_path: Path) -> None:
     (tmp_path / "butlers" / "torn").mkdir(parents=True)
     (tmp_path / "butlers" / "torn" / "butler.toml").write_text("[butler\n")
     done = butlers("init", "mine")
@@ -259,7 +255,7 @@ def test_a_new_module_comes_with_a_test_that_passes(butlers: Shell, tmp_path: Pa
     assert "2 passed" in tested.stdout
 
 
-def test_the_scaffold_is_as_tidy_as_our_own_code(butlers: Shell, tmp_path: Path) -> None:
+def test_generated_files_pass_our_linter_and_formatter(butlers: Shell, tmp_path: Path) -> None:
     butlers("init", "mine", "--dir", "roster")
     butlers("module", "new", "weather", "--butler", "roster/mine")
     ruff = str(Path(sys.executable).with_name("ruff"))
@@ -274,7 +270,7 @@ def test_the_scaffold_is_as_tidy_as_our_own_code(butlers: Shell, tmp_path: Path)
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_a_second_module_stands_beside_the_first(butlers: Shell, tmp_path: Path) -> None:
+def test_second_module_is_added_beside_the_first(butlers: Shell, tmp_path: Path) -> None:
     butlers("init", "mine")
     for name in ("weather", "tides"):
         folder = str(tmp_path / "butlers" / "mine")
@@ -296,7 +292,7 @@ def test_a_second_module_stands_beside_the_first(butlers: Shell, tmp_path: Path)
         ("there", "already exists; nothing was changed"),
     ],
 )
-def test_a_module_that_can_not_be_made_changes_nothing(
+def test_invalid_module_changes_nothing(
     butlers: Shell, tmp_path: Path, name: str, said: str
 ) -> None:
     butlers("init", "mine")
@@ -311,7 +307,7 @@ def test_a_module_that_can_not_be_made_changes_nothing(
     assert everything(tmp_path) == before
 
 
-def test_a_butler_toml_that_can_not_take_a_section_stays_as_it_is(
+def test_butler_toml_that_cannot_take_a_section_is_not_changed(
     butlers: Shell, tmp_path: Path
 ) -> None:
     folder = tmp_path / "mine"
@@ -324,7 +320,7 @@ def test_a_butler_toml_that_can_not_take_a_section_stays_as_it_is(
     assert everything(folder) == before
 
 
-def test_outside_a_butlers_folder_it_says_so(butlers: Shell, tmp_path: Path) -> None:
+def test_module_new_outside_a_butler_folder_is_an_error(butlers: Shell, tmp_path: Path) -> None:
     refused = butlers("module", "new", "weather")
     assert refused.returncode == 1
     assert "butler.toml: the file does not exist" in refused.stderr
