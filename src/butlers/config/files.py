@@ -34,14 +34,16 @@ def replace_file(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:
 
 
 @contextmanager
-def exclusive_lock(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the file while the block lasts."""
+def exclusive_lock(path: Path) -> Iterator[int]:
+    """Hold an exclusive lock on the file while the block lasts, and yield its descriptor."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
-        os.close(descriptor)  # this releases the lock
+        # Explicitly unlocked: a child that inherited the descriptor must not keep the lock.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
 
 
 def write_once(path: Path, content: bytes) -> None:
@@ -57,10 +59,10 @@ def write_once(path: Path, content: bytes) -> None:
             os.link(scratch, path)
     finally:
         scratch.unlink()
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Sync the folder, so that the name of a new file survives a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

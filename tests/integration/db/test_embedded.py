@@ -21,8 +21,8 @@ import asyncpg
 import psutil
 import pytest
 
+from butlers.config.files import exclusive_lock
 from butlers.db.embedded import EmbeddedPostgres, find_binaries
-from butlers.db.embedded.postmaster import exclusive
 from butlers.domain.errors import DatabaseUnavailable, ProvisioningError
 
 NOBODY = 65534
@@ -352,7 +352,7 @@ def test_invisible_server_in_a_container_keeps_its_data(
 ) -> None:
     server = server_of(used_home)
     with (
-        exclusive(used_home / "postgres/server.lock"),
+        exclusive_lock(used_home / "postgres/server.lock"),
         pytest.raises(DatabaseUnavailable, match="cannot see"),
     ):
         server.acquire()

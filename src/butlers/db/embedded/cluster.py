@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from butlers.config.files import sync_folder, write_once
 from butlers.db.embedded.programs import Account, major_version
 from butlers.domain.errors import ProvisioningError
 
@@ -44,7 +44,8 @@ class Cluster:
 
     def make(self, account: Account, search_path: str, *, durable: bool, start_lock: int) -> None:
         """Run initdb in a temporary folder and rename the result to its final place."""
-        self._write_password()
+        if not self.password_file.exists():
+            write_once(self.password_file, f"{secrets.token_urlsafe(32)}\n".encode())
         account.adopt(self.password_file)
         fresh = self.root / "data.new"
         shutil.rmtree(fresh, ignore_errors=True)
@@ -56,7 +57,7 @@ class Cluster:
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
-        _sync(self.root)
+        sync_folder(self.root)
 
     def password(self) -> str:
         try:
@@ -108,22 +109,3 @@ class Cluster:
             # The same sort order on every machine, and no index that a new libc breaks.
             return [*options, "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
         return [*options, "--locale=C.UTF-8" if sys.platform == "linux" else "--locale=C"]
-
-    def _write_password(self) -> None:
-        if self.password_file.exists():
-            return
-        draft = self.root / "password.new"
-        draft.unlink(missing_ok=True)
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(self.password_file)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,8 +6,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,19 +138,6 @@ def _belongs_to_this_user(folder: Path) -> bool:
 def open_lock(path: Path) -> int:
     """Open a lock file. The kernel drops its lock when the holder dies. Children do not inherit it."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-@contextmanager
-def exclusive(path: Path) -> Iterator[int]:
-    """Hold an exclusive lock while the block lasts."""
-    descriptor = open_lock(path)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        # Explicitly unlocked: a child that inherited the descriptor must not keep the lock.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
 
 
 def try_exclusive(descriptor: int) -> bool:

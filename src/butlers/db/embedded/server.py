@@ -16,13 +16,13 @@ from urllib.parse import quote, urlencode
 import psutil
 import structlog
 
+from butlers.config.files import exclusive_lock
 from butlers.db.embedded.cluster import Cluster
 from butlers.db.embedded.postmaster import (
     SOCKET_NAME,
     Postmaster,
     ServerLease,
     choose_socket_dir,
-    exclusive,
     find_postmaster,
     make_private,
     open_lock,
@@ -94,7 +94,7 @@ class EmbeddedPostgres:
         """Take a lease; start the server, and create the database, if needed."""
         with self._database_errors():
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with exclusive(self._root / "start.lock") as start_lock:
+            with exclusive_lock(self._root / "start.lock") as start_lock:
                 self._lease = self._lease or ServerLease(self._root / "clients.lock")
                 try:
                     self._bring_up(start_lock)
@@ -106,12 +106,12 @@ class EmbeddedPostgres:
         """Release the lease, if any; the last lease stops the server."""
         if self._lease is None:
             return
-        with self._database_errors(), exclusive(self._root / "start.lock"):
+        with self._database_errors(), exclusive_lock(self._root / "start.lock"):
             self._release_lease()
 
     def ensure_running(self) -> bool:
         """Restart a dead server and return whether it was dead. Without a lease, do nothing."""
-        with self._database_errors(), exclusive(self._root / "start.lock") as start_lock:
+        with self._database_errors(), exclusive_lock(self._root / "start.lock") as start_lock:
             return self._lease is not None and self._bring_up(start_lock, may_create=False)
 
     def is_running(self) -> bool:
@@ -193,7 +193,7 @@ class EmbeddedPostgres:
         while not self._settled():
             # A server whose starter was killed can hold the lock before it writes its pid file.
             if not _wait_until(
-                lambda: self._nobody_serves(server_lock) or self.pid is not None, _REMNANT_SECONDS
+                lambda: self._no_server_runs(server_lock) or self.pid is not None, _REMNANT_SECONDS
             ):
                 self._end_remnants(server_lock)
             elif self.pid is None:
@@ -233,13 +233,13 @@ class EmbeddedPostgres:
             log.warning("ended a postgres process without a server", pid=process.pid)
             process.send_signal(signal.SIGQUIT)
         seconds = _REMNANT_SECONDS if left else 0
-        if not _wait_until(lambda: self._nobody_serves(server_lock), seconds):
+        if not _wait_until(lambda: self._no_server_runs(server_lock), seconds):
             raise DatabaseUnavailable(
                 f"a server that this process cannot see uses {self._cluster.data}",
                 hint="if a container or another machine shares this home, stop Butlers there",
             )
 
-    def _nobody_serves(self, server_lock: int) -> bool:
+    def _no_server_runs(self, server_lock: int) -> bool:
         if not try_exclusive(server_lock):
             return False
         # A clean stop removes the pid file; then there are no processes to look for.
