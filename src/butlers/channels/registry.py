@@ -175,7 +175,10 @@ def channel_checks(
     except ConfigInvalid as error:
         return [*checks, ChannelCheck("channels", "broken", str(error), error.hint)]
     for channel in found.channels.values():
-        checks += channel.check(outbound.get(channel), inbound.get(channel), secrets)
+        try:
+            checks += channel.check(outbound.get(channel), inbound.get(channel), secrets)
+        except Exception as error:  # noqa: BLE001  (code from outside this package)
+            checks.append(ChannelCheck(channel.name, "broken", repr(error), f"correct {FILE}"))
     return checks
 
 

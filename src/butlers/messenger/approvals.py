@@ -71,7 +71,7 @@ async def decide(
         return []
     await decide_action(connection, action.id, decision, by, now)
     if decision is Decision.REJECTED:
-        await deliveries.move(
+        await deliveries.set_state(
             connection, action.delivery_id, DeliveryState.DISCARDED, f"rejected by {by}"
         )
         return []
@@ -211,7 +211,7 @@ async def expire_actions(connection: Connection, now: datetime) -> int:
             UPDATE pending_actions SET decision = 'expired', decided_at = $1
             WHERE decision IS NULL AND expires_at <= $1 RETURNING delivery_id
         )
-        UPDATE deliveries SET state = 'expired', reason = 'nobody decided in time'
+        UPDATE deliveries SET state = 'expired', reason = 'not decided in time'
         FROM late WHERE deliveries.delivery_id = late.delivery_id AND state = 'parked' RETURNING 1
         """,
         now,

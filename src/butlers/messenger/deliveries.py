@@ -18,7 +18,6 @@ from butlers.domain.delivery import (
     Intent,
 )
 from butlers.domain.errors import NotFound
-from butlers.domain.message import joined
 from butlers.domain.queues import DELIVERIES
 from butlers.queue import leased_queue as queue
 from butlers.wire.codec import encode
@@ -167,7 +166,7 @@ async def lock_delivery(connection: Connection, delivery_id: UUID) -> DeliveryRe
     return DeliveryRecord.from_row(row)
 
 
-async def move(
+async def set_state(
     connection: Connection,
     delivery_id: UUID,
     state: DeliveryState,
@@ -293,10 +292,6 @@ async def origin_of(connection: Connection, channel: str, provider_message_id: s
 # -- attempts ----------------------------------------------------------------------------------------
 
 
-def recipient_of(delivery: DeliveryRequest) -> str:
-    return joined(delivery.channel, delivery.target)
-
-
 async def begin_attempt(
     connection: Connection, delivery: DeliveryRequest, line: str | None, now: datetime
 ) -> int:
@@ -321,7 +316,7 @@ async def begin_attempt(
         """,
         delivery.delivery_id,
         line,
-        recipient_of(delivery),
+        delivery.lane,
         now,
     )
     return number

@@ -78,16 +78,16 @@ class DeliveryNotices:
 
 
 def _tell_undelivered(undelivered: Sequence[UndeliveredNotice]) -> Iterator[str]:
-    ordered = sorted(undelivered, key=lambda ending: ending.state)
-    for state, group in groupby(ordered, key=lambda ending: ending.state):
+    ordered = sorted(undelivered, key=lambda one: one.state)
+    for state, group in groupby(ordered, key=lambda one: one.state):
         found = list(group)
         many = len(found) > 1
         what = f"{len(found)} messages" if many else "a message"
         words = _TEXTS[state].format(what=what, it="them" if many else "it")
         yield f"{words[:1].upper()}{words[1:]}:"
-        for ending in found[:MAX_LISTED]:
-            why = f": {ending.reason}" if ending.reason else ""
-            yield f"- {ending.delivery_id} to {ending.target} on {ending.channel}{why}"
+        for one in found[:MAX_LISTED]:
+            reason = f": {one.reason}" if one.reason else ""
+            yield f"- {one.delivery_id} to {one.target} on {one.channel}{reason}"
         if len(found) > MAX_LISTED:
             yield f"- and {len(found) - MAX_LISTED} more: `butlers deliveries list --state {state}`"
         yield "`butlers deliveries show ID` says more, `butlers deliveries resend ID` sends it again."
@@ -96,7 +96,7 @@ def _tell_undelivered(undelivered: Sequence[UndeliveredNotice]) -> Iterator[str]
 def _ask(questions: Sequence[PendingAction]) -> Iterator[str]:
     if not questions:
         return
-    yield "This waits for your word (`butlers approvals approve ID`, or reject):"
+    yield "This waits for your approval (`butlers approvals approve ID`, or reject):"
     for question in questions[:MAX_LISTED]:
         yield f"- {question.id}: {question.summary}"
     if len(questions) > MAX_LISTED:

@@ -27,7 +27,7 @@ from butlers.domain.errors import (
 )
 from butlers.domain.faults import kill_point
 from butlers.messenger import deliveries
-from butlers.messenger.deliveries import AttemptFailure, DeliveryRecord, recipient_of
+from butlers.messenger.deliveries import AttemptFailure, DeliveryRecord
 from butlers.messenger.limits import LOOK_BACK, DeliveryLimits
 from butlers.messenger.policy import DeliveryPolicy
 from butlers.messenger.steps import (
@@ -154,7 +154,7 @@ class DeliverySender:
         step = first_step(record, sender, self._policy, self._clock.now())
         line = sender.line(record.delivery.target)
         if isinstance(step, SendNow) and line is not None:
-            recipient = recipient_of(record.delivery)
+            recipient = record.delivery.lane
             if hold := self.limits.hold(line, recipient):
                 return Postpone(hold.until, hold.reason)
             self.limits.started(line, recipient)

@@ -134,7 +134,7 @@ async def write_step(
     """Store a decision, in the transaction that has locked the record."""
     delivery_id = record.delivery.delivery_id
     if isinstance(step, Postpone):
-        await deliveries.move(
+        await deliveries.set_state(
             connection,
             delivery_id,
             DeliveryState.DEFERRED,
@@ -146,7 +146,7 @@ async def write_step(
     elif step.state is not record.state:
         died = AttemptFailure(AttemptOutcome.DIED, "died", PROCESS_ENDED)
         await deliveries.end_failed(connection, delivery_id, None, now, died)
-        await deliveries.move(connection, delivery_id, step.state, step.reason, tries=tries)
+        await deliveries.set_state(connection, delivery_id, step.state, step.reason, tries=tries)
 
 
 def failure_of(error: ButlersError) -> AttemptFailure:

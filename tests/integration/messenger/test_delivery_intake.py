@@ -220,7 +220,7 @@ async def test_undecided_action_expires_and_the_owner_is_told(harness: DeliveryH
     assert row["decision"] == "expired"
     await harness.until_settled()
     assert harness.server.requests == []
-    assert any("nobody decided in time" in told for told in await harness.mail())
+    assert any("not decided in time" in told for told in await harness.mail())
 
 
 async def test_deciding_an_unknown_action_is_not_found(harness: DeliveryHarness) -> None:

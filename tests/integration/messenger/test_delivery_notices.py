@@ -53,7 +53,7 @@ async def test_deliveries_that_end_together_are_one_notice(harness: DeliveryHarn
     (told,) = await harness.mail()
     assert "8 messages could not be delivered" in told
     assert "and 3 more" in told
-    assert "waits for your word" in told
+    assert "waits for your approval" in told
 
 
 async def test_ended_delivery_wakes_the_notice_loop(harness: DeliveryHarness) -> None:
