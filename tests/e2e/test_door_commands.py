@@ -53,7 +53,7 @@ def test_rules_are_added_listed_and_removed(fleet: Fleet) -> None:
         (("rules", "add", "sender", "a", "route", "nobody"), "there is no butler 'nobody'"),
         (("rules", "add", "pattern", "(", "skip"), "bad pattern"),
         (("rules", "remove", "ffff"), "no rules start with 'ffff'"),
-        (("contacts", "block", "console", "owner"), "is you"),
+        (("contacts", "block", "console", "owner"), "is your own address"),
         (("triage", str(uuid7())), "there is no message"),
         (("triage", "not-an-id"), "request_id"),
     ],

@@ -18,8 +18,9 @@ from datetime import datetime, timedelta
 import structlog
 
 from butlers.config.butler import ButlerConfig
-from butlers.db.database import Connection, Database
+from butlers.db.database import Database
 from butlers.domain.clock import Clock
+from butlers.queue import queries
 from butlers.queue.loops import repeat
 from butlers.tools.attachments import BlobStore
 from butlers.tools.role import Role
@@ -29,26 +30,6 @@ log = structlog.get_logger()
 FIRST_S = 600.0  # after the start
 AGAIN_S = 6 * 3600.0
 BATCH = 1_000  # rows per transaction, so that other writers do not wait long
-
-OPEN_IDS = """
-SELECT coalesce(array_agg(DISTINCT named), '{}') FROM queue_items, LATERAL unnest(ARRAY[
-    split_part(key, ':', 1), payload ->> 'request_id', payload #>> '{request,request_id}',
-    payload ->> 'delivery_id'
-]) AS named
-WHERE state <> 'done' AND named IS NOT NULL
-"""
-FILES_OF_OPEN_ITEMS = """
-SELECT DISTINCT file ->> 'storage_ref' AS reference
-FROM queue_items, LATERAL jsonb_array_elements(payload -> 'attachments') AS file
-WHERE state <> 'done' AND jsonb_typeof(payload -> 'attachments') = 'array'
-"""
-# Of the tables that every butler has; the form is that of Role.retention().
-CORE_TABLES: Mapping[str, str] = {
-    "queue_items": """
-        state = 'done' AND finished_at < $1 AND split_part(key, ':', 1) <> ALL($2)
-        AND coalesce(payload ->> 'request_id', '') <> ALL($2)""",
-    "call_journal": "called_at < $1 AND request_id::text <> ALL($2)",
-}
 
 
 class Retention:
@@ -70,7 +51,7 @@ class Retention:
     async def sweep(self) -> dict[str, int]:
         """Delete what is old, and return the number of rows per table and of files."""
         async with self._database.transaction() as connection:
-            in_use = await _files_of_open_items(connection)
+            in_use = await queries.files_of_open_items(connection)
         # Butlers share the files: those that this butler needs are touched, so that no other deletes them.
         await asyncio.to_thread(self._blobs.renew, in_use)
         if not self._keep:
@@ -96,7 +77,7 @@ async def delete_old_rows(
     """Delete the rows that ended before a time, and return their number per table."""
     return {
         table: await _delete_rows(database, table, condition, before)
-        for conditions in (CORE_TABLES, *of_roles)
+        for conditions in (queries.RETENTION, *of_roles)
         for table, condition in conditions.items()
     }
 
@@ -105,7 +86,7 @@ async def _delete_rows(database: Database, table: str, condition: str, before: d
     deleted = 0
     while True:
         async with database.transaction() as connection:
-            open_ids = await connection.fetchval(OPEN_IDS)
+            still_open = await queries.open_ids(connection)
             rows = await connection.fetch(
                 f"""
                 DELETE FROM {table}
@@ -114,13 +95,8 @@ async def _delete_rows(database: Database, table: str, condition: str, before: d
                 RETURNING 1
                 """,
                 before,
-                open_ids,
+                still_open,
             )
         deleted += len(rows)
         if len(rows) < BATCH:
             return deleted
-
-
-async def _files_of_open_items(connection: Connection) -> set[str]:
-    rows = await connection.fetch(FILES_OF_OPEN_ITEMS)
-    return {row["reference"] for row in rows if row["reference"]}

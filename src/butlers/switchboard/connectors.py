@@ -6,7 +6,7 @@ connector reports.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -83,15 +83,8 @@ class IngestStats:
         since = self._clock.monotonic() - WINDOW_S
         while source.events and source.events[0][0] < since:
             source.events.popleft()
-        outcomes = [outcome for _, outcome in source.events]
-        return IngestCounts(
-            outcomes.count(IngestOutcome.NEW),
-            outcomes.count(IngestOutcome.DUPLICATE),
-            outcomes.count(IngestOutcome.REFUSED),
-            outcomes.count(IngestOutcome.NOTED),
-            outcomes.count(IngestOutcome.FAILED),
-            source.last_refusal,
-        )
+        counted = Counter(str(outcome) for _, outcome in source.events)
+        return IngestCounts(**counted, last_refusal=source.last_refusal)
 
     def endpoints(self) -> list[str]:
         """Return the names of all counted endpoints, sorted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -9,8 +10,15 @@ from typing import Any
 from uuid import UUID
 
 from butlers.db.database import Connection
-from butlers.domain.message import InboundEnvelope, RequestContext, joined
-from butlers.wire.codec import encode
+from butlers.domain.message import (
+    Attachment,
+    InboundEnvelope,
+    InboxItem,
+    PolicyTier,
+    RequestContext,
+    joined,
+)
+from butlers.wire.codec import decode, encode
 
 
 class MessageState(StrEnum):
@@ -111,6 +119,22 @@ async def _same_content(
         request.source_sender_identity,
     )
     return found
+
+
+def item_from_row(row: Mapping[str, Any]) -> InboxItem:
+    request = RequestContext(
+        request_id=row["request_id"],
+        received_at=row["received_at"],
+        source_channel=row["channel"],
+        source_endpoint_identity=row["endpoint"],
+        source_sender_identity=row["sender"],
+        source_thread_identity=row["thread"],
+        source_event_identity=row["event_id"],
+        sender_roles=tuple(row["sender_roles"]),
+        trace_id=row["trace_id"],
+    )
+    files = tuple(decode(Attachment, file) for file in row["attachments"])
+    return InboxItem(request, row["text"], PolicyTier(row["policy_tier"]), row["reply_to"], files)
 
 
 async def get_message(connection: Connection, request_id: UUID) -> dict[str, Any] | None:

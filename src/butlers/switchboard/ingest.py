@@ -51,7 +51,7 @@ from butlers.switchboard.senders import QueueDelivery
 from butlers.tools.attachments import MAX_FILE_BYTES, BlobStore, media_type_of
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import tool
-from butlers.wire.codec import decode, encode
+from butlers.wire.codec import encode
 
 NO_ENDPOINT = "(not said)"
 MAX_ATTACHMENTS = 10
@@ -122,15 +122,15 @@ class MessageIntake:
         """Store and queue a new message, or report a duplicate. Raises QueueFull beyond the capacity."""
         envelope.check(self.channels.names)
         request = await self._request(connection, envelope)
-        admission = await self._evaluate(
-            connection, request, _rule_input(request, envelope), envelope.control
-        )
+        text = envelope.payload.normalized_text
+        message = RuleInput.of(request, text, envelope.headers)
+        admission = await self._evaluate(connection, request, message, envelope.control)
         if envelope.payload.attachments:
             # Before files are written: a rejected message would leave them behind at every attempt.
             known = await inbox.find_known(connection, envelope)
             if known is not None:
                 return IngestResult(known, duplicate=True)
-            await self._check_room(connection, request, envelope.payload.normalized_text, admission)
+            await self._check_room(connection, request, text, admission)
         envelope = await self._store_files(envelope, admission)
         known = await inbox.store_message(
             connection, request, envelope, admission.state, admission.reason, admission.rule_id,
@@ -155,28 +155,16 @@ class MessageIntake:
 
     async def admit(self, connection: Connection, row: Mapping[str, Any]) -> None:
         """Accept a held message, as if it came now from a known sender."""
-        request = RequestContext(
-            request_id=row["request_id"],
-            received_at=row["received_at"],
-            source_channel=row["channel"],
-            source_endpoint_identity=row["endpoint"],
-            source_sender_identity=row["sender"],
-            source_thread_identity=row["thread"],
-            source_event_identity=row["event_id"],
-            sender_roles=tuple(row["sender_roles"]),
-            trace_id=row["trace_id"],
-        )
-        message = RuleInput(row["channel"], row["sender"], row["text"], headers_of(row["raw"]))
-        control = Control(policy_tier=PolicyTier(row["policy_tier"]))
+        item = inbox.item_from_row(row)
+        request, control = item.request, Control(policy_tier=item.tier)
+        message = RuleInput.of(request, item.text, headers_of(row["raw"]))
         admission = await self._evaluate(connection, request, message, control)
         if admission.state is not MessageState.ACCEPTED:
             await inbox.end_message(
                 connection, request.request_id, admission.state, admission.reason, admission.rule_id
             )
             return
-        files = tuple(decode(Attachment, file) for file in row["attachments"])
-        tier = admission.tier(control.policy_tier)
-        item = InboxItem(request, row["text"], tier, row["reply_to"], files)
+        item = replace(item, tier=admission.tier(item.tier))
         await self._enqueue(connection, item, admission, bounded=False)
 
     async def _check_room(
@@ -263,15 +251,6 @@ class MessageIntake:
 
 def _command(request: RequestContext, text: str) -> Command | None:
     return parse_command(text) if request.is_owners else None
-
-
-def _rule_input(request: RequestContext, envelope: InboundEnvelope) -> RuleInput:
-    return RuleInput(
-        request.source_channel,
-        request.source_sender_identity,
-        envelope.payload.normalized_text,
-        envelope.headers,
-    )
 
 
 _ENDS = {

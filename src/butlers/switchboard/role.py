@@ -15,6 +15,7 @@ from butlers.config.butler import ButlerConfig, ButlerKind
 from butlers.db.database import Connection
 from butlers.domain.message import joined
 from butlers.domain.queues import COMMANDS, DELIVERIES, INBOX, NOTIFY
+from butlers.queue import queries
 from butlers.queue.outbox import queue_delivery
 from butlers.switchboard import (
     classification,
@@ -37,7 +38,7 @@ from butlers.switchboard.triage import Triage
 from butlers.tools.attachments import BlobStore
 from butlers.tools.declaration import ToolFunction
 from butlers.tools.mail import MailView
-from butlers.tools.requests import queued_hops, read_hops
+from butlers.tools.requests import as_hops, read_hops
 from butlers.tools.role import Hop, HttpRoute, QueueWork, Role, RoleParts
 
 MESSAGE_HOPS = """
@@ -149,7 +150,7 @@ class SwitchboardRole(Role):
         return [
             *await read_hops(connection, "received", MESSAGE_HOPS, request_id),
             *decided,
-            *await queued_hops(connection, parts),
+            *as_hops("queued", await queries.items_by_key(connection, parts)),
         ]
 
     async def stored_files(self, connection: Connection) -> set[str] | None:

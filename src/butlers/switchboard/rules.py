@@ -19,7 +19,7 @@ from butlers.db.database import Connection
 from butlers.domain.caller import OWNER_ONLY
 from butlers.domain.clock import uuid7
 from butlers.domain.errors import InvalidArguments, NotFound
-from butlers.domain.message import check_storable
+from butlers.domain.message import RequestContext, check_storable
 from butlers.domain.triage import RuleAction, RuleKind, Suggestion, TriageRule
 from butlers.skills.reflexes import CompiledTrigger, compile_trigger
 from butlers.switchboard import registry
@@ -40,6 +40,10 @@ class RuleInput:
     sender: str
     text: str
     headers: dict[str, str]
+
+    @classmethod
+    def of(cls, request: RequestContext, text: str, headers: dict[str, str]) -> RuleInput:
+        return cls(request.source_channel, request.source_sender_identity, text, headers)
 
 
 def first_match(rules: Iterable[TriageRule], message: RuleInput) -> TriageRule | None:

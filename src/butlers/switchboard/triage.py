@@ -145,17 +145,9 @@ class Triage:
 
     async def decide(self, item: InboxItem, registrations: Sequence[Registration]) -> RouteDecision:
         """Decide without the owner's rules, which were applied when the message came in."""
-        request = item.request
-        message = RuleInput(request.source_channel, request.source_sender_identity, item.text, {})
-        affinity = await self._affinity(
-            request.request_id,
-            channel=request.source_channel,
-            endpoint=request.source_endpoint_identity,
-            conversation=request.conversation if request.source_thread_identity else None,
-            received_at=request.received_at,
-            reply_to=item.reply_to,
-        )
-        decision = triage_steps(message, registrations, (), affinity)[-1].decision
+        message = RuleInput.of(item.request, item.text, {})
+        steps = triage_steps(message, registrations, (), await self._affinity(item))
+        decision = steps[-1].decision
         assert decision is not None  # the last step always has one
         return decision
 
@@ -170,44 +162,33 @@ class Triage:
             decided = await decisions.read_decisions(connection, request_id)
             known = await registry.list_registrations(connection)
             current = await read_rules(connection)
-        message = RuleInput(row["channel"], row["sender"], row["text"], headers_of(row["raw"]))
-        affinity = await self._affinity(
-            request_id,
-            channel=row["channel"],
-            endpoint=row["endpoint"],
-            conversation=row["conversation"] if row["thread"] else None,
-            received_at=row["received_at"],
-            reply_to=row["reply_to"],
-        )
+        item = inbox.item_from_row(row)
+        message = RuleInput.of(item.request, item.text, headers_of(row["raw"]))
+        steps = triage_steps(message, known, current, await self._affinity(item))
         return {
             "request_id": str(request_id),
             "state": row["state"],
             "state_reason": row["state_reason"],
             "then": [_shown(one.decision) for one in decided],
-            "now": [_shown_step(step) for step in triage_steps(message, known, current, affinity)],
+            "now": [_shown_step(step) for step in steps],
         }
 
-    async def _affinity(
-        self,
-        request_id: UUID,
-        *,
-        channel: str,
-        endpoint: str,
-        conversation: str | None,
-        received_at: Any,
-        reply_to: str | None,
-    ) -> Affinity:
-        if reply_to is not None:
+    async def _affinity(self, item: InboxItem) -> Affinity:
+        request, channel = item.request, item.request.source_channel
+        if item.reply_to is not None:
             async with self._database.transaction() as connection:
-                answered = await decisions.targets_of_event(connection, channel, endpoint, reply_to)
-            if not answered and (origin := await self._origin_of(channel, reply_to)):
+                answered = await decisions.targets_of_event(
+                    connection, channel, request.source_endpoint_identity, item.reply_to
+                )
+            if not answered and (origin := await self._origin_of(channel, item.reply_to)):
                 answered = {origin}
             if answered:
                 return Affinity(frozenset(answered), "it replies to an earlier message")
-        if conversation is not None and self._channels.threads_are_topics(channel):
+        if request.source_thread_identity and self._channels.threads_are_topics(channel):
+            since = request.received_at - self._reach
             async with self._database.transaction() as connection:
                 earlier = await decisions.earlier_targets(
-                    connection, conversation, request_id, received_at - self._reach
+                    connection, request.conversation, request.request_id, since
                 )
             return Affinity(frozenset(earlier), "earlier messages of the thread went there")
         return Affinity()

@@ -24,6 +24,7 @@ from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools.base import Tool, ToolResult
 from mcp import MCPError
 
+from butlers.db.database import Connection
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import (
     ButlersError,
@@ -266,7 +267,7 @@ class CallPipeline(Middleware):
 
     async def _run_long(self, call: _Call) -> ToolResult:
         """Run a tool without a transaction, and audit it afterwards."""
-        result = await self._run_tool(call, None)
+        result = await self._run_tool(call)
         await self._audit_alone(call, call.record(result))
         return result
 
@@ -283,15 +284,7 @@ class CallPipeline(Middleware):
             if done is not None:
                 result = replay(done.result)
             else:
-                scope = CallContext(
-                    self._services,
-                    call.caller,
-                    call.session.request if call.session else None,
-                    key,
-                    connection,
-                    call.session.outside if call.session else (),
-                )
-                result = await self._run_tool(call, scope)
+                result = await self._run_tool(call, key, connection)
                 if key:
                     await journal.record(connection, key, freeze(result))
             if call.audited:
@@ -301,26 +294,25 @@ class CallPipeline(Middleware):
         kill_point(f"{call.spec.name}.committed")
         return result
 
-    async def _run_tool(self, call: _Call, scope: CallContext | None) -> ToolResult:
-        token = current_call.set(scope or self._without_connection(call))
+    async def _run_tool(
+        self, call: _Call, key: CallKey | None = None, connection: Connection | None = None
+    ) -> ToolResult:
+        session = call.session
+        request, outside = (session.request, session.outside) if session else (None, ())
+        context = CallContext(self._services, call.caller, request, key, connection, outside)
+        token = current_call.set(context)
         try:
             # Not through the protocol library, which would look the tool up again.
             return await self._tools[call.name].run(call.arguments)
         except ValidationError as error:
             reason = f"{call.spec.name}: {explain(error)}"
             if call.spec.on_invalid is not None:
-                call.spec.on_invalid(current_call.get(), call.arguments, reason)
+                call.spec.on_invalid(context, call.arguments, reason)
             raise InvalidArguments(reason, hint=usage(call.spec)) from error
         except Exception as error:
             raise domain_error(call.spec, error) from error
         finally:
             current_call.reset(token)
-
-    def _without_connection(self, call: _Call) -> CallContext:
-        if call.session is None:
-            return CallContext(self._services, call.caller)
-        request, outside = call.session.request, call.session.outside
-        return CallContext(self._services, call.caller, request, outside=outside)
 
     async def _audit_failure(self, call: _Call, error: ButlersError) -> None:
         """Audit a failed call, whose effect was rolled back, if the database is available."""

@@ -14,6 +14,8 @@ from butlers.domain.caller import SESSIONS
 from butlers.domain.errors import InvalidArguments
 from butlers.domain.message import check_storable
 from butlers.domain.queues import ROUTES
+from butlers.queue import queries
+from butlers.sessions.session_log import count_outcomes, search_sessions
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import Effect, tool
 
@@ -41,7 +43,11 @@ async def mail_inbox(
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
 ) -> dict[str, Any]:
     """Messages that are not handled yet, oldest first."""
-    return {"messages": await _list_waiting(ctx.connection, _view(ctx).queue, state, limit, offset)}
+    return {
+        "messages": await queries.list_waiting(
+            ctx.connection, _view(ctx).queue, state, limit, offset
+        )
+    }
 
 
 @tool(callers=SESSIONS, effect=Effect.READ, outside=True)
@@ -70,7 +76,9 @@ async def mail_stats(
 ) -> dict[str, Any]:
     """Numbers of messages that wait, were handled and failed."""
     since = ctx.clock.now() - timedelta(days=days)
-    return {"days": days, **await _count_mail(ctx.connection, _view(ctx).queue, since)}
+    waiting = await queries.count_waiting(ctx.connection, _view(ctx).queue)
+    handled = await count_outcomes(ctx.connection, since)
+    return {"days": days, **waiting, "dealt_with": handled}
 
 
 def _view(ctx: CallContext) -> MailView:
@@ -86,69 +94,6 @@ def _escaped(word: str) -> str:
     return word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-async def _list_waiting(
-    connection: Connection, queue: str, state: str | None, limit: int, offset: int
-) -> list[dict[str, Any]]:
-    rows = await connection.fetch(
-        """
-        SELECT key AS request_id, payload->>'text' AS text,
-               payload->'request'->>'source_channel' AS channel,
-               payload->'request'->>'source_sender_identity' AS sender,
-               payload->'request'->>'received_at' AS received_at,
-               state, attempts, error
-        FROM queue_items
-        WHERE queue = $1 AND state <> 'done' AND ($2::text IS NULL OR state = $2)
-        ORDER BY id LIMIT $3 OFFSET $4
-        """,
-        queue,
-        state,
-        limit,
-        offset,
-    )
-    return [dict(row) for row in rows]
-
-
-async def _search_sessions(
-    connection: Connection,
-    patterns: list[str],
-    since: datetime | None,
-    until: datetime | None,
-    limit: int,
-) -> list[dict[str, Any]]:
-    """Return sessions whose prompt or output matches every pattern, newest first."""
-    query = """
-        SELECT id AS session_id, request_id, trigger_source, prompt, output, outcome, started_at
-        FROM sessions
-        WHERE prompt || E'\\n' || coalesce(output, '') ILIKE ALL ($1::text[])
-          AND ($2::timestamptz IS NULL OR started_at >= $2)
-          AND ($3::timestamptz IS NULL OR started_at < $3)
-        ORDER BY started_at DESC, id DESC LIMIT $4
-        """
-    return [dict(row) for row in await connection.fetch(query, patterns, since, until, limit)]
-
-
-async def _count_mail(connection: Connection, queue: str, since: datetime) -> dict[str, Any]:
-    waiting = await connection.fetch(
-        """
-        SELECT state, count(*) AS number, min(payload->'request'->>'received_at') AS oldest
-        FROM queue_items WHERE queue = $1 AND state <> 'done' GROUP BY state ORDER BY state
-        """,
-        queue,
-    )
-    outcomes = await connection.fetch(
-        """
-        SELECT coalesce(outcome, 'running') AS outcome, count(*) AS number FROM sessions
-        WHERE started_at >= $1 AND trigger_source = 'route' GROUP BY 1 ORDER BY 1
-        """,
-        since,
-    )
-    return {
-        "waiting": {row["state"]: row["number"] for row in waiting},
-        "oldest_waiting": min((row["oldest"] for row in waiting if row["oldest"]), default=None),
-        "dealt_with": {row["outcome"]: row["number"] for row in outcomes},
-    }
-
-
-_ROUTED = MailView(ROUTES, _search_sessions)
+_ROUTED = MailView(ROUTES, search_sessions)
 
 TOOLS = (mail_inbox, mail_search, mail_stats)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -11,25 +11,12 @@ from pydantic import Field
 from butlers.db.database import Connection
 from butlers.domain.caller import OWNER_ONLY
 from butlers.domain.errors import NotFound
-from butlers.queue import dead_letters
+from butlers.queue import dead_letters, queries
+from butlers.sessions.session_log import sessions_of_request
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import Effect, tool
 from butlers.tools.role import Hop
 
-QUEUED = """
-SELECT created_at AS at, queue, state, attempts, error, run_after, finished_at,
-       result ->> 'command' AS command
-FROM queue_items WHERE queue IN ('inbox', 'commands', 'routes') AND key = ANY($1)
-"""
-OUTGOING = """
-SELECT created_at AS at, queue, state, attempts, error, run_after, finished_at FROM queue_items
-WHERE queue IN ('notify', 'deliveries') AND payload ->> 'request_id' = $1
-"""
-SESSIONS = """
-SELECT started_at AS at, id, runtime, model, outcome, error, duration_ms, input_tokens, output_tokens,
-       cost_usd
-FROM sessions WHERE request_id = $1
-"""
 CALLS = """
 SELECT called_at AS at, tool, ok, replayed, error, duration_ms FROM tool_calls
 WHERE request_id = $1 AND session_id IS NOT NULL
@@ -41,9 +28,9 @@ async def request_path(ctx: CallContext, request_id: UUID) -> dict[str, Any]:
     """The hops of a request in this butler: received, queued, sessions, their calls, deliveries."""
     connection = ctx.connection
     hops = [
-        *await queued_hops(connection, [str(request_id)]),
-        *await read_hops(connection, "queued", OUTGOING, str(request_id)),
-        *await read_hops(connection, "session", SESSIONS, request_id),
+        *as_hops("queued", await queries.items_by_key(connection, [str(request_id)])),
+        *as_hops("queued", await queries.outgoing_items(connection, request_id)),
+        *as_hops("session", await sessions_of_request(connection, request_id)),
         *await read_hops(connection, "call", CALLS, request_id),
     ]
     for role in ctx.services.roles:
@@ -51,13 +38,12 @@ async def request_path(ctx: CallContext, request_id: UUID) -> dict[str, Any]:
     return {"hops": sorted(hops, key=lambda hop: hop["at"])}
 
 
-async def queued_hops(connection: Connection, keys: Sequence[str]) -> list[Hop]:
-    """Return the queue items of a request, or of its parts, by their keys."""
-    return await read_hops(connection, "queued", QUEUED, keys)
+async def read_hops(connection: Connection, kind: str, sql: str, request_id: UUID) -> list[Hop]:
+    return as_hops(kind, map(dict, await connection.fetch(sql, request_id)))
 
 
-async def read_hops(connection: Connection, kind: str, sql: str, key: object) -> list[Hop]:
-    return [{"hop": kind, **dict(row)} for row in await connection.fetch(sql, key)]
+def as_hops(kind: str, rows: Iterable[Mapping[str, Any]]) -> list[Hop]:
+    return [{"hop": kind, **row} for row in rows]
 
 
 @tool(callers=OWNER_ONLY, effect=Effect.READ)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
-from uuid import UUID
 
-from butlers.db.database import Connection
 from butlers.domain.caller import PEERS, SESSIONS
 from butlers.domain.clock import uuid7
 from butlers.domain.delivery import DeliveryRequest, Intent, check_emoji
 from butlers.domain.errors import InvalidArguments, NotAllowed
 from butlers.domain.links import links_beyond, links_from
 from butlers.domain.message import RequestContext, RouteRequest
-from butlers.domain.queues import SWITCHBOARD
+from butlers.domain.queues import ROUTES, SWITCHBOARD
 from butlers.queue.outbox import queue_delivery, queue_reply, recipient_or_owner
+from butlers.queue.queries import find_payload
 from butlers.sessions.routes import accept_route
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import tool
@@ -92,7 +92,7 @@ async def _outside_links(ctx: CallContext, message: str) -> tuple[str, ...]:
         return await _read_links(ctx, message)
     if ctx.request is None or ctx.request.is_owners:
         return ()
-    return links_from(message, await _routed_text(ctx.connection, ctx.request.request_id))
+    return links_from(message, json.dumps(await _route(ctx, ctx.request), ensure_ascii=False))
 
 
 async def _read_links(ctx: CallContext, message: str) -> tuple[str, ...]:
@@ -104,25 +104,13 @@ async def _read_links(ctx: CallContext, message: str) -> tuple[str, ...]:
         return ()
     own = ""
     if ctx.request is not None and ctx.request.is_owners:
-        own = await _routed_message(ctx.connection, ctx.request.request_id)
+        own = (await _route(ctx, ctx.request)).get("text", "")
     return links_beyond(message, own)
 
 
-async def _routed_text(connection: Connection, request_id: UUID) -> str:
-    """Return the text of a routed request with the conversation that came with it."""
-    found: str | None = await connection.fetchval(
-        "SELECT payload::text FROM queue_items WHERE queue = 'routes' AND key = $1", str(request_id)
-    )
-    return found or ""
-
-
-async def _routed_message(connection: Connection, request_id: UUID) -> str:
-    """Return the text of a routed request without the conversation before it."""
-    found: str | None = await connection.fetchval(
-        "SELECT payload ->> 'text' FROM queue_items WHERE queue = 'routes' AND key = $1",
-        str(request_id),
-    )
-    return found or ""
+async def _route(ctx: CallContext, request: RequestContext) -> dict[str, Any]:
+    """Return the route of a request as this butler stored it, with the conversation before it."""
+    return await find_payload(ctx.connection, ROUTES, str(request.request_id)) or {}
 
 
 TOOLS = (route_execute, notify)

@@ -1,4 +1,4 @@
-"""Skills that a butler makes itself: noticed, registered as drafts, told, approved, given to others."""
+"""Skills that sessions make: registered as drafts, announced, approved, assigned to others."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ async def test_new_folder_is_registered_and_can_be_assigned_to_others(
     assert config.skills.packs == ("weekly-reports@1.0.0",)
 
 
-@pytest.mark.parametrize("trouble", ["a folder that can not be looked at", "a list that can not"])
+@pytest.mark.parametrize("trouble", ["unreadable folder", "unreadable list"])
 async def test_butler_makes_skills_when_other_butlers_are_unreadable(
     make_pack_butler: MakeButler, trouble: str
 ) -> None:
     tester = make_pack_butler()
     listed = tester.home / "registry" / "butlers.json"
     listed.parent.mkdir(parents=True, exist_ok=True)
-    if trouble == "a list that can not":
+    if trouble == "unreadable list":
         listed.mkdir()
     else:
         listed.write_text(json.dumps([str(listed.parent / ("x" * 300))]))  # no system looks there
@@ -112,7 +112,7 @@ async def test_butler_makes_skills_when_other_butlers_are_unreadable(
         await tester.start()
         write_report(custom_of(tester))
         await until_event(log, "skill:created")
-    warned = [line["folder"] for line in log if line["event"] == "butler not remembered"]
+    warned = [line["folder"] for line in log if line["event"] == "butler folder not recorded"]
     assert warned == ([str(tester.directory)] if listed.is_dir() else [])
     assert tester.registry.get("weekly-reports").owner == "tester"
 
@@ -166,7 +166,7 @@ async def test_changed_content_of_a_registered_version_is_refused(
         digest = tester.registry.get("weekly-reports").release(None).digest
         write_report(custom_of(tester), description="Another.")
         event = await until_event(log, "skill:invalid")
-    assert "is registered with other content" in event["errors"]
+    assert "is already registered with different content" in event["errors"]
     assert tester.registry.get("weekly-reports").release(None).digest == digest
 
 
@@ -249,7 +249,7 @@ async def test_skill_create_reports_all_errors_and_leaves_nothing(
         for code in ("manifest-id", "manifest-version", "manifest-env-var"):
             assert code in refused.value.message
         for path in ("../../escape.py", "/etc/passwd", ".hidden"):
-            with pytest.raises(InvalidSkill, match="no paths inside"):
+            with pytest.raises(InvalidSkill, match="invalid paths"):
                 await session.call("skill_create", {**REPORT, "files": {path: "x"}})
         await session.call("skill_create", REPORT)
         with pytest.raises(SkillVersionTaken):
@@ -269,7 +269,7 @@ async def test_session_with_untrusted_input_cannot_make_skills(
     await tester.start()
     stranger = replace(request_context(), sender_roles=())
     async with tester.session(request=stranger) as session:
-        with pytest.raises(NotAllowed, match="somebody else wrote"):
+        with pytest.raises(NotAllowed, match="message of another person"):
             await session.call("skill_create", REPORT)
     async with tester.session(request=request_context()) as session:
         await session.call("skill_create", REPORT)
@@ -284,7 +284,7 @@ async def test_owner_is_notified_of_a_new_draft(make_pack_butler: MakeButler) ->
     rows = await tester.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
     (told,) = [json.loads(row["payload"]) for row in rows]
     assert told["target"] == "console:owner"
-    assert "has made the skill weekly-reports@1.0.0" in told["message"]
+    assert "made the skill weekly-reports@1.0.0" in told["message"]
     assert "`butlers skills approve weekly-reports@1.0.0`" in told["message"]
 
 
@@ -304,7 +304,7 @@ async def test_owner_is_notified_after_a_crash(
         await tester.start()
         await until("the owner to be told", lambda: told_of(tester))
         await tester.butler.stop()
-    assert await told_of(tester) == ["tester has made the skill weekly-reports@1.0.0"]
+    assert await told_of(tester) == ["tester made the skill weekly-reports@1.0.0"]
 
 
 async def test_failed_notification_of_a_draft_is_retried(
@@ -324,7 +324,7 @@ async def test_failed_notification_of_a_draft_is_retried(
     assert await told_of(tester) == []
     await maker.send_notices()
     await maker.send_notices()
-    assert await told_of(tester) == ["tester has made the skill weekly-reports@1.0.0"]
+    assert await told_of(tester) == ["tester made the skill weekly-reports@1.0.0"]
 
 
 async def test_a_draft_has_no_secrets(make_pack_butler: MakeButler) -> None:

@@ -1,4 +1,4 @@
-"""A session that has read what others may have written changes neither the soul nor the skills."""
+"""A session that has read untrusted text cannot change the soul or the skills."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def tester(make_pack_butler: MakeButler) -> InProcessButler:
     made = make_pack_butler("report@1.0.0", skills="allow_soul_edit = true", extra=SWITCHBOARD)
     files: dict[str, str | bytes] = {"scripts/say.py": ECHO_PY, "mcp/server.py": SERVER_PY}
     made.register("report", files, scripts=["scripts/say.py"], mcpServers=[LOCAL_SERVER])
-    (made.tester.directory / "skills" / "custom").mkdir(parents=True, exist_ok=True)
+    (made.directory / "skills" / "custom").mkdir(parents=True, exist_ok=True)
     await made.start()
     return made
 
@@ -56,9 +56,9 @@ async def test_tainted_session_cannot_change_soul_or_skills(
             ("soul_undo", {}),
             ("skill_create", DRAFT),
         ):
-            with pytest.raises(NotAllowed, match=f"may have written .{tool}.") as refused:
+            with pytest.raises(NotAllowed, match=f"text of other people .with {tool}.") as refused:
                 await session.call(name, given)
-            assert refused.value.hint == "ask the owner, with notify, to have it done"
+            assert refused.value.hint == "ask the owner, with notify, to do it"
     assert "a-draft" not in tester.registry.catalog().skills
     async with tester.session(request=request_context()) as session:
         await change_itself(session)

@@ -221,7 +221,7 @@ def registration(name: str) -> dict[str, Any]:
 
 async def test_delivery_in_another_butlers_name_is_rejected(switchboard: InProcessButler) -> None:
     async with switchboard.peer("general") as peer:
-        with pytest.raises(NotAllowed, match="general can not deliver in the name of health"):
+        with pytest.raises(NotAllowed, match="general cannot deliver in the name of health"):
             await peer.call("deliver", {"delivery": delivery("health")})
         assert await switchboard.count("queue_items") == 0
         await peer.call("deliver", {"delivery": delivery("general")})
@@ -243,7 +243,7 @@ async def test_registration_in_another_butlers_name_is_rejected(
     switchboard: InProcessButler,
 ) -> None:
     async with switchboard.peer("general") as peer:
-        with pytest.raises(NotAllowed, match="general can not register messenger"):
+        with pytest.raises(NotAllowed, match="general cannot register messenger"):
             await peer.call("register", {"registration": registration("messenger")})
         assert await switchboard.count("butler_registry") == 0
         await peer.call("register", {"registration": registration("general")})
