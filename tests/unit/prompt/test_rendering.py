@@ -252,6 +252,7 @@ def test_output_type_adds_a_response_format() -> None:
     made = Prompt(PromptTemplate[Place](ns="n", key="k", sections=[text("a")])).render()
     assert made.output_type is Place
     assert "## 2. Response Format (response-format)" in made.text
+    assert "Answer with nothing but one fenced JSON code block" in made.text
     assert '"city"' in made.text
     with pytest.raises(PromptValidationError, match="or a dataclass"):
         Prompt(PromptTemplate[int](ns="n", key="k")).render()
