@@ -244,7 +244,9 @@ def install(
         return sys.stdin.isatty() and typer.confirm(f"install {offer.skill.label}?", err=True)
 
     found = git_source(source, commit) or Path(source)
-    installed = RegistryInstaller(_open_registry(), owner, version).install(found, agrees, print_offer)
+    installed = RegistryInstaller(_open_registry(), owner, version).install(
+        found, agrees, print_offer
+    )
     typer.echo(f"installed {installed.id}: {', '.join(installed.versions)}")
 
 
@@ -286,8 +288,8 @@ class _Users:
 
 
 def _users() -> _Users:
-    from butlers.config.roster import known_butlers
     from butlers.config.packs import source_file
+    from butlers.config.roster import known_butlers
 
     settings = Settings.from_environ()
     home = settings.home

@@ -73,8 +73,8 @@ def _checked(folder: Path, *, fix: bool, clients: Sequence[str]) -> Document:
     verdicts = [client_verdict(client, folder, checked.reading) for client in clients]
     document = _document(folder, label, checked.diagnostics, fixed)
     document["clients"] = [
-        {"client": said.client, "outcome": str(said.outcome), "reasons": list(said.reasons)}
-        for said in verdicts
+        {"client": one.client, "outcome": str(one.outcome), "reasons": list(one.reasons)}
+        for one in verdicts
     ]
     return document
 
@@ -97,9 +97,9 @@ def print_check(outcome: Document) -> None:
         typer.echo(_line(found))
     for code in outcome["fixed"]:
         typer.echo(f"{outcome['folder']}: fixed {code}")
-    for said in outcome["clients"]:
-        reasons = f": {'; '.join(said['reasons'])}" if said["reasons"] else ""
-        typer.echo(f"{outcome['folder']}: {said['client']} {said['outcome']}{reasons}")
+    for client in outcome["clients"]:
+        reasons = f": {'; '.join(client['reasons'])}" if client["reasons"] else ""
+        typer.echo(f"{outcome['folder']}: {client['client']} {client['outcome']}{reasons}")
     state = "valid" if outcome["valid"] else "not valid"
     typer.echo(f"{outcome['folder']}: {outcome['skill'] or 'no skill'}, {state}")
 
@@ -125,19 +125,19 @@ def describe(registry: SkillRegistry, name: str, version: str | None) -> Documen
         path = registry.path(name, release.version)
     except SkillError as error:
         return document | {"unchanged": False, "error": error.message, "hint": error.hint}
-    said = read_skill(path).skill
-    if said is None:
+    content = read_skill(path).skill
+    if content is None:
         raise InvalidSkill(f"{path} holds no skill")
     return document | {
         "path": str(path),
-        "name": said.title or said.name,
-        "description": said.description,
-        "capabilities": capabilities_of(path, said).as_dict(),
+        "name": content.title or content.name,
+        "description": content.description,
+        "capabilities": capabilities_of(path, content).as_dict(),
     }
 
 
 def print_description(described: Document) -> None:
-    told = (
+    keys = (
         "id",
         "name",
         "version",
@@ -149,7 +149,7 @@ def print_description(described: Document) -> None:
         "unchanged",
         "path",
     )
-    rows = [(key, described[key]) for key in told if key in described]
+    rows = [(key, described[key]) for key in keys if key in described]
     rows += [
         ("versions", " ".join(described["versions"])),
         ("used by", " ".join(described["usedBy"])),

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from butlers.cli.fleet import load_roster, owner_client
 from butlers.cli.output import AsJson, print_json, print_rows, print_table
 from butlers.cli.secrets import with_vault
-from butlers.config.roster import working_copy
 from butlers.config.settings import Settings
 from butlers.domain.errors import ButlersError
-from butlers.runtimes.cli import CliRuntime, installed_version
-from butlers.runtimes.registry import cli_runtimes
 from butlers.wire import directory
+
+if TYPE_CHECKING:
+    from butlers.runtimes.cli import CliRuntime
 
 TEST_PROMPT = "Call the tool `status` once, then answer with the one word OK."
 TEST_PROMPT_S = 600.0
@@ -135,6 +135,8 @@ def _stored_credentials() -> set[str]:
 async def _check_all(
     settings: Settings, running: list[str], stored: set[str], *, prove: bool
 ) -> list[Check]:
+    from butlers.runtimes.registry import cli_runtimes
+
     checks = [_check("python", "ok", sys.version.split()[0]), _check_home(settings)]
     checks += [await _check_runtime(cli, settings, stored) for cli in cli_runtimes().values()]
     checks.append(_check_fleet(running))
@@ -162,6 +164,7 @@ def _check_home(settings: Settings) -> Check:
 def _check_channels(settings: Settings, stored: set[str] | None) -> list[Check]:
     """Return the checks of every channel, with the configuration of the Messenger and Switchboard."""
     from butlers.channels.registry import channel_checks
+    from butlers.config.roster import working_copy
 
     configs = {}
     if working_copy(settings.home).is_dir():  # before the first start there is no configuration
@@ -176,6 +179,8 @@ def _check_channels(settings: Settings, stored: set[str] | None) -> list[Check]:
 
 
 async def _check_runtime(cli: type[CliRuntime], settings: Settings, stored: set[str]) -> Check:
+    from butlers.runtimes.cli import installed_version
+
     name, hint = cli.name, cli.install_hint()
     executable = cli.find(settings.environ.get("PATH", ""))
     if executable is None:
