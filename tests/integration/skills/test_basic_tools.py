@@ -1,4 +1,4 @@
-"""basic-tools: what each tool does, and that none leaves the butler's folder or reaches inward."""
+"""basic-tools: every tool works, stays in the butler's folder and reaches public hosts only."""
 
 from __future__ import annotations
 

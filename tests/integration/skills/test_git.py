@@ -1,4 +1,4 @@
-"""Skills from git: one commit, named in full, and nothing of the repository has a say."""
+"""Skills from git: one commit by its full hash, without effects of the repository."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_folder_of_the_repository_is_named(repository: Repository, tmp_path: P
 )
 def test_branch_or_tag_is_refused(written: str, commit: str | None) -> None:
     with pytest.raises(
-        InvalidArguments, match="is not a full commit hash|names no commit"
+        InvalidArguments, match=r"is not a full commit hash|names no commit"
     ) as error:
         git_source(written, commit)
     assert "all 40 digits" in (error.value.hint or "")

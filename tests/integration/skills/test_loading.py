@@ -1,4 +1,4 @@
-"""What a butler's configuration names is resolved, verified, mounted and told to its sessions."""
+"""Packs of a butler's configuration: resolved, verified, mounted and in its prompts."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ async def test_a_lock_keeps_the_version_and_none_takes_the_latest_with_a_warning
         await tester.start()
     states = (await tester.status())["skills"]
     assert [state["skill"] for state in states] == ["report@1.0.0"]
-    assert any("has no version" in str(line.get("warning")) for line in log)
+    assert any("names no version" in str(line.get("warning")) for line in log)
 
 
 async def test_failed_pack_is_reported_and_others_work(make_pack_butler: MakeButler) -> None:

@@ -1,4 +1,4 @@
-"""Several processes write the registry at once: nothing is lost, and a reader never sees half of it."""
+"""Concurrent writers of the registry: no write is lost, and no reader sees a partial file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Skills over MCP: listed, opened, run; refused after one changed byte; nothing told that is a secret."""
+"""Skill tools over MCP: list, open and run; changed packs are refused, secrets are masked."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ async def test_arguments_limits_and_failures_of_a_script(make_pack_butler: MakeB
             await run("hang", timeout_s=0.3)
         with pytest.raises(SkillScriptNotFound) as refused:
             await run("other")
-        assert refused.value.hint == f"there are: {', '.join(files)}"
+        assert refused.value.hint == f"available: {', '.join(files)}"
     async with tester.owner() as owner:
         answer = await owner.call("skill_run", {"skill": "tools", "script": "echo"})
         assert answer["result"] == {"said": {}}
@@ -412,7 +412,7 @@ async def test_changed_pack_is_refused_everywhere(
             await session.call(tool, arguments, timeout_s=60)
         tester.tamper("social", "context/a.md")
         for tool, arguments in calls:
-            with pytest.raises(SkillChanged, match="is not what was registered"):
+            with pytest.raises(SkillChanged, match="has changed since it was registered"):
                 await session.call(tool, arguments, timeout_s=60)
 
 

@@ -1,4 +1,4 @@
-"""The command line of skills, for every test of it."""
+"""Fixture that runs `butlers skills` commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives of strangers: what is in order is unpacked, every attack is refused by its code."""
+"""Untrusted archives: valid ones are unpacked, every attack is refused with its code."""
 
 from __future__ import annotations
 

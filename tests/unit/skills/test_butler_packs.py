@@ -1,4 +1,4 @@
-"""What a configuration names is loaded as far as it can be had, and the rest is told."""
+"""Packs of a configuration: loaded as far as possible, failures reported."""
 
 from __future__ import annotations
 

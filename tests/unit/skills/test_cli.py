@@ -1,4 +1,4 @@
-"""``butlers skills …``: the documents, the hints and the exit codes."""
+"""``butlers skills``: JSON documents, hints and exit codes."""
 
 from __future__ import annotations
 

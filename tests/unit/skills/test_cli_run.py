@@ -1,4 +1,4 @@
-"""``butlers skills run``, ``register --built-in`` and ``install`` from git, as a person types them."""
+"""``butlers skills run``, ``register --built-in`` and ``install`` from git."""
 
 from __future__ import annotations
 

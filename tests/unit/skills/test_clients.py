@@ -1,4 +1,4 @@
-"""How each client takes a skill: loads, degraded or dropped, and for which reason."""
+"""Verdicts of other clients: loads, degraded or dropped, with reasons."""
 
 from __future__ import annotations
 

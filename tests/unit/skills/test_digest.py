@@ -1,4 +1,4 @@
-"""The hash of a folder: the same for equal trees, another for any other."""
+"""Hash of a folder: equal for equal trees only."""
 
 from __future__ import annotations
 

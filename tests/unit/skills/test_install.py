@@ -1,4 +1,4 @@
-"""Skills from elsewhere: what they could do is shown first, and what an update adds is asked again."""
+"""Installing skills: capabilities are shown first, and new ones need consent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Skills in a session's home: whole, as they were, and all of them or none."""
+"""Installing skills into a session's home: complete and unchanged, all or none."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_skill_is_copied_whole_with_its_permissions(tmp_path: Path, place: Pat
     assert digest_folder(installed) == digest_folder(source)
     assert (installed / "references").stat().st_mode & 0o7777 == 0o750
     assert (installed / "references/deep/a.md").stat().st_mode & 0o7777 == 0o640
-    assert (installed / "scripts/run.sh").stat().st_mode & 0o7777 == 0o755  # lends nobody's rights
+    assert (installed / "scripts/run.sh").stat().st_mode & 0o7777 == 0o755  # without setuid
     assert left_in(folder) == ["a-skill"]
 
 

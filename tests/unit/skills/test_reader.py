@@ -1,4 +1,4 @@
-"""A folder of a butler becomes a skill, or says why not."""
+"""Reading a skill from a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Against the reference implementation of the standard: where we differ, the table says why."""
+"""Comparison with the reference implementation; the table explains every difference."""
 
 from __future__ import annotations
 
@@ -92,12 +92,18 @@ DIFFERENT = {
     "other folder": (front().replace(b"a-skill", b"other"), "kept and reported"),
     "long description": (front().replace(b"What it is.", b"x" * 1025), "kept and reported"),
     "long compatibility": (front("compatibility: " + "x" * 501), "kept and reported"),
-    "no front matter fields": (b"---\n---\nSays it.\n", "folder's name and first paragraph are used"),
+    "no front matter fields": (
+        b"---\n---\nSays it.\n",
+        "folder's name and first paragraph are used",
+    ),
     "a list as front matter": (
         b"---\n- a\n- b\n---\nSays it.\n",
         "folder's name and first paragraph are used",
     ),
-    "tab": (b"---\nname: a-skill\n\tx: 1\ndescription: y\n---\nb", "read line by line and reported"),
+    "tab": (
+        b"---\nname: a-skill\n\tx: 1\ndescription: y\n---\nb",
+        "read line by line and reported",
+    ),
 }
 # Both accept, and the reference reads less.
 CUT = {

@@ -1,4 +1,4 @@
-"""The registry of skills: what is in its file, who may write it, and that a version never changes."""
+"""The registry of skills: its file, its owners, and versions that never change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ START = datetime(2026, 1, 15, 10, tzinfo=UTC)
 
 
 class StepClock:
-    """Each look at it is a minute later."""
+    """Clock that advances one minute per reading."""
 
     def __init__(self) -> None:
         self.looks = 0

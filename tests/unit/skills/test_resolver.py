@@ -1,4 +1,4 @@
-"""Which versions a butler gets, and why not."""
+"""Resolving packs to versions, and explaining failures."""
 
 from __future__ import annotations
 

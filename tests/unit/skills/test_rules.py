@@ -1,4 +1,4 @@
-"""``check``: every rule has its code, all problems come at once, safe ones can be mended."""
+"""``check``: every rule has a code, all problems are reported, safe ones can be fixed."""
 
 from __future__ import annotations
 

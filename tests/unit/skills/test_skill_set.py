@@ -1,4 +1,4 @@
-"""What one butler has: drafts stay drafts, one bad skill takes no other along, and room for new ones."""
+"""The skill set of a butler: drafts, failures and new skills."""
 
 from __future__ import annotations
 

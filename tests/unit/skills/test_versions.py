@@ -1,4 +1,4 @@
-"""Ranges of versions, and how a skill is asked for."""
+"""Version ranges and requirements."""
 
 from __future__ import annotations
 
