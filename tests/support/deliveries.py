@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from butlers.channels.console.mailbox import ConsoleSender
-from butlers.channels.webhook.sender import WebhookSender, WebhookTarget
+from butlers.channels.webhook.sender import OutboundWebhook, WebhookSender
 from butlers.db.database import Database
 from butlers.domain.clock import uuid7
 from butlers.domain.delivery import DeliveryRequest, DeliveryState, Intent
@@ -64,8 +64,12 @@ class DeliveryHarness:
             return SECRET
 
         hooks = {
-            "sure": WebhookTarget(self.server.url, "HOOK_SECRET", True),
-            "plain": WebhookTarget(self.server.url, "HOOK_SECRET", False),
+            "sure": OutboundWebhook(
+                url=self.server.url, secret_name="HOOK_SECRET", idempotent=True
+            ),
+            "plain": OutboundWebhook(
+                url=self.server.url, secret_name="HOOK_SECRET", idempotent=False
+            ),
         }
         channels = {
             "console": ConsoleSender(self.database, self.clock),

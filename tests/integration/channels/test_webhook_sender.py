@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from butlers.channels.webhook.http_errors import retry_after
-from butlers.channels.webhook.sender import WebhookSender, WebhookTarget, sign
+from butlers.channels.webhook.sender import OutboundWebhook, WebhookSender, sign
 from butlers.domain.errors import (
     ButlersError,
     ChannelBusy,
@@ -30,8 +30,8 @@ def channel(url: str, *, timeout_s: float = 10.0) -> WebhookSender:
         return SECRET
 
     targets = {
-        "plain": WebhookTarget(url, "HOOK_SECRET", False),
-        "sure": WebhookTarget(url, "HOOK_SECRET", True),
+        "plain": OutboundWebhook(url=url, secret_name="HOOK_SECRET", idempotent=False),
+        "sure": OutboundWebhook(url=url, secret_name="HOOK_SECRET", idempotent=True),
     }
     return WebhookSender(targets, secret, SetClock(NOW), timeout_s=timeout_s)
 

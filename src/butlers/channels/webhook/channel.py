@@ -22,9 +22,9 @@ from butlers.channels.base import (
 )
 from butlers.channels.polling import HEARTBEAT_S
 from butlers.channels.webhook.parser import check_signature, parse
-from butlers.channels.webhook.sender import WEBHOOK, WebhookSender, WebhookTarget
+from butlers.channels.webhook.sender import WEBHOOK, OutboundWebhook, WebhookSender
 from butlers.config.document import refuse
-from butlers.config.values import ButlerName, ConfigTable, Text, WebUrl
+from butlers.config.values import ConfigTable, Text
 from butlers.domain.clock import uuid7
 from butlers.domain.errors import ButlersError, NotAuthenticated
 from butlers.domain.json_safe import freeze
@@ -47,13 +47,7 @@ def _webhook_name(value: str) -> str:
     return value
 
 
-class OutboundWebhook(ConfigTable):
-    """``[channels.webhook.NAME]``: a URL that gets deliveries."""
-
-    url: WebUrl
-    secret_name: Text
-    # Whether the receiver accepts one Idempotency-Key once, so that sending again is harmless.
-    idempotent: bool = False
+WebhookName = Annotated[str, AfterValidator(_webhook_name)]
 
 
 class InboundWebhook(ConfigTable):
@@ -69,18 +63,11 @@ InboundConfig = Mapping[str, InboundWebhook]
 
 class WebhookChannel(Channel):
     name = WEBHOOK
-    outbound_config = Annotated[
-        Mapping[Annotated[str, AfterValidator(_webhook_name)], OutboundWebhook],
-        AfterValidator(freeze),
-    ]
-    inbound_config = Annotated[Mapping[ButlerName, InboundWebhook], AfterValidator(freeze)]
+    outbound_config = Annotated[Mapping[WebhookName, OutboundWebhook], AfterValidator(freeze)]
+    inbound_config = Annotated[Mapping[WebhookName, InboundWebhook], AfterValidator(freeze)]
 
     def sender(self, config: OutboundConfig, context: OutboundContext) -> ChannelSender:
-        targets = {
-            name: WebhookTarget(hook.url, hook.secret_name, hook.idempotent)
-            for name, hook in config.items()
-        }
-        return WebhookSender(targets, context.secret, context.clock)
+        return WebhookSender(config, context.secret, context.clock)
 
     def routes(
         self, config: InboundConfig, context: InboundContext

@@ -17,7 +17,6 @@ import hmac
 import json
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -25,6 +24,7 @@ import httpx
 
 from butlers.channels.base import ReadSecret
 from butlers.channels.webhook.http_errors import error_for
+from butlers.config.values import ConfigTable, Text, WebUrl
 from butlers.domain.clock import Clock
 from butlers.domain.delivery import DeliveryReceipt, DeliveryRequest
 from butlers.domain.errors import (
@@ -40,13 +40,13 @@ MAX_RESPONSE_BYTES = 64 * 1024
 MAX_ID_LENGTH = 256
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookTarget:
-    """One URL that deliveries can be posted to."""
+class OutboundWebhook(ConfigTable):
+    """``[channels.webhook.NAME]``: a URL that deliveries are posted to."""
 
-    url: str
-    secret_name: str
-    idempotent: bool  # the receiver accepts one Idempotency-Key once
+    url: WebUrl
+    secret_name: Text
+    # Whether the receiver accepts one Idempotency-Key once, so that sending again is harmless.
+    idempotent: bool = False
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
@@ -60,7 +60,7 @@ class WebhookSender:
 
     def __init__(
         self,
-        targets: Mapping[str, WebhookTarget],
+        targets: Mapping[str, OutboundWebhook],
         secret: ReadSecret,
         clock: Clock,
         *,
@@ -92,7 +92,7 @@ class WebhookSender:
         message_id = await self._post(target, body, headers)
         return DeliveryReceipt(delivery.delivery_id, self.name, message_id, self._clock.now())
 
-    def _target(self, target: str) -> WebhookTarget:
+    def _target(self, target: str) -> OutboundWebhook:
         name = _webhook_name(target)
         if name not in self._targets:
             known = ", ".join(self._targets) or "none"
@@ -102,7 +102,7 @@ class WebhookSender:
             )
         return self._targets[name]
 
-    async def _post(self, target: WebhookTarget, body: bytes, headers: Mapping[str, str]) -> str:
+    async def _post(self, target: OutboundWebhook, body: bytes, headers: Mapping[str, str]) -> str:
         # A new connection each time: the other side may have closed a kept one, and then it is not known
         # whether the request was read.
         url, connect_s = target.url, min(CONNECT_S, self._timeout_s)
