@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,6 +155,16 @@ def test_every_path_in_a_document_exists(document: Path) -> None:
         and not (PACKAGE / path).exists()
     ]
     assert not missing
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_import_in_an_example_works(document: Path) -> None:
+    for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
+        code = ast.parse(textwrap.dedent(block), document.name)
+        for node in ast.walk(code):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("butlers"):
+                module = importlib.import_module(str(node.module))
+                assert [one.name for one in node.names if not hasattr(module, one.name)] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

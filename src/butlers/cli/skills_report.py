@@ -181,7 +181,7 @@ def print_offer(offer: InstallOffer) -> None:
     typer.echo(printable(f"{offer.skill.label}: {offer.skill.description}"), err=True)
     typer.echo(printable(f"  belongs to {offer.owner}, from {offer.origin}"), err=True)
     if offer.moved is not None:
-        typer.echo(printable(f"  not as before: {offer.moved}"), err=True)
+        typer.echo(printable(f"  changed: {offer.moved}"), err=True)
     for found in offer.diagnostics:
         typer.echo(str(found), err=True)
     if offer.change is None:

@@ -310,7 +310,7 @@ def test_update_from_another_origin_needs_consent(run: Run, tmp_path: Path) -> N
     refused = run("install", other)
     assert refused.code == 1
     why = f"it comes from {other}, but 1.0.0 came from {first}"
-    assert f"  not as before: {why}" in refused.err
+    assert f"  changed: {why}" in refused.err
     assert run("list", "--json").json[0]["versions"] == ["1.0.0"]
     assert run("install", other, "--yes").code == 0
     assert run("show", "social-media@1.1.0", "--json").json["origin"] == str(other)
