@@ -27,7 +27,7 @@ scanner_batch_size = 2
 
 
 @pytest.fixture
-async def desk(make_butler: MakeButler) -> InProcessButler:
+async def switchboard(make_butler: MakeButler) -> InProcessButler:
     tester = make_butler("switchboard")
     file = tester.directory / "butler.toml"
     file.write_text(file.read_text().replace("[buffer]\nworker_count = 4\n", BUFFER))
@@ -46,7 +46,7 @@ def message(number: int) -> dict[str, Any]:
 
 @pytest.mark.scenario("S001-42")
 async def test_every_buffer_setting_has_an_effect(
-    desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """THEN queue_capacity bounds what waits, worker_count how many are dispatched at once,
     scanner_interval_s and scanner_grace_s when work of a frozen worker is taken back, and
@@ -67,8 +67,8 @@ async def test_every_buffer_setting_has_an_effect(
         return await claim(connection, queue, holder, **more)
 
     monkeypatch.setattr("butlers.queue.leased_queue.claim", watched)
-    desk.butler.spawner.model = model = FakeRuntime(think)
-    async with desk.owner() as owner:
+    switchboard.butler.spawner.model = model = FakeRuntime(think)
+    async with switchboard.owner() as owner:
         for number in range(3):
             await owner.call("ingest", message(number))
         await until("the workers to be busy", lambda: len(model.asked) == 3 or None)
@@ -80,14 +80,14 @@ async def test_every_buffer_setting_has_an_effect(
     assert max(asked_for) == 2, "two in one batch, though three are free"
 
     # The lease of a frozen worker has expired. The scanner finds it after the grace time.
-    frozen = await desk.rows(
+    frozen = await switchboard.rows(
         "UPDATE queue_items SET lease_until = now() - interval '1 minute'"
         " WHERE queue = 'inbox' AND state = 'leased' RETURNING key, fence"
     )
     assert len(frozen) == 3
 
     async def taken_back() -> bool | None:
-        rows = await desk.rows(
+        rows = await switchboard.rows(
             "SELECT 1 FROM queue_items WHERE queue = 'inbox' AND key = $1"
             " AND (state = 'ready' OR fence > $2)",
             frozen[0]["key"],

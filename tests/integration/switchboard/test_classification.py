@@ -24,7 +24,7 @@ BUTLERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-async def desk(switchboard: InProcessButler) -> InProcessButler:
+async def switchboard(switchboard: InProcessButler) -> InProcessButler:
     for name, more in BUTLERS.items():
         known = {"name": name, "url": "http://127.0.0.1:9/mcp", **more}
         async with switchboard.peer(name) as peer:
@@ -47,14 +47,14 @@ async def decided(tester: InProcessButler, text: str) -> tuple[str, str, str]:
     return row["target"], row["rule"], row["reason"]
 
 
-async def test_classification_session_decides_the_target(desk: InProcessButler) -> None:
+async def test_classification_session_decides_the_target(switchboard: InProcessButler) -> None:
     async def think(butler: McpClient) -> str:
         assert {tool["name"] for tool in await butler.list_tools()} == {"assign"}
         await butler.call("assign", {"butler": "travel", "reason": "it speaks of a flight"})
         return ""
 
-    desk.butler.spawner.model = model = FakeRuntime(think)
-    found = await decided(desk, "when is my flight to Lisbon?")
+    switchboard.butler.spawner.model = model = FakeRuntime(think)
+    found = await decided(switchboard, "when is my flight to Lisbon?")
     assert found == ("travel", "classified", "it speaks of a flight")
     (asked,) = model.asked
     assert "- travel: Knows trips." in asked.prompt
@@ -64,40 +64,44 @@ async def test_classification_session_decides_the_target(desk: InProcessButler) 
     assert asked.terms.grants.access == "sealed"
 
 
-async def test_reflex_match_needs_no_classification(desk: InProcessButler) -> None:
-    desk.butler.spawner.model = model = FakeRuntime()
-    target, rule, _ = await decided(desk, "weight 80 kg")
+async def test_reflex_match_needs_no_classification(switchboard: InProcessButler) -> None:
+    switchboard.butler.spawner.model = model = FakeRuntime()
+    target, rule, _ = await decided(switchboard, "weight 80 kg")
     assert (target, rule, model.asked) == ("health", "reflex", [])
 
 
-async def test_without_a_model_the_general_butler_gets_the_message(desk: InProcessButler) -> None:
-    assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
-    assert await desk.count("sessions") == 0
+async def test_without_a_model_the_general_butler_gets_the_message(
+    switchboard: InProcessButler,
+) -> None:
+    assert (await decided(switchboard, "hello?"))[:2] == ("general", "fallback")
+    assert await switchboard.count("sessions") == 0
 
 
 @pytest.mark.parametrize("name", ["nobody", "messenger", "switchboard"])
-async def test_infrastructure_butlers_cannot_be_assigned(desk: InProcessButler, name: str) -> None:
+async def test_infrastructure_butlers_cannot_be_assigned(
+    switchboard: InProcessButler, name: str
+) -> None:
     async def think(butler: McpClient) -> str:
         with pytest.raises(NotFound, match=name) as refused:
             await butler.call("assign", {"butler": name, "reason": "why not"})
         assert "travel" in (refused.value.hint or "")
         return ""
 
-    desk.butler.spawner.model = FakeRuntime(think)
-    assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
+    switchboard.butler.spawner.model = FakeRuntime(think)
+    assert (await decided(switchboard, "hello?"))[:2] == ("general", "fallback")
 
 
-async def test_failed_or_silent_classification_falls_back(desk: InProcessButler) -> None:
+async def test_failed_or_silent_classification_falls_back(switchboard: InProcessButler) -> None:
     async def fail(_butler: McpClient) -> str:
         raise ButlersError("no model today")
 
     for think in (unreached, fail):
-        desk.butler.spawner.model = FakeRuntime(think)
-        assert (await decided(desk, "hello?"))[:2] == ("general", "fallback")
+        switchboard.butler.spawner.model = FakeRuntime(think)
+        assert (await decided(switchboard, "hello?"))[:2] == ("general", "fallback")
 
 
 async def test_classification_that_broke_off_after_one_part_is_withdrawn(
-    desk: InProcessButler,
+    switchboard: InProcessButler,
 ) -> None:
     """Keeping one part would lose the others."""
 
@@ -105,31 +109,31 @@ async def test_classification_that_broke_off_after_one_part_is_withdrawn(
         await butler.call("assign", {"butler": "travel", "reason": "one of two", "part": "half"})
         raise ButlersError("cut off")
 
-    desk.butler.spawner.model = FakeRuntime(think)
-    assert (await decided(desk, "two things"))[:2] == ("general", "fallback")
+    switchboard.butler.spawner.model = FakeRuntime(think)
+    assert (await decided(switchboard, "two things"))[:2] == ("general", "fallback")
 
 
-async def test_decision_is_made_once(desk: InProcessButler) -> None:
+async def test_decision_is_made_once(switchboard: InProcessButler) -> None:
     """A second run of a message, or a late model, finds the decision made."""
 
     async def think(butler: McpClient) -> str:
         await butler.call("assign", {"butler": "travel", "reason": "first"})
         return ""
 
-    desk.butler.spawner.model = FakeRuntime(think)
-    assert await decided(desk, "hello?") == ("travel", "classified", "first")
-    (row,) = await desk.rows("SELECT request_id FROM message_inbox")
+    switchboard.butler.spawner.model = FakeRuntime(think)
+    assert await decided(switchboard, "hello?") == ("travel", "classified", "first")
+    (row,) = await switchboard.rows("SELECT request_id FROM message_inbox")
     late = replace(request_context(), request_id=row["request_id"])
-    async with desk.session(request=late) as session:
+    async with switchboard.session(request=late) as session:
         answer = await session.call("assign", {"butler": "health", "reason": "late"})
     assert not answer["added"]
-    assert [one["target"] for one in await desk.rows("SELECT target FROM route_decisions")] == [
-        "travel"
-    ]
+    assert [
+        one["target"] for one in await switchboard.rows("SELECT target FROM route_decisions")
+    ] == ["travel"]
 
 
-async def test_only_classification_sessions_may_assign(desk: InProcessButler) -> None:
-    async with desk.owner() as owner, desk.peer("health") as peer:
+async def test_only_classification_sessions_may_assign(switchboard: InProcessButler) -> None:
+    async with switchboard.owner() as owner, switchboard.peer("health") as peer:
         for client in (owner, peer):
             with pytest.raises(ButlersError, match="may not call assign"):
                 await client.call("assign", {"butler": "health", "reason": "mine"})

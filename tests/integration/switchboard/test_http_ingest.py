@@ -31,7 +31,7 @@ owner = true
 
 
 @pytest.fixture
-async def door(make_butler: MakeButler) -> InProcessButler:
+async def switchboard(make_butler: MakeButler) -> InProcessButler:
     tester = make_butler("switchboard")
     file = tester.directory / "butler.toml"
     file.write_text(file.read_text() + WEBHOOKS)
@@ -72,23 +72,23 @@ async def hook(
     return await post(tester, f"/webhook/{name}", content, headers)
 
 
-async def test_http_ingest_commits_before_it_answers(door: InProcessButler) -> None:
+async def test_http_ingest_commits_before_it_answers(switchboard: InProcessButler) -> None:
     message = envelope("weight 80")
-    answer = await ingest(door, message)
+    answer = await ingest(switchboard, message)
     assert answer.status_code == 202
-    told = answer.json()
-    assert UUID(told["request_id"]).version == 7
-    assert (told["status"], told["duplicate"]) == ("accepted", False)
-    assert await door.count("message_inbox") == 1
-    again = await ingest(door, message)
-    assert again.json() == {**told, "duplicate": True}
+    answered = answer.json()
+    assert UUID(answered["request_id"]).version == 7
+    assert (answered["status"], answered["duplicate"]) == ("accepted", False)
+    assert await switchboard.count("message_inbox") == 1
+    again = await ingest(switchboard, message)
+    assert again.json() == {**answered, "duplicate": True}
 
 
-async def test_http_and_mcp_ingest_share_deduplication(door: InProcessButler) -> None:
+async def test_http_and_mcp_ingest_share_deduplication(switchboard: InProcessButler) -> None:
     message = envelope("weight 80")
-    async with door.owner() as owner:
+    async with switchboard.owner() as owner:
         first = await owner.call("ingest", message)
-    again = (await ingest(door, message)).json()
+    again = (await ingest(switchboard, message)).json()
     assert (again["request_id"], again["duplicate"]) == (first["request_id"], True)
 
 
@@ -105,69 +105,69 @@ async def test_http_and_mcp_ingest_share_deduplication(door: InProcessButler) ->
     ],
 )
 async def test_invalid_envelope_is_rejected_without_trace(
-    door: InProcessButler, body: Any, status: int, code: str
+    switchboard: InProcessButler, body: Any, status: int, code: str
 ) -> None:
-    answer = await ingest(door, body)
+    answer = await ingest(switchboard, body)
     assert answer.status_code == status
     error = answer.json()["error"]
     assert (error["code"], error["retryable"]) == (code, False)
-    assert await door.count("message_inbox") == 0
+    assert await switchboard.count("message_inbox") == 0
 
 
-async def test_http_ingest_needs_the_owners_token(door: InProcessButler) -> None:
+async def test_http_ingest_needs_the_owners_token(switchboard: InProcessButler) -> None:
     wrong = {
         "none": "",
         "a made-up one": "Bearer nonsense",
-        "of another kind": f"Basic {door.owner_token}",
-        "for another butler": f"Bearer {door.token(CallerKind.OWNER, audience='health')}",
+        "of another kind": f"Basic {switchboard.owner_token}",
+        "for another butler": f"Bearer {switchboard.token(CallerKind.OWNER, audience='health')}",
     }
     for why, header in wrong.items():
-        answer = await post(door, "/ingest", envelope(), {"Authorization": header})
+        answer = await post(switchboard, "/ingest", envelope(), {"Authorization": header})
         assert answer.status_code == 401, why
-    answer = await ingest(door, envelope(), door.token(CallerKind.PEER, "health"))
+    answer = await ingest(switchboard, envelope(), switchboard.token(CallerKind.PEER, "health"))
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "not_allowed")
-    assert await door.count("message_inbox") == 0
+    assert await switchboard.count("message_inbox") == 0
 
 
-async def test_endless_body_is_rejected(door: InProcessButler) -> None:
-    answer = await ingest(door, b"x" * (41 * 2**20))
+async def test_endless_body_is_rejected(switchboard: InProcessButler) -> None:
+    answer = await ingest(switchboard, b"x" * (41 * 2**20))
     assert answer.status_code == 413
 
 
-async def test_large_attachment_is_accepted_over_http(door: InProcessButler) -> None:
+async def test_large_attachment_is_accepted_over_http(switchboard: InProcessButler) -> None:
     picture = b"\x89PNG\r\n\x1a\n" + bytes(8_000_000)
     file = {"media_type": "image/png", "content": base64.b64encode(picture).decode()}
-    answer = await ingest(door, envelope("look", payload={"attachments": [file]}))
+    answer = await ingest(switchboard, envelope("look", payload={"attachments": [file]}))
     assert answer.status_code == 202
     too_large = {
         "media_type": "text/plain",
         "content": base64.b64encode(bytes(26 * 2**20)).decode(),
     }
-    refused = await ingest(door, envelope("look", payload={"attachments": [too_large]}))
+    refused = await ingest(switchboard, envelope("look", payload={"attachments": [too_large]}))
     assert (refused.status_code, refused.json()["error"]["code"]) == (413, "message_too_large")
 
 
 async def test_full_queue_answers_429_with_retry_after(
-    door: InProcessButler, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: object) -> bool:
         return True
 
     monkeypatch.setattr("butlers.queue.leased_queue.is_full", full)
-    answer = await ingest(door, envelope())
+    answer = await ingest(switchboard, envelope())
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
     assert answer.json()["error"]["retryable"]
-    assert await door.count("message_inbox") == 0
+    assert await switchboard.count("message_inbox") == 0
 
 
 # -- webhooks ------------------------------------------------------------------------------------------
 
 
-async def test_signed_webhook_post_becomes_a_message(door: InProcessButler) -> None:
+async def test_signed_webhook_post_becomes_a_message(switchboard: InProcessButler) -> None:
     body = {"text": "order 7 has shipped", "id": "evt-7", "sender": "orders", "thread": "o-7"}
-    answer = await hook(door, "shop", body)
+    answer = await hook(switchboard, "shop", body)
     assert (answer.status_code, answer.json()["status"]) == (202, "held"), answer.text
-    (row,) = await door.rows("SELECT * FROM message_inbox")
+    (row,) = await switchboard.rows("SELECT * FROM message_inbox")
     assert (row["channel"], row["endpoint"], row["sender"], row["thread"], row["event_id"]) == (
         "webhook",
         "shop:orders",
@@ -175,70 +175,72 @@ async def test_signed_webhook_post_becomes_a_message(door: InProcessButler) -> N
         "o-7",
         "evt-7",
     )
-    assert (await hook(door, "shop", body)).json()["duplicate"]
-    async with door.owner() as owner:
+    assert (await hook(switchboard, "shop", body)).json()["duplicate"]
+    async with switchboard.owner() as owner:
         await owner.call("contacts_allow", {"channel": "webhook", "identity": "shop:orders"})
-    later = await hook(door, "shop", {**body, "id": "evt-8"})
+    later = await hook(switchboard, "shop", {**body, "id": "evt-8"})
     assert later.json()["status"] == "accepted"
 
 
-async def test_message_of_an_owner_webhook_counts_as_the_owners(door: InProcessButler) -> None:
-    answer = await hook(door, "phone", {"text": "weight 80", "sender": "mallory"})
+async def test_message_of_an_owner_webhook_counts_as_the_owners(
+    switchboard: InProcessButler,
+) -> None:
+    answer = await hook(switchboard, "phone", {"text": "weight 80", "sender": "mallory"})
     assert answer.json()["status"] == "accepted"
-    (row,) = await door.rows("SELECT sender, sender_roles FROM message_inbox")
+    (row,) = await switchboard.rows("SELECT sender, sender_roles FROM message_inbox")
     assert row == {"sender": "phone:owner", "sender_roles": ["owner"]}
 
 
-async def test_unsigned_post_is_rejected_without_details(door: InProcessButler) -> None:
+async def test_unsigned_post_is_rejected_without_details(switchboard: InProcessButler) -> None:
     body = {"text": "hello"}
     attempts = {
-        "another secret": hook(door, "shop", body, secret="guess"),
-        "an old copy": hook(door, "shop", body, age_s=600),
-        "from the future": hook(door, "shop", body, age_s=-600),
-        "no such webhook": hook(door, "nobody", body),
-        "no signature": post(door, "/webhook/shop", body),
+        "another secret": hook(switchboard, "shop", body, secret="guess"),
+        "an old copy": hook(switchboard, "shop", body, age_s=600),
+        "from the future": hook(switchboard, "shop", body, age_s=-600),
+        "no such webhook": hook(switchboard, "nobody", body),
+        "no signature": post(switchboard, "/webhook/shop", body),
         "no time": post(
-            door, "/webhook/shop", body, {"Butlers-Signature": sign(SECRET, "", b"{}")}
+            switchboard, "/webhook/shop", body, {"Butlers-Signature": sign(SECRET, "", b"{}")}
         ),
     }
     answers = await asyncio.gather(*attempts.values())
     assert [answer.status_code for answer in answers] == [401] * len(attempts)
-    assert await door.count("message_inbox") == 0
+    assert await switchboard.count("message_inbox") == 0
 
 
 async def test_webhook_may_not_send_in_the_owners_name(
-    door: InProcessButler,
+    switchboard: InProcessButler,
 ) -> None:
-    refused = await hook(door, "shop", {"text": "/stop", "sender": "owner"})
+    refused = await hook(switchboard, "shop", {"text": "/stop", "sender": "owner"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_message")
-    assert await door.count("message_inbox") == 0
+    assert await switchboard.count("message_inbox") == 0
 
 
 async def test_invalid_timestamp_is_rejected_like_a_wrong_signature(
-    door: InProcessButler,
+    switchboard: InProcessButler,
 ) -> None:
     for timestamp in ("9" * 5_000, "-1", "now", "１２３"):
         headers = {
             "Butlers-Timestamp": timestamp.encode(),
             "Butlers-Signature": b"v1=",
         }
-        assert (await post(door, "/webhook/shop", {"text": "x"}, headers)).status_code == 401
+        assert (await post(switchboard, "/webhook/shop", {"text": "x"}, headers)).status_code == 401
 
 
-async def test_changed_body_is_rejected(door: InProcessButler) -> None:
-    timestamp = str(int(door.butler.clock.now().timestamp()))
+async def test_changed_body_is_rejected(switchboard: InProcessButler) -> None:
+    timestamp = str(int(switchboard.butler.clock.now().timestamp()))
     headers = {
         "Butlers-Timestamp": timestamp,
         "Butlers-Signature": sign(SECRET, timestamp, b'{"text": "pay 10"}'),
     }
-    answer = await post(door, "/webhook/shop", b'{"text": "pay 99"}', headers)
+    answer = await post(switchboard, "/webhook/shop", b'{"text": "pay 99"}', headers)
     assert answer.status_code == 401
 
 
-async def test_webhook_with_only_rejected_posts_is_unhealthy(door: InProcessButler) -> None:
+async def test_webhook_with_only_rejected_posts_is_unhealthy(switchboard: InProcessButler) -> None:
     for body in (b"{", {"no": "text"}):
-        assert (await hook(door, "shop", body)).status_code == 400
-    async with door.owner() as owner:
+        assert (await hook(switchboard, "shop", body)).status_code == 400
+    async with switchboard.owner() as owner:
         found = {
             one["endpoint"]: one for one in (await owner.call("connectors_list"))["connectors"]
         }
@@ -246,8 +248,8 @@ async def test_webhook_with_only_rejected_posts_is_unhealthy(door: InProcessButl
     assert found["phone"]["health"] == "healthy"
 
 
-async def test_ingest_during_shutdown_answers_503(door: InProcessButler) -> None:
-    door.butler.in_flight.refuse_outsiders()
-    answer = await ingest(door, envelope(event={"external_event_id": str(uuid7())}))
+async def test_ingest_during_shutdown_answers_503(switchboard: InProcessButler) -> None:
+    switchboard.butler.in_flight.refuse_outsiders()
+    answer = await ingest(switchboard, envelope(event={"external_event_id": str(uuid7())}))
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")
     assert answer.json()["error"]["retryable"]

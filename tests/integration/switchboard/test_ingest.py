@@ -73,7 +73,7 @@ async def inbox(tester: InProcessButler) -> tuple[int, int]:
 async def test_rejected_message_is_explained_and_leaves_no_trace(
     switchboard: InProcessButler,
 ) -> None:
-    told: dict[str, str] = {}
+    codes: dict[str, str] = {}
     for why, (message, _code) in REFUSED.items():
         answer = await switchboard.call_raw("ingest", message, switchboard.owner_token)
         assert answer["result"]["isError"], why
@@ -81,9 +81,9 @@ async def test_rejected_message_is_explained_and_leaves_no_trace(
         assert error["message"], why
         assert error["hint"], why
         assert not error["retryable"], why
-        told[why] = error["code"]
+        codes[why] = error["code"]
         assert await inbox(switchboard) == (0, 0), why
-    assert told == {why: code for why, (_message, code) in REFUSED.items()}
+    assert codes == {why: code for why, (_message, code) in REFUSED.items()}
     # Each attempt is audited.
     assert await switchboard.rows("SELECT ok, count(*) AS n FROM tool_calls GROUP BY ok") == [
         {"ok": False, "n": len(REFUSED)}
@@ -348,14 +348,14 @@ async def test_sender_of_a_waiting_message_is_notified_once(
     async with switchboard.owner() as owner:
         sent = await owner.call("ingest", envelope("is anybody there?"))
 
-    async def told() -> list[dict[str, Any]]:
+    async def notices() -> list[dict[str, Any]]:
         return await switchboard.rows(
             "SELECT payload->>'message' AS message FROM queue_items WHERE queue = 'notify'"
             " AND payload->>'request_id' = $1",
             sent["request_id"],
         )
 
-    await until("the sender to be told", told)
+    await until("the sender to be notified", notices)
     tries = "SELECT fence FROM queue_items WHERE queue = 'inbox'"
 
     async def tried_often() -> bool:
@@ -363,7 +363,7 @@ async def test_sender_of_a_waiting_message_is_notified_once(
         return bool(row["fence"] >= 3)
 
     await until("some more attempts", tried_often)
-    (words,) = await told()
+    (words,) = await notices()
     assert "is not running" in words["message"]
 
 
@@ -379,16 +379,16 @@ async def test_senders_behind_a_waiting_message_are_notified_once_per_day(
             for number in range(4)
         ]
 
-    async def told() -> list[str]:
+    async def notices() -> list[str]:
         rows = await switchboard.rows(
             "SELECT payload->>'request_id' AS id FROM queue_items WHERE queue = 'notify' ORDER BY id"
         )
         return [row["id"] for row in rows]
 
-    async def all_told() -> bool:
-        return len(await told()) >= len(sent)
+    async def all_notified() -> bool:
+        return len(await notices()) >= len(sent)
 
-    await until("all of them to be told", all_told)
+    await until("all senders to be notified", all_notified)
 
     async def state_of_all() -> dict[str, dict[str, Any]]:
         rows = await switchboard.rows("SELECT * FROM queue_items WHERE queue = 'inbox'")
@@ -398,7 +398,7 @@ async def test_senders_behind_a_waiting_message_are_notified_once_per_day(
         return bool((await state_of_all())[sent[0]]["fence"] >= 4)
 
     await until("some more attempts of the first", first_tried_often)
-    assert sorted(await told()) == sorted(sent)
+    assert sorted(await notices()) == sorted(sent)
     assert all(one["waits_since"] for one in (await state_of_all()).values())
 
     await switchboard.rows("UPDATE queue_items SET waits_since = now() - interval '25 hours'")

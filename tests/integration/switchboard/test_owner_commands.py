@@ -36,7 +36,7 @@ async def tester(make_butler: MakeButler) -> InProcessButler:
 
 
 @pytest.fixture
-async def desk(switchboard: InProcessButler, tester: InProcessButler) -> InProcessButler:
+async def switchboard(switchboard: InProcessButler, tester: InProcessButler) -> InProcessButler:
     """A Switchboard with one running butler and one that is gone."""
     for name, url in (("tester", tester.butler.url), ("gone", "http://127.0.0.1:9/mcp")):
         known = {"name": name, "url": url, "description": name}
@@ -74,29 +74,29 @@ async def outcomes(tester: InProcessButler) -> list[str]:
 
 
 async def test_stop_ends_all_sessions_and_names_silent_butlers(
-    desk: InProcessButler, tester: InProcessButler
+    switchboard: InProcessButler, tester: InProcessButler
 ) -> None:
     tester.butler.spawner.model = FakeRuntime(for_ever)
-    desk.butler.spawner.model = FakeRuntime(for_ever)
+    switchboard.butler.spawner.model = FakeRuntime(for_ever)
     await route(tester, "think about it")
-    async with desk.owner() as owner:
+    async with switchboard.owner() as owner:
         await owner.call("ingest", envelope("whose is this?"))
 
     async def both_run() -> bool:
-        return bool(tester.butler.guard.count and desk.butler.guard.count)
+        return bool(tester.butler.guard.count and switchboard.butler.guard.count)
 
     await until("two sessions to run", both_run)
-    answer = await say(desk, "/stop")
+    answer = await say(switchboard, "/stop")
     assert answer == "Stopped 2. No answer from: gone."
     await until("they are over", lambda: not tester.butler.guard.count or None)
     assert await outcomes(tester) == ["cancelled"]
-    assert await say(desk, "/STOP") == "Nothing was running. No answer from: gone."
+    assert await say(switchboard, "/STOP") == "Nothing was running. No answer from: gone."
 
 
 async def test_messages_during_a_pause_are_handled_after_it(
-    desk: InProcessButler, tester: InProcessButler
+    switchboard: InProcessButler, tester: InProcessButler
 ) -> None:
-    assert (await say(desk, "/pause")).startswith("Paused until you say /resume.")
+    assert (await say(switchboard, "/pause")).startswith("Paused until you say /resume.")
     await route(tester, "keep this")
 
     async def postponed() -> list[dict[str, Any]]:
@@ -108,30 +108,30 @@ async def test_messages_during_a_pause_are_handled_after_it(
     (item,) = await until("the route to be postponed", postponed)
     assert item == {"error": "the owner has paused the fleet", "attempts": 0, "state": "ready"}
     assert await tester.count("sessions") == 0
-    status = await say(desk, "/status")
+    status = await say(switchboard, "/status")
     assert status.splitlines()[0] == "Paused."
-    assert (await say(desk, "/resume")).startswith("Resumed.")
+    assert (await say(switchboard, "/resume")).startswith("Resumed.")
     await until("it is done", lambda: _done(tester))
     assert await tester.rows("SELECT text FROM entries") == [{"text": "this"}]
-    assert (await say(desk, "/resume")).startswith("It was not paused.")
+    assert (await say(switchboard, "/resume")).startswith("It was not paused.")
 
 
 async def test_pause_with_a_duration_ends_by_itself(
-    desk: InProcessButler, tester: InProcessButler
+    switchboard: InProcessButler, tester: InProcessButler
 ) -> None:
-    answer = await say(desk, "/pause 2 hours")
+    answer = await say(switchboard, "/pause 2 hours")
     assert answer.startswith("Paused until ")
     (row,) = await tester.rows("SELECT until - since AS length FROM pause")
     assert 7_190 < row["length"].total_seconds() < 7_210
-    assert "how long" in await say(desk, "/pause a bit")
+    assert "the duration" in await say(switchboard, "/pause a bit")
 
 
 async def test_shortened_pause_releases_messages_at_its_new_end(
-    desk: InProcessButler, tester: InProcessButler
+    switchboard: InProcessButler, tester: InProcessButler
 ) -> None:
-    await say(desk, "/pause")
+    await say(switchboard, "/pause")
     await route(tester, "keep this")
-    async with desk.owner() as owner:
+    async with switchboard.owner() as owner:
         await owner.call("ingest", envelope("whose is this?"))
 
     async def kept_until(tester: InProcessButler, name: str) -> datetime | None:
@@ -142,11 +142,11 @@ async def test_shortened_pause_releases_messages_at_its_new_end(
         )
         return rows[0]["run_after"] if rows else None
 
-    places = ((tester, "routes"), (desk, "inbox"))
+    places = ((tester, "routes"), (switchboard, "inbox"))
     for tester, name in places:
         found = await until(f"{name} to be kept", partial(kept_until, tester, name))
         assert found > datetime.now(UTC) + timedelta(hours=23)
-    await say(desk, "/pause 10 minutes")
+    await say(switchboard, "/pause 10 minutes")
     for tester, name in places:
         (pause,) = await tester.rows("SELECT until FROM pause")
 
@@ -159,15 +159,15 @@ async def test_shortened_pause_releases_messages_at_its_new_end(
 
 
 async def test_butler_that_was_away_learns_of_the_pause_when_it_registers(
-    desk: InProcessButler, tester: InProcessButler
+    switchboard: InProcessButler, tester: InProcessButler
 ) -> None:
-    await say(desk, "/pause")
-    async with desk.peer("late") as late:
+    await say(switchboard, "/pause")
+    async with switchboard.peer("late") as late:
         known = {"name": "late", "url": "http://127.0.0.1:9/mcp", "description": "late"}
-        told = await late.call("register", {"registration": known})
-    assert told["pause"]["until"] is None
-    await say(desk, "/resume")
-    async with desk.peer("late") as late:
+        answer = await late.call("register", {"registration": known})
+    assert answer["pause"]["until"] is None
+    await say(switchboard, "/resume")
+    async with switchboard.peer("late") as late:
         assert (await late.call("register", {"registration": known}))["pause"] is None
 
 
@@ -196,17 +196,17 @@ async def test_answer_waits_for_a_concurrent_pause(tester: InProcessButler) -> N
 
 
 async def test_butler_that_registers_while_a_pause_begins_is_asked_too(
-    desk: InProcessButler,
+    switchboard: InProcessButler,
 ) -> None:
-    services = desk.butler.services
+    services = switchboard.butler.services
     late = Registration("late", "http://127.0.0.1:9/mcp", "late")
-    async with desk.butler.database.transaction() as connection:
+    async with switchboard.butler.database.transaction() as connection:
         caller = Caller(CallerKind.PEER, "late")
-        told = await register(CallContext(services, caller, None, None, connection), late)
-        assert told["pause"] is None
+        answer = await register(CallContext(services, caller, None, None, connection), late)
+        assert answer["pause"] is None
         # The registration is not committed, and the butler was answered that there is no pause.
-        pausing = asyncio.create_task(say(desk, "/pause"))
-        await until("the pause to wait, or to be over", lambda: _waiting(desk, pausing))
+        pausing = asyncio.create_task(say(switchboard, "/pause"))
+        await until("the pause to wait, or to be over", lambda: _waiting(switchboard, pausing))
     assert "No answer from: gone, late." in await pausing
 
 
@@ -219,28 +219,30 @@ async def _waiting(tester: InProcessButler, task: asyncio.Task[Any] | None = Non
     return bool(rows) or (task is not None and task.done())
 
 
-async def test_status_lists_every_butler(desk: InProcessButler, tester: InProcessButler) -> None:
-    lines = (await say(desk, "/status")).splitlines()
+async def test_status_lists_every_butler(
+    switchboard: InProcessButler, tester: InProcessButler
+) -> None:
+    lines = (await say(switchboard, "/status")).splitlines()
     assert [line.split(":")[0] for line in lines] == ["switchboard", "tester", "gone"]
     assert lines[1] == "tester: healthy"
     assert lines[2] == "gone: no answer"
 
 
-async def test_command_is_handled_while_the_inbox_is_blocked(desk: InProcessButler) -> None:
+async def test_command_is_handled_while_the_inbox_is_blocked(switchboard: InProcessButler) -> None:
     """All workers are busy and the lane of the conversation is blocked."""
-    desk.butler.spawner.model = FakeRuntime(for_ever)
-    async with desk.owner() as owner:
+    switchboard.butler.spawner.model = FakeRuntime(for_ever)
+    async with switchboard.owner() as owner:
         for number in range(6):
             thread = {"external_event_id": str(number), "external_thread_id": str(number)}
             await owner.call("ingest", envelope("whose is this?", event=thread))
         await owner.call("ingest", envelope("and this?"))
-    await until("the workers to be busy", lambda: desk.butler.guard.count >= 4 or None)
-    assert (await say(desk, "/status")).startswith("switchboard: healthy")
-    assert (await say(desk, "/stop")).startswith("Stopped")
+    await until("the workers to be busy", lambda: switchboard.butler.guard.count >= 4 or None)
+    assert (await say(switchboard, "/status")).startswith("switchboard: healthy")
+    assert (await say(switchboard, "/stop")).startswith("Stopped")
 
 
-async def test_command_is_recorded_with_its_message(desk: InProcessButler) -> None:
-    async with desk.owner() as owner:
+async def test_command_is_recorded_with_its_message(switchboard: InProcessButler) -> None:
+    async with switchboard.owner() as owner:
         request_id = (await owner.call("ingest", envelope("/status")))["request_id"]
 
         async def carried_out() -> dict[str, Any] | None:
@@ -253,40 +255,44 @@ async def test_command_is_recorded_with_its_message(desk: InProcessButler) -> No
 
 
 async def test_sender_of_a_failing_command_is_notified(
-    desk: InProcessButler, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "backoff", lambda _attempt: timedelta(0))
     request = request_context()
     broken = InboxItem(request, "this is no command", PolicyTier.INTERACTIVE)
-    async with desk.butler.database.transaction() as connection:
+    async with switchboard.butler.database.transaction() as connection:
         await queue.enqueue(connection, COMMANDS, str(request.request_id), encode(broken))
 
-    async def told() -> list[str]:
-        rows = await desk.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+    async def notices() -> list[str]:
+        rows = await switchboard.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
         said = [json.loads(row["payload"]) for row in rows]
         return [one["message"] for one in said if one["request_id"] == str(request.request_id)]
 
-    (words,) = await until("the owner to be told", told)
+    (words,) = await until("the owner to be notified", notices)
     assert "could not deal with your message" in words
 
 
 @pytest.mark.parametrize("text", ["/stopped", "stop", "/stop it /pause"[:5] + "ping", "/unknown"])
-async def test_unknown_slash_words_are_messages(desk: InProcessButler, text: str) -> None:
-    async with desk.owner() as owner:
+async def test_unknown_slash_words_are_messages(switchboard: InProcessButler, text: str) -> None:
+    async with switchboard.owner() as owner:
         await owner.call("ingest", envelope(text))
-    rows = await desk.rows("SELECT queue FROM queue_items WHERE queue IN ('inbox', 'commands')")
+    rows = await switchboard.rows(
+        "SELECT queue FROM queue_items WHERE queue IN ('inbox', 'commands')"
+    )
     assert rows == [{"queue": "inbox"}]
 
 
 async def test_command_of_another_sender_is_an_ordinary_message(
-    desk: InProcessButler, tester: InProcessButler
+    switchboard: InProcessButler, tester: InProcessButler
 ) -> None:
-    async with desk.owner() as owner:
+    async with switchboard.owner() as owner:
         await owner.call("contacts_allow", {"channel": "email", "identity": "anna@example.com"})
         source = {"channel": "email", "provider": "imap", "endpoint_identity": "me"}
         sender = {"identity": "anna@example.com"}
         await owner.call("ingest", envelope("/pause", source=source, sender=sender))
-    rows = await desk.rows("SELECT queue FROM queue_items WHERE queue IN ('inbox', 'commands')")
+    rows = await switchboard.rows(
+        "SELECT queue FROM queue_items WHERE queue IN ('inbox', 'commands')"
+    )
     assert rows == [{"queue": "inbox"}]
     assert await tester.count("pause") == 0
 

@@ -159,23 +159,23 @@ async def test_effect_journal_and_audit_commit_together(tester: InProcessButler)
 
 
 @pytest.mark.parametrize(
-    ("tool", "error", "told"),
+    ("tool", "error", "message"),
     [
         ("write_and_fail", NotFound, "there is no such shelf"),
         ("write_and_crash", InternalError, "write_and_crash failed: ZeroDivisionError"),
     ],
 )
 async def test_error_rolls_back_everything_but_the_audit(
-    tester: InProcessButler, tool: str, error: type[Exception], told: str
+    tester: InProcessButler, tool: str, error: type[Exception], message: str
 ) -> None:
     async with tester.session(uuid7()) as session:
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             await session.call(tool, {"text": "gone"})
 
     assert await tester.count("entries") == 0
     assert await tester.count("call_journal") == 0
     (audited,) = await tester.rows("SELECT tool, ok, replayed, error FROM tool_calls")
-    assert audited == {"tool": tool, "ok": False, "replayed": False, "error": told}
+    assert audited == {"tool": tool, "ok": False, "replayed": False, "error": message}
 
 
 async def test_read_and_long_calls_of_sessions_are_audited(tester: InProcessButler) -> None:
