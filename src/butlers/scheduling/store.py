@@ -16,6 +16,7 @@ import asyncpg
 
 from butlers.db.database import Connection
 from butlers.domain.errors import InvalidArguments
+from butlers.domain.json_safe import text_safe
 from butlers.domain.message import RequestContext
 from butlers.domain.queues import SCHEDULES
 from butlers.domain.schedule import (
@@ -319,7 +320,7 @@ def _storable_text(detail: str | None) -> str | None:
     """Escape characters that a text column cannot hold, and cut to MAX_DETAIL."""
     if detail is None:
         return None
-    return detail[:MAX_DETAIL].replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+    return text_safe(detail[:MAX_DETAIL])
 
 
 # -- rows ------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from butlers.scheduling import store as schedules
 from butlers.scheduling.jobs import JobContext
 from butlers.scheduling.runs import TaskRunner
 from butlers.scheduling.scheduler import Scheduler
-from integration.scheduling.conftest import Home, until
+from integration.scheduling.conftest import ScheduledButler
+from support.waiting import until
 
 PING = 'name = "ping"\ncron = "0 9 * * *"\nprompt = "ping"'
 SWEEPER = """
@@ -37,78 +38,81 @@ class TesterModule(Module):
 NINE = datetime(2026, 5, 13, 7, tzinfo=UTC)  # in Berlin
 
 
-def jobs_of(place: Home) -> dict[str, Any]:
-    jobs = place.butler.service(Scheduler).jobs
+def jobs_of(scheduled: ScheduledButler) -> dict[str, Any]:
+    jobs = scheduled.butler.service(Scheduler).jobs
     assert isinstance(jobs, dict)
     return jobs
 
 
-async def tick_at(place: Home, when: datetime) -> dict[str, Any]:
-    place.clock.at = when
-    return (await place.butler.service(Scheduler).tick()).as_dict()
+async def tick_at(scheduled: ScheduledButler, when: datetime) -> dict[str, Any]:
+    scheduled.clock.at = when
+    return (await scheduled.butler.service(Scheduler).tick()).as_dict()
 
 
-async def test_a_prompt_runs_in_a_session(place: Home) -> None:
-    place.write(PING)
-    await place.start()
-    assert await tick_at(place, NINE - timedelta(seconds=1)) == {}
-    assert await tick_at(place, NINE) == {"queued": ["ping"]}
-    (run,) = await place.ended("ping")
+async def test_a_prompt_runs_in_a_session(scheduled: ScheduledButler) -> None:
+    scheduled.write(PING)
+    await scheduled.start()
+    assert await tick_at(scheduled, NINE - timedelta(seconds=1)) == {}
+    assert await tick_at(scheduled, NINE) == {"queued": ["ping"]}
+    (run,) = await scheduled.ended("ping")
     assert (run["outcome"], run["due_at"], run["detail"]) == ("ran", NINE, None)
-    (session,) = await place.rows("SELECT * FROM sessions")
+    (session,) = await scheduled.rows("SELECT * FROM sessions")
     assert session["trigger_source"] == "schedule:ping"
     assert session["request_id"] == run["id"] == run_id_of(run["task_id"], NINE)
     assert (session["id"], session["output"]) == (run["session_id"], "pong")
-    task = (await place.tasks())["ping"]
+    task = (await scheduled.tasks())["ping"]
     assert task["next_run_at"] == NINE + timedelta(days=1)
     assert task["last_run_at"] == NINE
     assert task["last_result"]["outcome"] == "ran"
 
 
 @pytest.mark.scenario("S001-40")
-async def test_declared_schedule_starts_a_session_or_runs_a_job(place: Home) -> None:
-    place.write(
+async def test_declared_schedule_starts_a_session_or_runs_a_job(scheduled: ScheduledButler) -> None:
+    scheduled.write(
         'name = "greet"\ncron = "0 9 * * *"\ndispatch_mode = "prompt"\nprompt = "ping"',
         'name = "sweep"\ncron = "0 10 * * *"\ndispatch_mode = "job"\njob_name = "sweep"',
         extra="[modules.tester]",
     )
-    (place.folder / "modules").mkdir()
-    (place.folder / "modules" / "__init__.py").write_text(SWEEPER)
-    await place.start()
+    (scheduled.directory / "modules").mkdir()
+    (scheduled.directory / "modules" / "__init__.py").write_text(SWEEPER)
+    await scheduled.start()
     declared = {
-        name: (task["cron"], task["dispatch_mode"]) for name, task in (await place.tasks()).items()
+        name: (task["cron"], task["dispatch_mode"])
+        for name, task in (await scheduled.tasks()).items()
     }
     assert declared == {"greet": ("0 9 * * *", "prompt"), "sweep": ("0 10 * * *", "job")}
 
-    assert await tick_at(place, NINE) == {"queued": ["greet"]}
-    (greeted,) = await place.ended("greet")
-    (session,) = await place.rows("SELECT * FROM sessions")
+    assert await tick_at(scheduled, NINE) == {"queued": ["greet"]}
+    (greeted,) = await scheduled.ended("greet")
+    (session,) = await scheduled.rows("SELECT * FROM sessions")
     assert (session["prompt"], session["output"]) == ("ping", "pong")
     assert session["id"] == greeted["session_id"]
-    assert session["runtime"] == place.butler.spawner.runtime.name
+    assert session["runtime"] == scheduled.butler.spawner.runtime.name
 
-    assert await tick_at(place, NINE + timedelta(hours=1)) == {"queued": ["sweep"]}
-    (swept,) = await place.ended("sweep")
+    assert await tick_at(scheduled, NINE + timedelta(hours=1)) == {"queued": ["sweep"]}
+    (swept,) = await scheduled.ended("sweep")
     assert (swept["outcome"], swept["session_id"]) == ("ran", None)
-    assert await place.rows("SELECT key, value FROM state") == [{"key": "swept", "value": "sweep"}]
-    assert len(await place.rows("SELECT FROM sessions")) == 1  # the one of before
+    assert await scheduled.rows("SELECT key, value FROM state") == [
+        {"key": "swept", "value": "sweep"}
+    ]
+    assert len(await scheduled.rows("SELECT FROM sessions")) == 1  # the one of before
 
 
-async def test_the_tick_tool_and_the_loop_fire_once(place: Home) -> None:
-    place.write(PING)
-    await place.start(loop=True)
-    place.clock.at = NINE
-    answers = await asyncio.gather(*(place.call("tick") for _ in range(6)))
+async def test_the_tick_tool_and_the_loop_fire_once(scheduled: ScheduledButler) -> None:
+    scheduled.write(PING)
+    await scheduled.start(loop=True)
+    scheduled.clock.at = NINE
+    answers = await asyncio.gather(*(scheduled.call("tick") for _ in range(6)))
     assert [answer for answer in answers if answer] in (
         [],
         [{"queued": ["ping"]}],
     )  # or the loop did
-    await place.ended("ping")
-    assert len(await place.runs("ping")) == 1
-    assert len(await place.rows("SELECT FROM sessions")) == 1
+    await scheduled.ended("ping")
+    assert len(await scheduled.runs("ping")) == 1
+    assert len(await scheduled.rows("SELECT FROM sessions")) == 1
 
 
-async def test_many_concurrent_ticks_share_a_large_load(running: Home) -> None:
+async def test_many_concurrent_ticks_share_a_large_load(running: ScheduledButler) -> None:
     """Three batches and six concurrent ticks: every due time is claimed exactly once."""
     scheduler = running.butler.service(Scheduler)
     await running.rows(
@@ -130,28 +134,28 @@ async def test_many_concurrent_ticks_share_a_large_load(running: Home) -> None:
     assert {run["due_at"] for run in runs} == {NINE}
 
 
-async def test_a_crash_after_the_claim_loses_nothing(place: Home) -> None:
+async def test_a_crash_after_the_claim_loses_nothing(scheduled: ScheduledButler) -> None:
     """The claim is committed, the worker dies; the next start runs it."""
-    place.write(PING)
-    butler = await place.start()
-    await place.stop()
-    place.clock.at = NINE
-    await tick_and_die(butler, place)
+    scheduled.write(PING)
+    butler = await scheduled.start()
+    await scheduled.stop()
+    scheduled.clock.at = NINE
+    await tick_and_die(butler, scheduled)
 
-    await place.start()
-    (run,) = await place.ended("ping")
+    await scheduled.start()
+    (run,) = await scheduled.ended("ping")
     assert (run["outcome"], run["due_at"]) == ("ran", NINE)
-    assert len(await place.runs("ping")) == 1
-    (item,) = await place.rows("SELECT * FROM queue_items WHERE queue = 'schedules'")
+    assert len(await scheduled.runs("ping")) == 1
+    (item,) = await scheduled.rows("SELECT * FROM queue_items WHERE queue = 'schedules'")
     assert item["attempts"] == 2
-    assert await place.sent() == []
+    assert await scheduled.sent() == []
 
 
-async def tick_and_die(butler: Butler, place: Home) -> None:
+async def tick_and_die(butler: Butler, scheduled: ScheduledButler) -> None:
     """Claim a run like a process that then dies and leaves its lease."""
     database = await Database.open(butler.database.login, "dying")
     try:
-        scheduler = Scheduler(butler.config, database, butler.listener, place.clock, {})
+        scheduler = Scheduler(butler.config, database, butler.listener, scheduled.clock, {})
         assert (await scheduler.tick()).names("queued") == ["ping"]
         async with database.transaction() as connection:
             (lease,) = await queue.claim(connection, SCHEDULES, holder=4711)
@@ -160,46 +164,46 @@ async def tick_and_die(butler: Butler, place: Home) -> None:
         await database.close()
 
 
-async def test_recorded_run_is_not_repeated(place: Home) -> None:
+async def test_recorded_run_is_not_repeated(scheduled: ScheduledButler) -> None:
     """The run ended, but the worker died before completing the queue item."""
-    place.write(PING)
-    await place.start()
-    await tick_at(place, NINE)
-    (run,) = await place.ended("ping")
+    scheduled.write(PING)
+    await scheduled.start()
+    await tick_at(scheduled, NINE)
+    (run,) = await scheduled.ended("ping")
     runner = TaskRunner(
         "tester",
-        place.butler.database,
-        place.clock,
-        place.butler.spawner,
+        scheduled.butler.database,
+        scheduled.clock,
+        scheduled.butler.spawner,
         {},
         timeout_s=5,
     )
     payload = {"run_id": str(run["id"]), "start_at": NINE.isoformat()}
     lease = queue.Lease(run["id"], "schedules", str(run["id"]), payload, 2, 8, 2)
     assert await runner.process(lease) is None
-    assert await place.sent() == []
-    assert len(await place.rows("SELECT FROM sessions")) == 1
+    assert await scheduled.sent() == []
+    assert len(await scheduled.rows("SELECT FROM sessions")) == 1
 
 
-async def test_a_dead_letter_is_a_failed_run(place: Home) -> None:
-    place.write('name = "spread"\ncron = "*/30 * * * *"\nprompt = "ping"')
-    await place.start()
-    place.clock.at = datetime(2026, 5, 13, 6, 30, tzinfo=UTC)
-    scheduler = place.butler.service(Scheduler)
-    async with place.butler.database.transaction() as connection:
+async def test_a_dead_letter_is_a_failed_run(scheduled: ScheduledButler) -> None:
+    scheduled.write('name = "spread"\ncron = "*/30 * * * *"\nprompt = "ping"')
+    await scheduled.start()
+    scheduled.clock.at = datetime(2026, 5, 13, 6, 30, tzinfo=UTC)
+    scheduler = scheduled.butler.service(Scheduler)
+    async with scheduled.butler.database.transaction() as connection:
         # Held far in the future, so that no worker takes it.
-        task = (await schedules.read_due(connection, place.clock.at, 1))[0]
+        task = (await schedules.read_due(connection, scheduled.clock.at, 1))[0]
         assert await schedules.claim(
-            connection, [(task.id, place.clock.at, place.clock.at + timedelta(minutes=30))]
+            connection, [(task.id, scheduled.clock.at, scheduled.clock.at + timedelta(minutes=30))]
         ) == {task.id}
-        run_id = run_id_of(task.id, place.clock.at)
-        run = schedules.Run(run_id, task.id, task.name, place.clock.at)
-        await schedules.open_run(connection, run, place.clock.at, timedelta(days=1))
+        run_id = run_id_of(task.id, scheduled.clock.at)
+        run = schedules.Run(run_id, task.id, task.name, scheduled.clock.at)
+        await schedules.open_run(connection, run, scheduled.clock.at, timedelta(days=1))
         await connection.execute(
             "UPDATE queue_items SET state = 'dead', error = 'the worker died' WHERE queue = 'schedules'"
         )
     await scheduler.tick()
-    (ended,) = await place.runs("spread")
+    (ended,) = await scheduled.runs("spread")
     assert (ended["outcome"], ended["detail"]) == ("failed", "the worker died")
 
 
@@ -213,62 +217,64 @@ async def test_a_dead_letter_is_a_failed_run(place: Home) -> None:
         ('missed = "ask"\nmissed_within_s = 3600', ["missed", "missed"], 0),
     ],
 )
-async def test_downtime(place: Home, missed: str, outcomes: list[str], asked: int) -> None:
+async def test_downtime(
+    scheduled: ScheduledButler, missed: str, outcomes: list[str], asked: int
+) -> None:
     """The butler is down for three days."""
-    place.write(f"{PING}\n{missed}")
-    await place.start()
-    await place.stop()
-    place.clock.at = NINE + timedelta(days=2, hours=3)
-    await place.start()
-    runs = await place.ended("ping", 2)
+    scheduled.write(f"{PING}\n{missed}")
+    await scheduled.start()
+    await scheduled.stop()
+    scheduled.clock.at = NINE + timedelta(days=2, hours=3)
+    await scheduled.start()
+    runs = await scheduled.ended("ping", 2)
     assert [run["outcome"] for run in runs] == outcomes
     assert [run["due_at"] for run in runs] == [NINE, NINE + timedelta(days=2)]
     assert all(run["detail"] for run in runs)
-    assert len(await place.rows("SELECT FROM sessions")) == outcomes.count("ran")
-    sent = await place.sent()
+    assert len(await scheduled.rows("SELECT FROM sessions")) == outcomes.count("ran")
+    sent = await scheduled.sent()
     assert len(sent) == asked
     if sent:
         assert "'ping'" in sent[0]["message"]
         assert sent[0]["target"] == "console:owner"
-    task = (await place.tasks())["ping"]
+    task = (await scheduled.tasks())["ping"]
     assert task["next_run_at"] == NINE + timedelta(days=3)
-    await place.butler.service(Scheduler).tick()
-    assert len(await place.runs("ping")) == 2
+    await scheduled.butler.service(Scheduler).tick()
+    assert len(await scheduled.runs("ping")) == 2
 
 
-async def test_run_now_after_a_question_runs_the_task(place: Home) -> None:
-    place.write(f'{PING}\nmissed = "ask"')
-    await place.start()
-    await place.stop()
-    place.clock.at = NINE + timedelta(hours=5)
-    await place.start()
-    await until("the question", place.sent)
-    task = (await place.tasks())["ping"]
-    await place.call("schedule_update", id=str(task["id"]), run_now=True)
-    runs = await place.ended("ping", 2)
+async def test_run_now_after_a_question_runs_the_task(scheduled: ScheduledButler) -> None:
+    scheduled.write(f'{PING}\nmissed = "ask"')
+    await scheduled.start()
+    await scheduled.stop()
+    scheduled.clock.at = NINE + timedelta(hours=5)
+    await scheduled.start()
+    await until("the question", scheduled.sent)
+    task = (await scheduled.tasks())["ping"]
+    await scheduled.call("schedule_update", id=str(task["id"]), run_now=True)
+    runs = await scheduled.ended("ping", 2)
     assert [run["outcome"] for run in runs] == ["missed", "ran"]
-    assert (await place.tasks())["ping"]["next_run_at"] == NINE + timedelta(days=1)
+    assert (await scheduled.tasks())["ping"]["next_run_at"] == NINE + timedelta(days=1)
 
 
-async def test_run_claimed_before_a_long_downtime_is_missed(place: Home) -> None:
-    place.write('name = "spread"\ncron = "0 */6 * * *"\nprompt = "ping"')
-    await place.start()
-    task = (await place.tasks())["spread"]
+async def test_run_claimed_before_a_long_downtime_is_missed(scheduled: ScheduledButler) -> None:
+    scheduled.write('name = "spread"\ncron = "0 */6 * * *"\nprompt = "ping"')
+    await scheduled.start()
+    task = (await scheduled.tasks())["spread"]
     due = task["next_run_at"]
-    async with place.butler.database.transaction() as connection:
+    async with scheduled.butler.database.transaction() as connection:
         await schedules.claim(connection, [(task["id"], due, due + timedelta(hours=6))])
-        place.clock.at = due + timedelta(hours=2)
+        scheduled.clock.at = due + timedelta(hours=2)
         run = schedules.Run(run_id_of(task["id"], due), task["id"], "spread", due)
         await schedules.open_run(connection, run, due, timedelta(0))
-    (run_row,) = await place.ended("spread")
+    (run_row,) = await scheduled.ended("spread")
     assert run_row["outcome"] == "missed"
     assert "2 h late" in run_row["detail"]
-    assert await place.rows("SELECT FROM sessions") == []
+    assert await scheduled.rows("SELECT FROM sessions") == []
 
 
-async def test_falsy_check_starts_no_session(place: Home) -> None:
-    place.write(f'{PING}\ncheck = "anything_new"')
-    await place.start()
+async def test_falsy_check_starts_no_session(scheduled: ScheduledButler) -> None:
+    scheduled.write(f'{PING}\ncheck = "anything_new"')
+    await scheduled.start()
     answers = [[], ["a bill"]]
     seen: list[JobContext] = []
 
@@ -276,25 +282,25 @@ async def test_falsy_check_starts_no_session(place: Home) -> None:
         seen.append(job)
         return answers.pop(0)
 
-    jobs_of(place)["anything_new"] = anything_new
-    await tick_at(place, NINE)
-    (run,) = await place.ended("ping")
+    jobs_of(scheduled)["anything_new"] = anything_new
+    await tick_at(scheduled, NINE)
+    (run,) = await scheduled.ended("ping")
     assert run["outcome"] == "nothing-to-say"
-    assert await place.rows("SELECT FROM sessions") == []
-    await tick_at(place, NINE + timedelta(days=1))
-    _, second = await place.ended("ping", 2)
+    assert await scheduled.rows("SELECT FROM sessions") == []
+    await tick_at(scheduled, NINE + timedelta(days=1))
+    _, second = await scheduled.ended("ping", 2)
     assert second["outcome"] == "ran"
-    assert len(await place.rows("SELECT FROM sessions")) == 1
+    assert len(await scheduled.rows("SELECT FROM sessions")) == 1
     assert [job.due_at for job in seen] == [NINE, NINE + timedelta(days=1)]
 
 
 JOB = 'name = "{0}"\ncron = "0 9 * * *"\ndispatch_mode = "job"\njob_name = "{0}"\njob_args = {{n = 7}}'
 
 
-async def test_jobs_fail_alone_and_write_with_their_outcome(place: Home) -> None:
+async def test_jobs_fail_alone_and_write_with_their_outcome(scheduled: ScheduledButler) -> None:
     names = ("works", "crashes", "unknown", "hangs")
-    place.write(*(JOB.format(name) for name in names), extra="runtime.timeout_s = 2")
-    await place.start()
+    scheduled.write(*(JOB.format(name) for name in names), extra="runtime.timeout_s = 2")
+    await scheduled.start()
 
     async def works(job: JobContext) -> str:
         await job.connection.execute("INSERT INTO state VALUES ('works', $1)", job.arguments["n"])
@@ -307,9 +313,9 @@ async def test_jobs_fail_alone_and_write_with_their_outcome(place: Home) -> None
     async def hangs(_job: JobContext) -> None:
         await asyncio.sleep(60)
 
-    jobs_of(place).update(works=works, crashes=crashes, hangs=hangs)
-    await tick_at(place, NINE)
-    found = {name: (await place.ended(name))[0] for name in names}
+    jobs_of(scheduled).update(works=works, crashes=crashes, hangs=hangs)
+    await tick_at(scheduled, NINE)
+    found = {name: (await scheduled.ended(name))[0] for name in names}
     assert {name: run["outcome"] for name, run in found.items()} == {
         "works": "ran",
         "crashes": "failed",
@@ -317,16 +323,16 @@ async def test_jobs_fail_alone_and_write_with_their_outcome(place: Home) -> None
         "hangs": "failed",
     }
     assert found["works"]["detail"] == "swept for works"
-    assert found["crashes"]["detail"] == "ValueError: no \\0 broom"
+    assert found["crashes"]["detail"] == "ValueError: no \\x00 broom"
     assert found["unknown"]["detail"] == "unknown job 'unknown'"
     assert "longer than 2 s" in found["hangs"]["detail"]
-    assert await place.rows("SELECT key, value FROM state") == [{"key": "works", "value": 7}]
-    assert await place.rows("SELECT FROM sessions") == []
+    assert await scheduled.rows("SELECT key, value FROM state") == [{"key": "works", "value": 7}]
+    assert await scheduled.rows("SELECT FROM sessions") == []
 
 
-async def test_retryable_failure_is_retried(place: Home) -> None:
-    place.write(JOB.format("flaky"))
-    await place.start()
+async def test_retryable_failure_is_retried(scheduled: ScheduledButler) -> None:
+    scheduled.write(JOB.format("flaky"))
+    await scheduled.start()
     tries: list[UUID] = []
 
     async def flaky(job: JobContext) -> None:
@@ -334,32 +340,34 @@ async def test_retryable_failure_is_retried(place: Home) -> None:
         if len(tries) < 3:
             raise DatabaseUnavailable("not yet")
 
-    jobs_of(place)["flaky"] = flaky
-    await tick_at(place, NINE)
-    (run,) = await place.ended("flaky")
+    jobs_of(scheduled)["flaky"] = flaky
+    await tick_at(scheduled, NINE)
+    (run,) = await scheduled.ended("flaky")
     assert (run["outcome"], tries) == ("ran", [run["id"]] * 3)
 
 
-async def test_due_time_is_skipped_while_a_run_is_unfinished(place: Home) -> None:
-    place.write(JOB.format("slow").replace("0 9 * * *", "0 * * * *"))
-    await place.start()
+async def test_due_time_is_skipped_while_a_run_is_unfinished(scheduled: ScheduledButler) -> None:
+    scheduled.write(JOB.format("slow").replace("0 9 * * *", "0 * * * *"))
+    await scheduled.start()
     entered, gate = asyncio.Event(), asyncio.Event()
 
     async def slow(_job: JobContext) -> None:
         entered.set()
         await gate.wait()
 
-    jobs_of(place)["slow"] = slow
-    await tick_at(place, NINE)
+    jobs_of(scheduled)["slow"] = slow
+    await tick_at(scheduled, NINE)
     await entered.wait()
-    assert await tick_at(place, NINE + timedelta(hours=1)) == {"skipped": ["slow"]}
+    assert await tick_at(scheduled, NINE + timedelta(hours=1)) == {"skipped": ["slow"]}
     gate.set()
-    runs = await place.ended("slow", 2)
+    runs = await scheduled.ended("slow", 2)
     assert [run["outcome"] for run in runs] == ["ran", "skipped"]
     assert "09:00" in runs[1]["detail"]
 
 
-async def test_a_task_disabled_or_deleted_after_its_claim_is_skipped(running: Home) -> None:
+async def test_a_task_disabled_or_deleted_after_its_claim_is_skipped(
+    running: ScheduledButler,
+) -> None:
     made = await running.call("schedule_create", name="gone", cron="@hourly", prompt="ping")
     due = datetime.fromisoformat(made["next_run_at"])
     async with running.butler.database.transaction() as connection:
@@ -372,21 +380,21 @@ async def test_a_task_disabled_or_deleted_after_its_claim_is_skipped(running: Ho
     assert (run_row["outcome"], run_row["detail"]) == ("skipped", "the schedule was deleted")
 
 
-async def test_task_with_an_invalid_zone_fails_alone(place: Home) -> None:
-    place.write(PING)
-    await place.start()
-    await place.rows(
+async def test_task_with_an_invalid_zone_fails_alone(scheduled: ScheduledButler) -> None:
+    scheduled.write(PING)
+    await scheduled.start()
+    await scheduled.rows(
         "INSERT INTO scheduled_tasks (id, name, cron, timezone, prompt, next_run_at)"
         " VALUES (gen_random_uuid(), 'odd', '0 9 * * *', 'Mars/Olympus', 'ping', $1)",
         NINE,
     )
-    assert await tick_at(place, NINE) == {"queued": ["ping"], "failed": ["odd"]}
-    (run,) = await place.ended("odd")
+    assert await tick_at(scheduled, NINE) == {"queued": ["ping"], "failed": ["odd"]}
+    (run,) = await scheduled.ended("odd")
     assert "Mars/Olympus" in run["detail"]
-    assert (await place.ended("ping"))[0]["outcome"] == "ran"
+    assert (await scheduled.ended("ping"))[0]["outcome"] == "ran"
 
 
-async def test_a_change_wakes_the_loop(looping: Home) -> None:
+async def test_a_change_wakes_the_loop(looping: ScheduledButler) -> None:
     """Only the loop ticks here; without the wake-up it would sleep for a minute."""
     made = await looping.call("schedule_create", name="soon", cron="@daily", prompt="ping")
     await looping.call("schedule_update", id=made["id"], run_now=True)
