@@ -58,7 +58,7 @@ LATE_IMPORTS = (
 
 
 class Nursery:
-    """The process that forks; gone when it is closed, and with the process that made it."""
+    """The process that forks; it ends with the process that made it."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -78,10 +78,8 @@ class Nursery:
         self._orders, self._answers = ours.makefile("w"), ours.makefile("r")
         self._alone = threading.Lock()
 
-    def close(self) -> None:
-        for end in (self._orders, self._answers, self._line):
-            end.close()
-        self._process.wait()
+    def is_running(self) -> bool:
+        return self._process.poll() is None
 
     def start(
         self,
@@ -115,7 +113,7 @@ _nurseries: dict[str, Nursery] = {}
 def nursery() -> Nursery:
     """Return the nursery of this network: a forked process stays in the network of its parent."""
     network = os.readlink(OWN_NAMESPACE)
-    if network not in _nurseries:
+    if network not in _nurseries or not _nurseries[network].is_running():
         _nurseries[network] = Nursery()
     return _nurseries[network]
 

@@ -1,28 +1,23 @@
-"""Fixtures: real butlers with a settable clock, each in its own database."""
+"""A butler whose clock the test moves, in a database of its own."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
-from butlers.config.butler import load_butler_config
-from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.daemon.phases import PHASES, start_scheduler
 from butlers.db.provision import Provisioner
-from butlers.domain.caller import CallerKind
-from butlers.wire.client import McpClient
 from butlers.wire.tokens import FleetKey
 from support.clocks import SetClock
+from support.in_process import InProcessButler
+from support.waiting import until
 
-T = TypeVar("T")
-PATIENCE_S = 60.0
 REFLEXES = r"""
 version = 1
 
@@ -40,25 +35,12 @@ arguments = { message = "{what}", in_minutes = 10 }
 """
 
 
-async def until(what: str, condition: Callable[[], Awaitable[T | None]]) -> T:
-    async with asyncio.timeout(PATIENCE_S):
-        while not (found := await condition()):  # noqa: ASYNC110  (it happens in the database)
-            await asyncio.sleep(0.01)
-        return found
-    raise AssertionError(what)
-
-
 @dataclass
-class Home:
-    """Folder and database of one butler, which a test starts and stops."""
+class ScheduledButler(InProcessButler):
+    """A butler with schedules; a test starts and stops it as often as it likes."""
 
-    folder: Path
-    home: Path
-    key: FleetKey
-    provisioner: Provisioner
-    database_name: str
-    clock: SetClock
-    started: list[Butler] = field(default_factory=list)
+    database_name: str = field(kw_only=True)
+    clock: SetClock = field(kw_only=True)
     was_stopped: bool = False
 
     def write(self, *schedules: str, extra: str = "") -> None:
@@ -66,48 +48,35 @@ class Home:
         lines += ["[butler.db]", f'name = "{self.database_name}"']
         lines += [f"[[butler.schedule]]\n{schedule}" for schedule in schedules]
         lines += ["[runtime]", 'type = "reflex"']
-        (self.folder / "butler.toml").write_text("\n".join(lines))
+        (self.directory / "butler.toml").write_text("\n".join(lines))
 
     async def start(self, *, loop: bool | None = None) -> Butler:
-        """Start the butler. By default the first start has no scheduler loop, so that the test decides
-        when to tick; a restart has the loop."""
+        """Start it without its loop the first time, so that the test alone decides when it ticks; a butler
+        that comes back after a stop ticks by itself, as a real one does."""
         loop = self.was_stopped if loop is None else loop
-        config = load_butler_config(self.folder, Settings(self.home))
-        butler = Butler(
-            config,
-            settings=Settings(self.home),
-            key=self.key,
-            provisioner=self.provisioner,
+        butler = self.make(
             clock=self.clock,
             phases=tuple(phase for phase in PHASES if loop or phase is not start_scheduler),
         )
         await butler.start()
-        self.started.append(butler)
         return butler
 
     async def stop(self) -> None:
         self.was_stopped = True
-        for butler in self.started:
+        for butler in self.butlers:
             await butler.stop()
-        self.started.clear()
+        self.butlers.clear()
 
     async def restart(self) -> Butler:
         await self.stop()
         return await self.start(loop=False)
-
-    @property
-    def butler(self) -> Butler:
-        return self.started[-1]
-
-    def owner(self) -> McpClient:
-        token = self.key.mint(CallerKind.OWNER, "owner", "tester")
-        return McpClient("tester", self.butler.url, lambda: token)
 
     async def call(self, tool: str, **arguments: Any) -> Any:
         async with self.owner() as client:
             return await client.call(tool, arguments)
 
     async def rows(self, sql: str, *arguments: Any) -> list[dict[str, Any]]:
+        """Read as the butler itself, which decodes JSON."""
         async with self.butler.database.transaction() as connection:
             return [dict(row) for row in await connection.fetch(sql, *arguments)]
 
@@ -140,7 +109,7 @@ def clock() -> SetClock:
 
 
 @pytest.fixture
-async def place(
+async def scheduled(
     tmp_path: Path,
     home: Path,
     key: FleetKey,
@@ -148,24 +117,24 @@ async def place(
     database_name: str,
     clock: SetClock,
     prepared: None,
-) -> AsyncIterator[Home]:
+) -> AsyncIterator[ScheduledButler]:
     folder = tmp_path / "tester"
     (folder / "skills" / "bench").mkdir(parents=True)
     (folder / "skills" / "bench" / "reflex.toml").write_text(REFLEXES)
-    made = Home(folder, home, key, provisioner, database_name, clock)
+    made = ScheduledButler(folder, home, key, provisioner, database_name=database_name, clock=clock)
     made.write()
     yield made
     await made.stop()
 
 
 @pytest.fixture
-async def running(place: Home) -> Home:
-    await place.start()
-    return place
+async def running(scheduled: ScheduledButler) -> ScheduledButler:
+    await scheduled.start()
+    return scheduled
 
 
 @pytest.fixture
-async def looping(place: Home) -> Home:
+async def looping(scheduled: ScheduledButler) -> ScheduledButler:
     """A butler with a running scheduler loop."""
-    await place.start(loop=True)
-    return place
+    await scheduled.start(loop=True)
+    return scheduled

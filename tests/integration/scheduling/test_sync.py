@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from butlers.domain.errors import PhaseFailed
-from integration.scheduling.conftest import Home
+from integration.scheduling.conftest import ScheduledButler
 
 MORNING = 'name = "morning-briefing"\ncron = "0 8 * * *"\nprompt = "Brief me."'
 CLEANUP = 'name = "cleanup"\ncron = "*/30 * * * *"\ndispatch_mode = "job"\njob_name = "sweep"'
@@ -15,10 +15,10 @@ WEEKLY = {"name": "mine", "cron": "0 10 * * 1", "prompt": "ping"}
 
 
 @pytest.mark.scenario("S002-38")
-async def test_first_start_inserts_both(place: Home) -> None:
-    place.write(MORNING, CLEANUP)
-    await place.start()
-    tasks = await place.tasks()
+async def test_first_start_inserts_both(scheduled: ScheduledButler) -> None:
+    scheduled.write(MORNING, CLEANUP)
+    await scheduled.start()
+    tasks = await scheduled.tasks()
     assert set(tasks) == {"morning-briefing", "cleanup"}
     assert {task["source"] for task in tasks.values()} == {"toml"}
     assert {task["enabled"] for task in tasks.values()} == {True}
@@ -31,95 +31,95 @@ async def test_first_start_inserts_both(place: Home) -> None:
 
 
 @pytest.mark.scenario("S002-39")
-async def test_a_changed_entry_changes_its_task(place: Home) -> None:
-    place.write(MORNING)
-    await place.start()
-    (before,) = (await place.tasks()).values()
-    place.write('name = "morning-briefing"\ncron = "30 9 * * *"\nprompt = "Brief me well."')
-    await place.restart()
-    (after,) = (await place.tasks()).values()
+async def test_a_changed_entry_changes_its_task(scheduled: ScheduledButler) -> None:
+    scheduled.write(MORNING)
+    await scheduled.start()
+    (before,) = (await scheduled.tasks()).values()
+    scheduled.write('name = "morning-briefing"\ncron = "30 9 * * *"\nprompt = "Brief me well."')
+    await scheduled.restart()
+    (after,) = (await scheduled.tasks()).values()
     assert (after["cron"], after["prompt"]) == ("30 9 * * *", "Brief me well.")
     assert after["next_run_at"] == datetime(2026, 5, 13, 7, 30, tzinfo=UTC)
     assert (after["id"], after["source"]) == (before["id"], "toml")
 
 
 @pytest.mark.scenario("S002-40")
-async def test_sync_keeps_tasks_made_at_run_time(place: Home) -> None:
-    place.write(MORNING)
-    await place.start()
-    await place.call("schedule_create", **WEEKLY)
-    before = (await place.tasks())["mine"]
+async def test_sync_keeps_tasks_made_at_run_time(scheduled: ScheduledButler) -> None:
+    scheduled.write(MORNING)
+    await scheduled.start()
+    await scheduled.call("schedule_create", **WEEKLY)
+    before = (await scheduled.tasks())["mine"]
     assert before["source"] == "db"
-    place.write(CLEANUP)
-    await place.restart()
-    assert (await place.tasks())["mine"] == before
+    scheduled.write(CLEANUP)
+    await scheduled.restart()
+    assert (await scheduled.tasks())["mine"] == before
 
 
 @pytest.mark.scenario("S002-41")
-async def test_no_schedule_in_the_file(place: Home) -> None:
-    await place.start()
-    assert await place.tasks() == {}
-    await place.call("schedule_create", **WEEKLY)
-    before = await place.tasks()
-    await place.restart()
-    assert await place.tasks() == before
+async def test_no_schedule_in_the_file(scheduled: ScheduledButler) -> None:
+    await scheduled.start()
+    assert await scheduled.tasks() == {}
+    await scheduled.call("schedule_create", **WEEKLY)
+    before = await scheduled.tasks()
+    await scheduled.restart()
+    assert await scheduled.tasks() == before
     assert {task["source"] for task in before.values()} == {"db"}
 
 
-async def test_removed_schedule_is_disabled_until_restored(place: Home) -> None:
-    place.write(MORNING, CLEANUP)
-    await place.start()
-    place.write(CLEANUP)
-    await place.restart()
-    gone = (await place.tasks())["morning-briefing"]
+async def test_removed_schedule_is_disabled_until_restored(scheduled: ScheduledButler) -> None:
+    scheduled.write(MORNING, CLEANUP)
+    await scheduled.start()
+    scheduled.write(CLEANUP)
+    await scheduled.restart()
+    gone = (await scheduled.tasks())["morning-briefing"]
     assert (gone["enabled"], gone["disabled_by"], gone["next_run_at"]) == (False, "file", None)
-    place.clock.move(days=3)
-    place.write(MORNING, CLEANUP)
-    await place.restart()
-    back = (await place.tasks())["morning-briefing"]
+    scheduled.clock.move(days=3)
+    scheduled.write(MORNING, CLEANUP)
+    await scheduled.restart()
+    back = (await scheduled.tasks())["morning-briefing"]
     assert (back["id"], back["enabled"], back["disabled_by"]) == (gone["id"], True, None)
     assert back["next_run_at"] == datetime(2026, 5, 17, 6, tzinfo=UTC)
 
 
-async def test_schedule_disabled_by_the_owner_stays_disabled(place: Home) -> None:
-    place.write(MORNING)
-    await place.start()
-    (task,) = (await place.tasks()).values()
-    await place.call("schedule_update", id=str(task["id"]), enabled=False)
-    await place.restart()
-    (after,) = (await place.tasks()).values()
+async def test_schedule_disabled_by_the_owner_stays_disabled(scheduled: ScheduledButler) -> None:
+    scheduled.write(MORNING)
+    await scheduled.start()
+    (task,) = (await scheduled.tasks()).values()
+    await scheduled.call("schedule_update", id=str(task["id"]), enabled=False)
+    await scheduled.restart()
+    (after,) = (await scheduled.tasks()).values()
     assert (after["enabled"], after["disabled_by"], after["next_run_at"]) == (False, "owner", None)
-    answer = await place.call("schedule_update", id=str(task["id"]), enabled=True)
+    answer = await scheduled.call("schedule_update", id=str(task["id"]), enabled=True)
     assert answer["next_run_at"] == "2026-05-14T06:00:00+00:00"
 
 
-async def test_an_unchanged_entry_keeps_its_due_time(place: Home) -> None:
+async def test_an_unchanged_entry_keeps_its_due_time(scheduled: ScheduledButler) -> None:
     """Otherwise a restart would lose due times that passed while the butler was down."""
-    place.write(MORNING)
-    await place.start()
-    await place.stop()
-    place.clock.move(days=2, hours=3)
-    await place.start()
-    runs = await place.ended("morning-briefing", 2)
+    scheduled.write(MORNING)
+    await scheduled.start()
+    await scheduled.stop()
+    scheduled.clock.move(days=2, hours=3)
+    await scheduled.start()
+    runs = await scheduled.ended("morning-briefing", 2)
     assert [run["outcome"] for run in runs] == ["missed", "missed"]
 
 
-async def test_name_of_a_run_time_task_is_rejected(place: Home) -> None:
-    await place.start()
-    made = await place.call("schedule_create", **WEEKLY)
-    await place.stop()
-    place.write(MORNING, 'name = "mine"\ncron = "@daily"\nprompt = "ping"')
+async def test_name_of_a_run_time_task_is_rejected(scheduled: ScheduledButler) -> None:
+    await scheduled.start()
+    made = await scheduled.call("schedule_create", **WEEKLY)
+    await scheduled.stop()
+    scheduled.write(MORNING, 'name = "mine"\ncron = "@daily"\nprompt = "ping"')
     with pytest.raises(
         PhaseFailed, match=r"butler\.toml:\d+: butler\.schedule\[1\]\.name"
     ) as caught:
-        await place.start()
+        await scheduled.start()
     assert made["id"] in str(caught.value)
     assert "'mine'" in str(caught.value)
     assert caught.value.hint
     assert caught.value.phase == "sync schedules"
-    place.write()
-    await place.start()
-    assert set(await place.tasks()) == {"mine"}  # the failed start left nothing behind
+    scheduled.write()
+    await scheduled.start()
+    assert set(await scheduled.tasks()) == {"mine"}  # the failed start left nothing behind
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ async def test_name_of_a_run_time_task_is_rejected(place: Home) -> None:
     ],
 )
 async def test_invalid_entry_is_rejected_with_file_key_and_line(
-    place: Home, schedule: str, reason: str
+    scheduled: ScheduledButler, schedule: str, reason: str
 ) -> None:
-    place.write(schedule)
+    scheduled.write(schedule)
     with pytest.raises(PhaseFailed, match=rf"butler\.toml{reason}") as caught:
-        await place.start()
+        await scheduled.start()
     assert caught.value.hint

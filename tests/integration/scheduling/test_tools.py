@@ -13,19 +13,19 @@ from butlers.domain.message import RequestContext
 from butlers.domain.session import SessionRequest
 from butlers.scheduling.scheduler import Scheduler
 from butlers.wire.client import McpClient
-from integration.scheduling.conftest import Home
+from integration.scheduling.conftest import ScheduledButler
 
 MEGABYTE = 1_000_001
 GOOD = {"name": "good", "cron": "0 9 * * *", "prompt": "ping"}
 
 
 async def in_session(
-    place: Home, tool: str, request: RequestContext | None, **arguments: Any
+    scheduled: ScheduledButler, tool: str, request: RequestContext | None, **arguments: Any
 ) -> Any:
     request_id = request.request_id if request else uuid7()
     asked = SessionRequest(uuid7(), "test", "test", request=request, request_id=request_id)
-    with place.butler.guard.admit(asked) as token:
-        async with McpClient("tester", place.butler.url, lambda: token) as client:
+    with scheduled.butler.guard.admit(asked) as token:
+        async with McpClient("tester", scheduled.butler.url, lambda: token) as client:
             return await client.call(tool, arguments)
 
 
@@ -41,7 +41,7 @@ def from_phone() -> RequestContext:
     )
 
 
-async def test_create_list_update_delete(running: Home) -> None:
+async def test_create_list_update_delete(running: ScheduledButler) -> None:
     made = await running.call("schedule_create", **GOOD, missed="once", missed_within_s=600)
     assert made["next_run_at"] == "2026-05-13T07:00:00+00:00"
     assert made["next_run_local"] == "2026-05-13 09:00"
@@ -96,7 +96,7 @@ async def test_create_list_update_delete(running: Home) -> None:
     ],
 )  # fmt: skip
 async def test_invalid_input_is_rejected_with_the_reason(
-    running: Home, arguments: dict[str, Any], code: str, reason: str
+    running: ScheduledButler, arguments: dict[str, Any], code: str, reason: str
 ) -> None:
     with pytest.raises(ButlersError, match=reason) as caught:
         await running.call("schedule_create", **arguments)
@@ -105,7 +105,7 @@ async def test_invalid_input_is_rejected_with_the_reason(
     assert await running.tasks() == {}
 
 
-async def test_names_are_unique_and_ids_must_exist(running: Home) -> None:
+async def test_names_are_unique_and_ids_must_exist(running: ScheduledButler) -> None:
     await running.call("schedule_create", **GOOD)
     with pytest.raises(ButlersError, match="already"):
         await running.call("schedule_create", **GOOD)
@@ -115,21 +115,21 @@ async def test_names_are_unique_and_ids_must_exist(running: Home) -> None:
         assert caught.value.code == "not_found"
 
 
-async def test_declared_schedules_change_only_in_the_file(place: Home) -> None:
-    place.write('name = "ping"\ncron = "0 9 * * *"\nprompt = "ping"')
-    await place.start()
-    task = str((await place.tasks())["ping"]["id"])
+async def test_declared_schedules_change_only_in_the_file(scheduled: ScheduledButler) -> None:
+    scheduled.write('name = "ping"\ncron = "0 9 * * *"\nprompt = "ping"')
+    await scheduled.start()
+    task = str((await scheduled.tasks())["ping"]["id"])
     for tool, arguments in (("schedule_update", {"cron": "@daily"}), ("schedule_delete", {})):
         with pytest.raises(ButlersError, match=r"butler\.toml") as caught:
-            await place.call(tool, id=task, **arguments)
+            await scheduled.call(tool, id=task, **arguments)
         assert caught.value.code == "not_allowed"
         assert caught.value.hint
-    await place.call("schedule_update", id=task, enabled=False)
-    await place.call("schedule_update", id=task, enabled=True)
-    assert (await place.tasks())["ping"]["next_run_at"] == datetime(2026, 5, 13, 7, tzinfo=UTC)
+    await scheduled.call("schedule_update", id=task, enabled=False)
+    await scheduled.call("schedule_update", id=task, enabled=True)
+    assert (await scheduled.tasks())["ping"]["next_run_at"] == datetime(2026, 5, 13, 7, tzinfo=UTC)
 
 
-async def test_a_reminder_is_delivered_without_a_session(running: Home) -> None:
+async def test_a_reminder_is_delivered_without_a_session(running: ScheduledButler) -> None:
     made = await in_session(running, "remind", from_phone(), message="Stretch!", in_minutes=10)
     assert made["next_run_at"] == "2026-05-13T06:10:30+00:00"
     assert (await running.butler.service(Scheduler).tick()).entries == ()
@@ -149,7 +149,7 @@ async def test_a_reminder_is_delivered_without_a_session(running: Home) -> None:
     assert (ended["id"], ended["next_run_at"]) == (made["id"], None)
 
 
-async def test_two_equal_reminders_of_one_request_are_two(running: Home) -> None:
+async def test_two_equal_reminders_of_one_request_are_two(running: ScheduledButler) -> None:
     request = from_phone()
     await in_session(running, "remind", request, message="Drink.", in_minutes=10)
     await in_session(running, "remind", request, message="Drink.", in_minutes=20)
@@ -160,7 +160,7 @@ async def test_two_equal_reminders_of_one_request_are_two(running: Home) -> None
     assert [sent["message"] for sent in await running.sent()] == ["Drink.", "Drink."]
 
 
-async def test_a_repeated_session_makes_one_reminder(running: Home) -> None:
+async def test_a_repeated_session_makes_one_reminder(running: ScheduledButler) -> None:
     request = from_phone()
     arguments = {"message": "Stretch!", "in_minutes": 10}
     once = await in_session(running, "remind", request, **arguments)
@@ -169,22 +169,22 @@ async def test_a_repeated_session_makes_one_reminder(running: Home) -> None:
     assert len(await running.tasks()) == 1
 
 
-async def test_a_late_reminder_is_delivered_and_says_so(place: Home) -> None:
-    await place.start()
-    await place.call("remind", message="Pills.", at="2026-05-13T09:30")
-    await place.stop()
-    place.clock.move(hours=8)
-    await place.start()
+async def test_a_late_reminder_is_delivered_and_says_so(scheduled: ScheduledButler) -> None:
+    await scheduled.start()
+    await scheduled.call("remind", message="Pills.", at="2026-05-13T09:30")
+    await scheduled.stop()
+    scheduled.clock.move(hours=8)
+    await scheduled.start()
 
-    (run,) = await place.ended(next(iter(await place.tasks())))
+    (run,) = await scheduled.ended(next(iter(await scheduled.tasks())))
     assert (run["outcome"], run["detail"]) == ("ran", "6 h late")
-    (sent,) = await place.sent()
+    (sent,) = await scheduled.sent()
     assert sent["message"].startswith("Pills.\n(This was due at 2026-05-13 09:30")
     assert sent["target"] == "console:owner"
 
 
 async def test_prompt_reminder_starts_a_session_and_delivers_its_reply(
-    running: Home,
+    running: ScheduledButler,
 ) -> None:
     await in_session(running, "remind", from_phone(), prompt="ping", in_minutes=1)
     running.clock.move(minutes=1)
@@ -197,7 +197,7 @@ async def test_prompt_reminder_starts_a_session_and_delivers_its_reply(
     assert (sent["message"], sent["target"]) == ("pong", "console:phone")
 
 
-async def test_a_model_free_request_makes_a_reminder(running: Home) -> None:
+async def test_a_model_free_request_makes_a_reminder(running: ScheduledButler) -> None:
     answer = await running.call("trigger", prompt="remind me to stretch")
     assert answer["output"] == "I will."
     (task,) = (await running.tasks()).values()
@@ -215,7 +215,7 @@ async def test_a_model_free_request_makes_a_reminder(running: Home) -> None:
         ("2027-03-28T02:30", "2027-03-28T01:00:00+00:00"),  # never: right after
     ],
 )
-async def test_reminder_time(running: Home, at: str, expected: str) -> None:
+async def test_reminder_time(running: ScheduledButler, at: str, expected: str) -> None:
     assert (await running.call("remind", message="x", at=at))["next_run_at"] == expected
 
 
@@ -239,20 +239,20 @@ async def test_reminder_time(running: Home, at: str, expected: str) -> None:
     ],
 )  # fmt: skip
 async def test_invalid_reminder_is_rejected(
-    running: Home, arguments: dict[str, Any], reason: str
+    running: ScheduledButler, arguments: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ButlersError, match=reason):
         await running.call("remind", **arguments)
     assert await running.tasks() == {}
 
 
-async def test_a_session_may_not_tick(running: Home) -> None:
+async def test_a_session_may_not_tick(running: ScheduledButler) -> None:
     with pytest.raises(ButlersError) as caught:
         await in_session(running, "tick", None)
     assert caught.value.code == "not_allowed"
 
 
-async def test_a_far_reminder_does_not_keep_the_loop_busy(looping: Home) -> None:
+async def test_a_far_reminder_does_not_keep_the_loop_busy(looping: ScheduledButler) -> None:
     await looping.call("remind", message="x", in_minutes=60 * 24 * 300)
     async with looping.butler.database.transaction() as connection:
         due = await connection.fetchval("SELECT next_run_at FROM scheduled_tasks")
