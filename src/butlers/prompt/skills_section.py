@@ -171,7 +171,7 @@ class SkillsSection(Section[SkillsSectionParams]):
             duplicates = sorted({one for one in found if found.count(one) > 1})
             if duplicates:
                 raise PromptValidationError(
-                    f"the section {self.key} has two skills with the {what} {',  '.join(duplicates)}",
+                    f"the section {self.key} has two skills with the {what} {', '.join(duplicates)}",
                     hint="rename or remove one of them",
                 )
 

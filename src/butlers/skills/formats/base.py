@@ -12,7 +12,7 @@ from typing import Protocol
 from butlers.config.locate import Place, place_of
 from butlers.domain.diagnostic import Diagnostic
 from butlers.skills.findings import Findings
-from butlers.skills.skill import Skill
+from butlers.skills.skill import SkillSpec
 
 # An unpaired surrogate, which a JSON or YAML escape can produce, cannot be encoded as UTF-8.
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -83,7 +83,7 @@ class Reading:
     the place of a pack's field, or of one path in it, for checks that run later.
     """
 
-    skill: Skill | None
+    skill: SkillSpec | None
     diagnostics: tuple[Diagnostic, ...] = ()
     traits: frozenset[str] = frozenset()
     where: Callable[..., Place | None] = field(default=_nowhere, compare=False, repr=False)
@@ -105,6 +105,6 @@ class SkillFormat(Protocol):
         """Read any bytes without raising."""
         ...
 
-    def render(self, skill: Skill) -> Mapping[str, bytes]:
+    def render(self, skill: SkillSpec) -> Mapping[str, bytes]:
         """Return the files by path; raise InvalidSkill that names everything that cannot be written."""
         ...

@@ -6,7 +6,7 @@ import json
 from collections.abc import Container, Mapping
 from typing import Any
 
-from butlers.config.frozen import freeze
+from butlers.domain.json_safe import freeze
 from butlers.config.locate import Place
 from butlers.domain.errors import InvalidSkill
 from butlers.skills import names
@@ -15,7 +15,7 @@ from butlers.skills.formats.base import SURROGATE_MESSAGE, Reading, SkillFile, d
 from butlers.skills.formats.json_text import InvalidJson, JsonDocument, parse
 from butlers.skills.formats.pack_fields import KEYS, PackFields, pack_document
 from butlers.skills.formats.strict import FRONT_MATTER, RESERVED_METADATA, require_writable
-from butlers.skills.skill import Skill
+from butlers.skills.skill import SkillSpec
 
 REQUIRED = ("id", "name", "version", "description", "owner")
 # Set by the registry; values in a file are ignored.
@@ -40,7 +40,7 @@ class Manifest:
         skill = reader.skill(source.folder_name)
         return Reading(skill, tuple(findings.diagnostics), where=reader.where)
 
-    def render(self, skill: Skill) -> Mapping[str, bytes]:
+    def render(self, skill: SkillSpec) -> Mapping[str, bytes]:
         require_writable(skill)
         if skill.version is None or skill.owner is None:
             lacking = "version" if skill.version is None else "owner"
@@ -100,7 +100,7 @@ class _Reader:
                 return self._written.place(key, position)
         return self._written.place(key)
 
-    def skill(self, folder: str) -> Skill:
+    def skill(self, folder: str) -> SkillSpec:
         required = {key: self._required(key) for key in REQUIRED}
         pack = self._fields.read()
         pack["owner"] = required["owner"] or None
@@ -114,7 +114,7 @@ class _Reader:
                 "description",
                 f"the description has {len(description)} characters, not {names.MAX_DESCRIPTION}",
             )
-        return Skill(
+        return SkillSpec(
             name=required["id"] or folder,
             title=required["name"],
             version=required["version"] or None,

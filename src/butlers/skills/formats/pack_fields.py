@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from butlers.config.frozen import FrozenDict, freeze
+from butlers.domain.json_safe import FrozenDict, freeze
 from butlers.config.locate import Place
 from butlers.skills import names
 from butlers.skills.findings import Findings, quoted
-from butlers.skills.skill import McpServer, ServerKind, Skill
+from butlers.skills.skill import PackMcpServer, ServerKind, SkillSpec
 from butlers.skills.versions import parse_range, parse_requirement
 
 KEYS = (
@@ -127,7 +127,7 @@ class PackFields:
             return None
         return written
 
-    def _servers(self) -> tuple[McpServer, ...]:
+    def _servers(self) -> tuple[PackMcpServer, ...]:
         value = self.document.get("mcpServers")
         if value is None:
             return ()
@@ -137,13 +137,13 @@ class PackFields:
         read = (self._server(item, position) for position, item in enumerate(value))
         return tuple(server for server in read if server is not None)
 
-    def _server(self, item: Any, position: int) -> McpServer | None:
+    def _server(self, item: Any, position: int) -> PackMcpServer | None:
         problem = _server_problem(item)
         if problem is not None:
             message = f"server {position + 1} {problem}"
             self.add("manifest-mcp-server", "mcpServers", message, position)
             return None
-        return McpServer(
+        return PackMcpServer(
             name=item["name"],
             kind=ServerKind(item["type"]),
             command=item.get("command"),
@@ -182,7 +182,7 @@ def _is_web_address(written: str) -> bool:
         return False
 
 
-def pack_document(skill: Skill) -> dict[str, Any]:
+def pack_document(skill: SkillSpec) -> dict[str, Any]:
     """Return the pack's non-empty fields in JSON form."""
     document: dict[str, Any] = {
         "owner": skill.owner,
@@ -197,7 +197,7 @@ def pack_document(skill: Skill) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value not in (None, [])}
 
 
-def _server_document(server: McpServer) -> dict[str, Any]:
+def _server_document(server: PackMcpServer) -> dict[str, Any]:
     document = {
         "name": server.name,
         "type": str(server.kind),

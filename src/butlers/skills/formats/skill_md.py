@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from butlers.config.frozen import freeze
+from butlers.domain.json_safe import freeze
 from butlers.config.locate import Place
 from butlers.skills import names
 from butlers.skills.findings import Findings, quoted
@@ -35,7 +35,7 @@ from butlers.skills.formats.strict import (
     require_writable,
 )
 from butlers.skills.formats.yaml_nodes import Node, Scalar, Sequence, Table, value_of
-from butlers.skills.skill import Skill
+from butlers.skills.skill import SkillSpec
 
 
 class SkillMd:
@@ -58,7 +58,7 @@ class SkillMd:
         skill = reader.skill()
         return Reading(skill, tuple(findings.diagnostics), fields.traits, reader.where)
 
-    def render(self, skill: Skill) -> Mapping[str, bytes]:
+    def render(self, skill: SkillSpec) -> Mapping[str, bytes]:
         require_writable(skill)
         body, fields = skill.body, dict(_frontmatter(skill))
         if not body and skill.context:
@@ -87,7 +87,7 @@ def with_name_and_description_only(file: Path, content: bytes) -> bytes:
     return f"---\n{dump_fields(front)}---\n{part.body}".encode()
 
 
-def _read_parts(file: Path, content: bytes) -> tuple[Split, Fields, Skill]:
+def _read_parts(file: Path, content: bytes) -> tuple[Split, Fields, SkillSpec]:
     findings = Findings(file)
     part = split(decode(content, findings), findings)
     fields = Fields({}, {}) if part.front is None else read_fields(part, findings)
@@ -130,7 +130,7 @@ def dump_fields(fields: Mapping[str, Any]) -> str:
     )
 
 
-def _frontmatter(skill: Skill) -> dict[str, Any]:
+def _frontmatter(skill: SkillSpec) -> dict[str, Any]:
     metadata = {key: value for key, value in skill.metadata.items() if isinstance(value, str)}
     if skill.version is not None:
         metadata[VERSION] = skill.version
@@ -149,7 +149,7 @@ def _frontmatter(skill: Skill) -> dict[str, Any]:
     return {key: value for key, value in front.items() if value is not None} | {**skill.extra}
 
 
-def _pack(skill: Skill) -> dict[str, Any]:
+def _pack(skill: SkillSpec) -> dict[str, Any]:
     pack = pack_document(skill)
     if skill.title:
         pack["name"] = skill.title
@@ -178,24 +178,24 @@ _SPELLED = {"id": "name", "allowedTools": "allowed-tools", "triggerPatterns": TR
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\r?\n")
 
 
-def generated_body(skill: Skill) -> str:
+def generated_body(skill: SkillSpec) -> str:
     """Return instructions for a pack that has only context files: the list of files to read."""
     listed = "".join(f"- [{path}]({path})\n" for path in skill.context)
     return f"\n# {skill.title or skill.name}\n\nRead these files of this skill first:\n\n{listed}"
 
 
 class FieldReader:
-    """Converter of one file's fields into a Skill."""
+    """Converter of one file's fields into a SkillSpec."""
 
     def __init__(self, fields: Fields, body: str, folder: str, findings: Findings) -> None:
         self._fields, self._body, self._folder, self._findings = fields, body, folder, findings
         self._metadata = self._read_metadata()
 
-    def skill(self) -> Skill:
+    def skill(self) -> SkillSpec:
         pack = self._read_pack()
         generated = pack.pop("generated", False)
         name = self._name()
-        skill = Skill(
+        skill = SkillSpec(
             name=name,
             description=self._description(),
             body=self._body,

@@ -9,7 +9,7 @@ from typing import Any
 from butlers.domain.errors import InvalidSkill
 from butlers.skills import names
 from butlers.skills.formats.base import split_tools
-from butlers.skills.skill import Skill
+from butlers.skills.skill import SkillSpec
 from butlers.skills.versions import parse_range, parse_requirement
 
 VERSION, TRIGGERS = "version", "trigger_patterns"
@@ -31,7 +31,7 @@ FRONT_MATTER = (
 _MAX_INTEGER = 10**30
 
 
-def require_writable(skill: Skill) -> None:
+def require_writable(skill: SkillSpec) -> None:
     """Raise InvalidSkill with every reason why the skill would not survive writing and reading."""
     problems = list(problems_of(skill))
     if problems:
@@ -41,7 +41,7 @@ def require_writable(skill: Skill) -> None:
         )
 
 
-def problems_of(skill: Skill) -> Iterator[str]:
+def problems_of(skill: SkillSpec) -> Iterator[str]:
     if not names.is_id(skill.name):
         yield "its name is not lower-case words joined by single hyphens"
     if not 0 < len(skill.description) <= names.MAX_DESCRIPTION:
@@ -61,7 +61,7 @@ def problems_of(skill: Skill) -> Iterator[str]:
         yield "it has values that are not string, number, list or map, or has broken characters"
 
 
-def _pack_problems(skill: Skill) -> Iterator[str]:
+def _pack_problems(skill: SkillSpec) -> Iterator[str]:
     for path in (*skill.context, *skill.scripts):
         if names.inner_path(path) != path:
             yield f"{path[:80]!r} is not a path inside the skill"
@@ -80,7 +80,7 @@ def _pack_problems(skill: Skill) -> Iterator[str]:
         yield "a field is an empty string"
 
 
-def _everything(skill: Skill) -> list[Any]:
+def _everything(skill: SkillSpec) -> list[Any]:
     servers = [
         [server.name, server.command, server.url, server.args] for server in skill.mcp_servers
     ]

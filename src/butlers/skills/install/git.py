@@ -81,7 +81,7 @@ def git_source(written: str, commit: str | None = None) -> GitSource | None:
     if commit is None or _COMMIT.fullmatch(commit) is None:
         raise InvalidArguments(
             f"{commit!r} is not a full commit hash" if commit else "the address names no commit",
-            hint="give all 40 digits: `git ls-remote ADDRESS` shows them",
+            hint="give all 40 digits, since a branch or tag can move: see `git ls-remote ADDRESS`",
         )
     scheme, host, path = urlsplit(address)[:3]
     if scheme not in _SCHEMES or not path.strip("/") or (scheme != "file" and not host):
