@@ -38,10 +38,10 @@ SkillName = Annotated[str, Field(min_length=1, max_length=200)]
 
 @tool(callers=SESSIONS, effect=Effect.LOOK)
 async def skill_list(ctx: CallContext) -> dict[str, Any]:
-    """All skills with what they are for and their scripts, and those that failed or are not valid."""
+    """All skills with their purpose and scripts, and those that failed or are invalid."""
     found = await asyncio.to_thread(ctx.skills.skill_set.skills_and_drafts)
     return {
-        "skills": [await asyncio.to_thread(_shown, shelved) for shelved in found],
+        "skills": [await asyncio.to_thread(_shown, entry) for entry in found],
         "failed": [
             {"skill": failed.wanted, "error": failed.error.message}
             for failed in await asyncio.to_thread(ctx.skills.skill_set.failed)
@@ -57,18 +57,18 @@ async def skill_list(ctx: CallContext) -> dict[str, Any]:
 async def skill_open(
     ctx: CallContext, skill: SkillName, file: Annotated[str, Field(max_length=512)] | None = None
 ) -> dict[str, Any]:
-    """Read how a skill is done before you do it; with file, one of the files that it names."""
-    shelved = await asyncio.to_thread(ctx.skills.skill_set.find, skill)
-    await asyncio.to_thread(shelved.verify)
+    """Read a skill's instructions before you use it; with file, one of the files they name."""
+    entry = await asyncio.to_thread(ctx.skills.skill_set.find, skill)
+    await asyncio.to_thread(entry.verify)
     if file is not None:
         return {
             "file": file,
-            "text": await asyncio.to_thread(read_text, shelved.pack, file),
+            "text": await asyncio.to_thread(read_text, entry.pack, file),
         }
     return {
-        **await asyncio.to_thread(_shown, shelved),
-        "instructions": await asyncio.to_thread(read_instructions, shelved.pack),
-        "files": await asyncio.to_thread(list_files, shelved.pack),
+        **await asyncio.to_thread(_shown, entry),
+        "instructions": await asyncio.to_thread(read_instructions, entry.pack),
+        "files": await asyncio.to_thread(list_files, entry.pack),
     }
 
 
@@ -104,8 +104,8 @@ async def skill_create(
     files: dict[str, str] | None = None,
     env_vars: list[str] | None = None,
 ) -> dict[str, Any]:
-    """Make a skill of what you have learned to do, or a new version of one of yours: instructions, and
-    scripts and files by path with their text. It stays a draft until the owner approves it.
+    """Make a skill of something you learned, or a new version of one of yours: instructions, and scripts
+    and files by path with their text. It stays a draft until the owner approves it.
     """
     require_trusted_input(ctx, "make a skill")
     draft = SkillDraft(
@@ -123,7 +123,7 @@ async def skill_create(
 
 @tool(callers=OWNER_ONLY)
 async def skill_approve(ctx: CallContext, skill: SkillName) -> dict[str, Any]:
-    """Let every butler use this version of a skill that a butler has made, and let its scripts run."""
+    """Approve this version of a skill that a butler made: every butler may use it and run its scripts."""
     name, _at, version = skill.partition("@")
     registry = ctx.skills.skill_set.registry
     release = registry.get(name).release(version or None)
@@ -134,20 +134,20 @@ async def skill_approve(ctx: CallContext, skill: SkillName) -> dict[str, Any]:
 
 @tool(callers=OWNER_ONLY)
 async def skill_assign(ctx: CallContext, skill: SkillName) -> dict[str, Any]:
-    """Name a registered skill among this butler's packs; it has it from its next start on."""
+    """Add a registered skill to this butler's packs. It takes effect at the next start."""
     config, registry = ctx.services.config, ctx.skills.skill_set.registry
     return await asyncio.to_thread(assign, registry, config, skill)
 
 
-def _shown(shelved: ButlerSkill) -> dict[str, Any]:
-    skill = shelved.skill
+def _shown(entry: ButlerSkill) -> dict[str, Any]:
+    skill = entry.skill
     return {
         "name": skill.name,
         "version": skill.version,
         "description": skill.description,
-        "origin": str(shelved.origin),
-        **({"state": "draft"} if shelved.draft else {}),
-        "scripts": describe_scripts(shelved.pack),
+        "origin": str(entry.origin),
+        **({"state": "draft"} if entry.draft else {}),
+        "scripts": describe_scripts(entry.pack),
     }
 
 
@@ -156,9 +156,7 @@ def skill_specs(skills: ButlerSkills) -> Iterator[ToolSpec]:
     yield from map(spec_of, OWNERS)
     if not skills.skill_set.needs_tools:
         return
-    catalogue = _catalogue(
-        [shelved for shelved in skills.skill_set.provided() if not shelved.draft]
-    )
+    catalogue = _catalogue([entry for entry in skills.skill_set.provided() if not entry.draft])
     for function in TOOLS:
         spec = spec_of(function)
         about = (
@@ -171,9 +169,9 @@ def _catalogue(skills: Sequence[ButlerSkill]) -> str:
     """Return names and descriptions up to the limit."""
     lines: list[str] = []
     left = MAX_CATALOGUE
-    for shelved in skills:
-        described = " ".join(shelved.skill.description.split())[:MAX_DESCRIPTION]
-        line = f"- {shelved.name}: {described}"
+    for entry in skills:
+        described = " ".join(entry.skill.description.split())[:MAX_DESCRIPTION]
+        line = f"- {entry.name}: {described}"
         left -= len(line) + 1
         if left < 0:
             lines.append("- … skill_list has the rest")
