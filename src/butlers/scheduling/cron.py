@@ -114,10 +114,6 @@ def parse(expression: str, zone: str) -> Cron:
     return cron
 
 
-def next_after(expression: str, zone: str, after: datetime) -> datetime:
-    return parse(expression, zone).next_after(after)
-
-
 def find_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)

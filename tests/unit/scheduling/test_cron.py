@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from butlers.domain.errors import InvalidArguments
-from butlers.scheduling.cron import ALIASES, instant_of, next_after, parse
+from butlers.scheduling.cron import ALIASES, instant_of, parse
 from support.properties import examples
 from unit.scheduling.oracle import changes, firings
 
@@ -133,18 +133,18 @@ def test_next_time_is_later_and_independent_of_the_starting_point(
     cron: str, zone: str, offset: int
 ) -> None:
     after = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=offset)
-    due = next_after(cron, zone, after)
+    due = parse(cron, zone).next_after(after)
     assert due > after
     assert due.tzinfo is UTC
     assert (due.second, due.microsecond) == (0, 0)
-    assert next_after(cron, zone, after + (due - after) / 2) == due
+    assert parse(cron, zone).next_after(after + (due - after) / 2) == due
     assert parse(cron, zone).latest(after, due) == due
     assert parse(cron, zone).count(after, due, 10) == 1
 
 
 def test_fixed_time_runs_once_in_a_repeated_hour() -> None:
     second_time = datetime(2026, 10, 25, 1, 10, tzinfo=UTC)  # 02:10 for the second time
-    assert shown(BERLIN, [next_after("30 2 * * *", BERLIN, second_time)]) == ["26 02:30+0100"]
+    assert shown(BERLIN, [parse("30 2 * * *", BERLIN).next_after(second_time)]) == ["26 02:30+0100"]
 
 
 def test_latest_due_time_of_a_long_gap() -> None:
@@ -159,8 +159,8 @@ def test_latest_due_time_of_a_long_gap() -> None:
 def test_aliases_match_their_expressions() -> None:
     after = datetime(2026, 5, 13, 10, 30, tzinfo=UTC)
     for alias, fields_of in ALIASES.items():
-        assert next_after(alias, BERLIN, after) == next_after(fields_of, BERLIN, after)
-    assert next_after("@Daily", "UTC", after) == datetime(2026, 5, 14, tzinfo=UTC)
+        assert parse(alias, BERLIN).next_after(after) == parse(fields_of, BERLIN).next_after(after)
+    assert parse("@Daily", "UTC").next_after(after) == datetime(2026, 5, 14, tzinfo=UTC)
 
 
 def test_a_leap_day() -> None:
