@@ -36,9 +36,12 @@ Type = Callable[..., Awaitable[Typed]]
 
 
 @pytest.fixture
-def key(home: Path) -> FleetKey:
-    """Key of the home, which commands read there."""
-    return FleetKey.load(home)
+def key(home: Path, session_key: FleetKey) -> FleetKey:
+    """Key of the prepared database, written to the home, where commands read it."""
+    file = home / "keys" / "fleet.key"
+    file.parent.mkdir(mode=0o700)
+    file.write_bytes(session_key.secret)
+    return session_key
 
 
 @pytest.fixture
