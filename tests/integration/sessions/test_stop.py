@@ -31,7 +31,7 @@ class Silent:
 
     def result(self, ended: ProcessEnd) -> SessionResult:
         failure = cut_short("It", ended) or of_exit("It", ended)
-        return failure.of(SessionResult(Outcome.CRASHED, "", exit=ended.exit))
+        return failure.apply_to(SessionResult(Outcome.CRASHED, "", exit=ended.exit))
 
 
 class Stubborn(CliRuntime):
