@@ -130,6 +130,6 @@ class PromptTemplate(Generic[OutputT]):
         duplicates = sorted({name for name in names if names.count(name) > 1})
         if duplicates:
             raise PromptValidationError(
-                f"{self.name} has two skills named {',  '.join(duplicates)}",
+                f"{self.name} has two skills named {', '.join(duplicates)}",
                 hint="rename or remove one of them",
             )

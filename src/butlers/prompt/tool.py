@@ -8,12 +8,13 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from butlers.domain.errors import InvalidArguments, PromptValidationError
+from butlers.domain.tasks import in_thread
 from butlers.prompt.params import generic_arguments
 
 if TYPE_CHECKING:
@@ -135,9 +136,14 @@ class Tool(Generic[ParamsT, ResultT]):
             raise InvalidArguments(f"{self.name}: {wrong}") from error
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult[Any]:
-        """Call the handler. A plain function blocks the event loop; use a thread if it may be slow."""
-        result = self.handler(self.parse(arguments), context=context)
-        return await result if inspect.isawaitable(result) else result
+        """Call the handler; a plain function runs in a thread, as it may be slow."""
+        handle = partial(self.handler, self.parse(arguments), context=context)
+        is_async = inspect.iscoroutinefunction(self.handler)
+        found = handle() if is_async else await in_thread(handle)
+        result = await found if inspect.isawaitable(found) else found
+        if not isinstance(result, ToolResult):
+            raise TypeError(f"its handler returned {type(result).__name__}, not ToolResult")
+        return result
 
 
 def _shown(value: Any) -> str | None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import structlog
 
 from butlers.domain.errors import ButlersError, VisibilityExpansionRequired
-from butlers.domain.tasks import in_thread
 from butlers.prompt import Prompt, RenderedPrompt, Session, Tool, ToolContext, ToolInvoked
-from butlers.prompt import ToolResult as PromptToolResult
 from butlers.prompt.prompt import OPEN_SECTIONS_TOOL, expand
 
 log = structlog.get_logger(__name__)
@@ -95,7 +91,8 @@ class Evaluation:
     async def _answer(self, tool: Tool[Any, Any], arguments: Mapping[str, Any]) -> ToolAnswer:
         context = ToolContext(self.prompt, self.rendered, self.session, self.adapter, self.deadline)
         try:
-            answer = await self._run(tool, arguments, context)
+            result = await tool.call(arguments, context)
+            return ToolAnswer(result.text(), result.success)
         except VisibilityExpansionRequired as asked:
             return self._open(asked)
         except ButlersError as error:
@@ -104,21 +101,6 @@ class Evaluation:
         except Exception as error:  # handlers are user code
             log.exception("tool failed", tool=tool.name)
             return ToolAnswer(f"{tool.name} failed: {error}", ok=False)
-        return answer
-
-    async def _run(
-        self, tool: Tool[Any, Any], arguments: Mapping[str, Any], context: ToolContext
-    ) -> ToolAnswer:
-        params = tool.parse(arguments)
-        handle = partial(tool.handler, params, context=context)
-        if inspect.iscoroutinefunction(tool.handler):
-            found = handle()
-        else:  # a slow handler must not block the MCP server
-            found = await in_thread(handle)
-        result = await found if inspect.isawaitable(found) else found
-        if not isinstance(result, PromptToolResult):
-            raise TypeError(f"its handler returned {type(result).__name__}, not ToolResult")
-        return ToolAnswer(result.text(), result.success)
 
     def _open(self, asked: VisibilityExpansionRequired) -> ToolAnswer:
         """Open the sections, render again, and return their full text."""
