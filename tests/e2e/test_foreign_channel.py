@@ -51,11 +51,13 @@ def configure(fleet: Fleet, butler: str, table: str) -> None:
 
 
 def test_message_comes_in_and_answer_goes_out_through_the_new_channel(fleet: Fleet) -> None:
-    (fleet.home / "in" / "001.txt").write_text("weight 80.4 kg")
+    message = fleet.home / "in" / "001.part"
+    message.write_text("weight 80.4 kg")
+    message.rename(message.with_suffix(".txt"))
     (answer,) = wait_for("the answer", lambda: list((fleet.home / "out").glob("*.txt")))
     assert "80.4" in answer.read_text()
-    (message,) = fleet.rows("SELECT * FROM switchboard.message_inbox WHERE channel = 'drop'")
-    assert (message["event_id"], message["sender_roles"]) == ("001.txt", ["owner"])
+    (row,) = fleet.rows("SELECT * FROM switchboard.message_inbox WHERE channel = 'drop'")
+    assert (row["event_id"], row["sender_roles"]) == ("001.txt", ["owner"])
     (delivery,) = fleet.rows("SELECT * FROM messenger.deliveries WHERE channel = 'drop'")
     assert (delivery["state"], delivery["provider_message_id"]) == ("delivered", answer.name)
 
