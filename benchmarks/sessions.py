@@ -31,7 +31,7 @@ from butlers.db.server import database_server
 from butlers.domain.clock import uuid7
 from butlers.domain.message import RequestContext
 from butlers.domain.session import Access, SessionRequest
-from butlers.runtimes.base import Grants, McpServer, Terms, Workspace
+from butlers.runtimes.base import Grants, Invocation, McpServer, Terms, Workspace
 from butlers.runtimes.cli import CliRuntime, make_folders
 from butlers.sessions.system_prompt import read_system_prompt
 from butlers.wire.client import McpClient
@@ -136,7 +136,7 @@ async def _bare(butler: Butler, model: FakeModel) -> None:
         servers = {config.name: McpServer(butler.url, token)}
         env = dict(butler.settings.environ)
         prompt = read_system_prompt(config.directory, config.name)
-        command = runtime.command(session.prompt, prompt, servers, env, terms)
+        command = runtime.command(Invocation(session.prompt, prompt, servers, env, terms))
         process = await asyncio.create_subprocess_exec(
             *command.argv,
             env=dict(command.env),
