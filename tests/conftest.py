@@ -170,19 +170,29 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def template_home(run_id: str) -> Path:
-    """A home that has been migrated, made by whichever worker comes first."""
+def template_home(run_id: str) -> Iterator[Path]:
+    """A migrated home, made by the first worker that needs it and removed by the last."""
     root = Path(tempfile.gettempdir()) / f"bt-{run_id}"
-    root.mkdir(exist_ok=True)
-    with open(root / "lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        home = root / "home"
+    locks = Path(tempfile.gettempdir()) / "butlers-test-slots"
+    locks.mkdir(exist_ok=True)
+    with open(locks / f"{run_id}.making", "a") as making, open(locks / run_id, "a") as using:
+        fcntl.flock(making, fcntl.LOCK_EX)
+        fcntl.flock(using, fcntl.LOCK_SH)
+        root.mkdir(exist_ok=True)
         if not (root / "made").exists():
-            env = butlers_environment(home, 0)
+            env = butlers_environment(root / "home", 0)
             done = run_butlers("db", "migrate", env=env, cwd=root)
             assert done.returncode == 0, done.stderr
             (root / "made").touch()
-    return home
+        fcntl.flock(making, fcntl.LOCK_UN)
+        yield root / "home"
+        fcntl.flock(making, fcntl.LOCK_EX)
+        fcntl.flock(using, fcntl.LOCK_UN)
+        try:
+            fcntl.flock(using, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another worker still uses it
+        shutil.rmtree(root, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

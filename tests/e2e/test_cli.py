@@ -17,7 +17,15 @@ from pathlib import Path
 import pytest
 
 from butlers.db.embedded import EmbeddedPostgres
-from support.fleet import ROOT, Slot, butlers_environment, command, wait_for
+from support.fleet import (
+    BUTLERS,
+    ROOT,
+    Slot,
+    butlers_environment,
+    command,
+    is_registered,
+    wait_for,
+)
 from support.forked import run_butlers
 
 
@@ -66,6 +74,10 @@ def up() -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
     try:
         wait_for("the fleet to be up", lambda: "Butlers is up" in terminal.output or process.poll())
         assert process.poll() is None, terminal.output
+        for name in BUTLERS:  # a message for a butler that is not registered yet goes to another
+            wait_for(
+                f"{name} to be registered", lambda name=name: is_registered(name, terminal.slot)
+            )
         yield terminal, process
     finally:
         if process.poll() is None:

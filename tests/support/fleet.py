@@ -96,6 +96,24 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "butlers.cli.main", *arguments]
 
 
+def health_of(name: str, slot: Slot) -> dict[str, Any] | None:
+    port = 40100 + BUTLER_PORTS[name] + slot.offset
+    try:
+        answer = httpx.get(
+            f"http://127.0.0.1:{port}/health", timeout=10, trust_env=False, verify=False
+        )
+    except httpx.HTTPError:
+        return None
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def is_registered(name: str, slot: Slot) -> bool:
+    """Return whether the butler is healthy and the Switchboard knows it."""
+    state = health_of(name, slot)
+    return bool(state and state["health"] == "healthy" and state["switchboard"] != "waiting")
+
+
 @dataclass
 class Fleet:
     """The four butlers, each in a process of its own, on one home."""
@@ -142,22 +160,12 @@ class Fleet:
 
         def healthy() -> dict[str, Any] | None:
             assert process.poll() is None, f"{name} ended: {self.log(name)[-3000:]}"
-            state = self.health(name)
-            ready = state and state["health"] == "healthy" and state["switchboard"] != "waiting"
-            return state if ready else None
+            return self.health(name) if is_registered(name, self.slot) else None
 
         return wait_for(f"{name} to be healthy", healthy)
 
     def health(self, name: str) -> dict[str, Any] | None:
-        port = 40100 + BUTLER_PORTS[name] + self.slot.offset
-        try:
-            answer = httpx.get(
-                f"http://127.0.0.1:{port}/health", timeout=10, trust_env=False, verify=False
-            )
-        except httpx.HTTPError:
-            return None
-        found: dict[str, Any] = answer.json()
-        return found
+        return health_of(name, self.slot)
 
     def wait_killed(self, name: str) -> None:
         code = self.processes[name].wait(PATIENCE_S)
