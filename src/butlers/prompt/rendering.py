@@ -110,20 +110,17 @@ class Renderer:
         self, section: Section[Any], path: str, numbers: tuple[int, ...]
     ) -> RenderedSection | None:
         params = self._params(section)
-        self._known.add(path)
+        self._note_known(section, path)
         if not section.is_enabled(params):
-            self._note_known(section, path)
             return None
         shown = section.shown_children(params, installed=self._view.installed)
         visibility = self._visibility(section, path, params)
         children: tuple[RenderedSection, ...] = ()
         if visibility is SectionVisibility.SUMMARY:
-            self._note_known(section, path)
             body = self._summary(section, path, params, shown)
         else:
             body = self._body(section, path, params)
             children = tuple(self._all(shown, f"{path}.", numbers))
-            self._note_known(section, path)
             if section.is_container and not children and not body:
                 return None  # skip a heading without content
         heading = self._template.style.heading(numbers, section.title, path)
@@ -161,11 +158,10 @@ class Renderer:
                 )
 
     def _note_known(self, section: Section[Any], path: str) -> None:
-        """Record the paths of hidden sections, which overrides may still name."""
+        """Record the path and those of hidden children, which overrides may name."""
+        self._known.add(path)
         for child in section.declared_children():
-            inner = f"{path}.{child.key}"
-            self._known.add(inner)
-            self._note_known(child, inner)
+            self._note_known(child, f"{path}.{child.key}")
 
     def _reject_unknown(self) -> None:
         unknown = {*self._view.explicit, *self._view.texts} - self._known

@@ -164,8 +164,8 @@ class SkillsSection(Section[SkillsSectionParams]):
         return [one for one in skills if names is None or one.name in names]
 
     def _reject_duplicates(self) -> None:
-        names = [*(one.name for one in self.inline_skills)]
-        keys = [*(one.key for one in self.inline_skills)]
+        names = [one.name for one in self.inline_skills]
+        keys = [one.key for one in self.inline_skills]
         referred = [ref.name for ref in self._enabled_refs()]
         for what, found in (("name", names + referred), ("key", keys + referred)):
             duplicates = sorted({one for one in found if found.count(one) > 1})
