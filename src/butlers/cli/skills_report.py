@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.registry.resolver import Resolution, resolve
 from butlers.skills.scripts.answer import ScriptAnswer
 from butlers.skills.scripts.runner import DEFAULT_PATH, ScriptRun, ScriptRunner
-from butlers.skills.skill import Pack
+from butlers.skills.skill import Pack, SkillSpec
 from butlers.skills.tree import translate_os_errors
 
 _STDIN = "-"
@@ -125,9 +126,7 @@ def describe(registry: SkillRegistry, name: str, version: str | None) -> Documen
         path = registry.path(name, release.version)
     except SkillError as error:
         return document | {"unchanged": False, "error": error.message, "hint": error.hint}
-    content = read_skill(path).skill
-    if content is None:
-        raise InvalidSkill(f"{path} holds no skill")
+    content = _read(path)
     return document | {
         "path": str(path),
         "name": content.title or content.name,
@@ -236,10 +235,16 @@ def _pack(registry: SkillRegistry, wanted: ScriptCall) -> Pack:
         typer.echo(f"warning: {warning}", err=True)
     chosen = found.packs[-1]  # dependencies come first
     folder = registry.path(chosen.id, chosen.version, catalog)
+    return Pack(folder, _read(folder), chosen.digest)
+
+
+def _read(folder: Path) -> SkillSpec:
     skill = read_skill(folder).skill
     if skill is None:
-        raise InvalidSkill(f"{folder} holds no skill")
-    return Pack(folder, skill, chosen.digest)
+        raise InvalidSkill(
+            f"{folder} holds no skill", hint=f"`butlers skills check {shlex.quote(str(folder))}`"
+        )
+    return skill
 
 
 def _parse_arguments(written: str) -> Any:
