@@ -16,7 +16,6 @@ from butlers.skills.skill import SkillSpec
 from butlers.skills.tree import IGNORED_NAMES, resolve_inside
 
 MAX_FILE = 1024 * 1024
-REFLEX_FILE = "reflex.toml"
 
 MAX_SCAN_DEPTH = 4
 MAX_SCANNED_SKILLS = 20_000
@@ -47,7 +46,7 @@ def read_skill(folder: Path, *, shared: Path | None = None) -> Reading:
                 hint="a skill is a folder that contains a SKILL.md",
             )
         return Reading(None, tuple(findings.diagnostics))
-    skill = _joined(pack, text, has_reflex=REFLEX_FILE in present)
+    skill = _joined(pack, text)
     readings = [reading for reading in (pack, text) if reading is not None]
     found = [*findings.diagnostics]
     for reading in readings:
@@ -61,14 +60,13 @@ def read_skill_md(folder: Path) -> Reading | None:
     return _read(skill_md.FORMAT, folder, ["SKILL.md"], (folder,), Findings(folder))
 
 
-def _joined(pack: Reading | None, text: Reading | None, *, has_reflex: bool) -> SkillSpec | None:
+def _joined(pack: Reading | None, text: Reading | None) -> SkillSpec | None:
     from_manifest = pack.skill if pack else None
     from_text = text.skill if text else None
-    skill = from_manifest or from_text
-    if from_manifest is not None and from_text is not None:
-        body = "" if _is_generated(from_text, from_manifest) else from_text.body
-        skill = from_manifest.evolve(body=body, has_skill_md=True)
-    return skill.evolve(has_reflex=True) if skill is not None and has_reflex else skill
+    if from_manifest is None or from_text is None:
+        return from_manifest or from_text
+    body = "" if _is_generated(from_text, from_manifest) else from_text.body
+    return from_manifest.evolve(body=body, has_skill_md=True)
 
 
 def _is_generated(from_text: SkillSpec, from_manifest: SkillSpec) -> bool:

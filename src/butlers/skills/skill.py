@@ -61,7 +61,6 @@ class SkillSpec:
     # Facts about the folder, which no format writes.
     has_manifest: bool = False
     has_skill_md: bool = False
-    has_reflex: bool = False
 
     def __post_init__(self) -> None:
         if self.title == self.name:  # so that both forms of a skill compare equal

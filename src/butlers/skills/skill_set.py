@@ -18,7 +18,8 @@ from butlers.domain.errors import (
     SkillTaken,
 )
 from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER, SkillCopy, SkillInstaller
-from butlers.skills.reader import REFLEX_FILE, read_skill, scan_skills
+from butlers.skills.reader import read_skill, scan_skills
+from butlers.skills.reflexes.book import FILE_NAME as REFLEX_FILE
 from butlers.skills.registry import packs
 from butlers.skills.registry.butler_packs import FailedPack, LoadedPack, LoadResult, load_packs
 from butlers.skills.registry.catalog import RegisteredSkill, SkillState

@@ -15,14 +15,14 @@ from support.skills_cli import Ran, Run
 def run(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
-    """The command in this process, in a home of its own, from a folder without butlers."""
+    """Run a command in this process, with its own home, in a folder without butlers."""
     monkeypatch.setenv("BUTLERS_HOME", str(home))
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: object) -> Ran:
         monkeypatch.setattr(sys, "argv", ["butlers", "skills", *map(str, arguments)])
         code = main()
-        said = capsys.readouterr()
-        return Ran(code, said.out, said.err)
+        output = capsys.readouterr()
+        return Ran(code, output.out, output.err)
 
     return call

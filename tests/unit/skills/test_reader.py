@@ -69,13 +69,6 @@ def test_a_skill_of_the_roster_has_yaml_fields_and_markdown(tmp_path: Path, wher
     assert skill.body == body
 
 
-def test_a_skill_knows_whether_it_has_a_reflex(tmp_path: Path) -> None:
-    folder = write_skill_md(tmp_path / "a-skill", "name: a-skill\ndescription: x\n")
-    assert read_skill(folder).skill.has_reflex is False  # type: ignore[union-attr]
-    (folder / "reflex.toml").write_text("")
-    assert read_skill(folder).skill.has_reflex is True  # type: ignore[union-attr]
-
-
 @pytest.mark.scenario("S003-01")
 def test_a_pack_is_one_skill_and_moves_by_copying(tmp_path: Path) -> None:
     files = {

@@ -69,17 +69,17 @@ class SkillInstaller:
         self._refuse_collisions(skills)
         with self._staging(skills[0]) as staged, ExitStack() as undo:
             for skill in skills:
-                with self._failing(skill):
+                with self._wrap_errors(skill):
                     skill.stage(staged / skill.name, self.shared)
             for skill in skills:
-                with self._failing(skill):
+                with self._wrap_errors(skill):
                     os.rename(staged / skill.name, self.folder / skill.name)
                 undo.callback(packs.remove, self.folder / skill.name)
             undo.pop_all()
         return tuple(self.folder / skill.name for skill in skills)
 
     def _refuse_collisions(self, skills: Sequence[Installable]) -> None:
-        with self._failing(skills[0]):
+        with self._wrap_errors(skills[0]):
             there = list(self.folder.iterdir()) if self.folder.is_dir() else []
         # On a file system that ignores case, two such names are one folder.
         taken = {path.name.casefold(): path for path in there}
@@ -94,7 +94,7 @@ class SkillInstaller:
 
     @contextmanager
     def _staging(self, first: Installable) -> Iterator[Path]:
-        with self._failing(first):
+        with self._wrap_errors(first):
             self.folder.mkdir(parents=True, exist_ok=True)
             staged = Path(tempfile.mkdtemp(dir=self.folder, prefix=".installing-"))
         try:
@@ -103,7 +103,7 @@ class SkillInstaller:
             packs.remove(staged)
 
     @contextmanager
-    def _failing(self, skill: Installable) -> Iterator[None]:
+    def _wrap_errors(self, skill: Installable) -> Iterator[None]:
         try:
             yield
         except SkillError as error:
