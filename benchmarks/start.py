@@ -39,7 +39,7 @@ MESSAGE = "weight 80.4 kg"
 INSTALL_PATIENCE_S = 1800.0
 LIBRARIES = "import fastmcp, asyncpg, alembic"
 MILESTONES = {
-    "postgres made": "postgres database made",
+    "postgres created": "postgres database created",
     "postgres started": "postgres started",
     "modules imported, config read": "config loaded",
     "migrated": "migration applied",

@@ -6,9 +6,9 @@ import json
 from collections.abc import Container, Mapping
 from typing import Any
 
-from butlers.domain.json_safe import freeze
 from butlers.config.locate import Place
 from butlers.domain.errors import InvalidSkill
+from butlers.domain.json_safe import freeze
 from butlers.skills import names
 from butlers.skills.findings import Findings, quoted
 from butlers.skills.formats.base import SURROGATE_MESSAGE, Reading, SkillFile, decode, split_tools

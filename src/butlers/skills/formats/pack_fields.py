@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from butlers.domain.json_safe import FrozenDict, freeze
 from butlers.config.locate import Place
+from butlers.domain.json_safe import FrozenDict, freeze
 from butlers.skills import names
 from butlers.skills.findings import Findings, quoted
 from butlers.skills.skill import PackMcpServer, ServerKind, SkillSpec

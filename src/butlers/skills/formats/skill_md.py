@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from butlers.domain.json_safe import freeze
 from butlers.config.locate import Place
+from butlers.domain.json_safe import freeze
 from butlers.skills import names
 from butlers.skills.findings import Findings, quoted
 from butlers.skills.formats.base import (
