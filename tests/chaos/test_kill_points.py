@@ -71,7 +71,7 @@ def fleet(template_home: Path) -> Iterator[WebhookFleet]:
 
 
 @pytest.mark.parametrize(("butler", "point"), CASES, ids=[f"{b}-{p}" for b, p in CASES])
-def test_killed_there_and_restarted_each_is_answered_once_and_in_order(
+def test_message_is_answered_once_and_in_order_after_a_kill(
     fleet: WebhookFleet, butler: str, point: str
 ) -> None:
     thread = f"{butler}-{point}"
@@ -103,7 +103,7 @@ def test_killed_there_and_restarted_each_is_answered_once_and_in_order(
 @pytest.mark.parametrize(
     ("away", "queue"), [("health", "inbox"), ("messenger", "deliveries")], ids=lambda word: word
 )
-def test_killed_while_it_writes_down_that_somebody_is_away(
+def test_messages_for_an_unavailable_butler_survive_a_kill(
     fleet: WebhookFleet, away: str, queue: str, moment: str
 ) -> None:
     """The butler returns only after the Switchboard: nothing that waited is lost or doubled."""
@@ -132,7 +132,7 @@ def test_killed_while_it_writes_down_that_somebody_is_away(
 
 
 @pytest.mark.parametrize("point", ["ingest.before_commit", "ingest.committed"])
-def test_killed_at_the_console_and_restarted_it_is_one_row_and_one_reply(
+def test_console_message_has_one_row_and_one_reply_after_a_kill(
     fleet: WebhookFleet, point: str
 ) -> None:
     pulse = next(_pulses)

@@ -1,4 +1,4 @@
-"""SIGKILL where a message is given in parts to several butlers: each part is answered once, in order.
+"""SIGKILL while a message is split into parts for several butlers: each part is answered once, in order.
 
 A real CLI decides, with a fake model behind it. Messages come in and answers go out over signed webhooks, and
 the answers are counted at the receiving end.
@@ -61,7 +61,7 @@ def restart(fleet: WebhookFleet, butler: str, **extra: str) -> None:
 
 
 @pytest.mark.parametrize(("butler", "point"), CASES, ids=[point for _, point in CASES])
-def test_killed_there_and_restarted_each_part_is_answered_once_and_in_order(
+def test_each_part_is_answered_once_and_in_order_after_a_kill(
     fleet: WebhookFleet, butler: str, point: str
 ) -> None:
     pulse = next(_pulses)
@@ -80,7 +80,7 @@ def test_killed_there_and_restarted_each_part_is_answered_once_and_in_order(
     "point",
     ["inbox.bury.before_commit", "inbox.bury.committed", "dead.before_commit", "dead.committed"],
 )
-def test_killed_as_a_part_is_given_up_its_sender_is_told_once(
+def test_sender_of_a_failed_part_is_notified_once_after_a_kill(
     fleet: WebhookFleet, point: str
 ) -> None:
     """The first part can not be done, so the second is a dead letter: buried, and told."""

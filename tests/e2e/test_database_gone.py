@@ -1,4 +1,4 @@
-"""The database goes away under a running fleet: it says so, refuses, and comes back by itself."""
+"""Loss of the database under a running fleet: degraded health, rejected calls, recovery by itself."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def kill(server: EmbeddedPostgres) -> None:
     wait_for("the server to be gone", lambda: not server.is_running())
 
 
-def test_degraded_refused_and_back_with_nothing_lost(
+def test_fleet_degrades_without_database_and_loses_nothing(
     external: Fleet, server: EmbeddedPostgres
 ) -> None:
     before = external.send("pulse 60")
@@ -78,7 +78,7 @@ def test_degraded_refused_and_back_with_nothing_lost(
     assert [row["value"] for row in history["measurements"]] == ["62", "60"]
 
 
-def test_a_message_accepted_before_the_database_died_is_answered_after(
+def test_message_accepted_before_a_database_crash_is_answered_after(
     external: Fleet, server: EmbeddedPostgres
 ) -> None:
     external.stop("health")
@@ -92,7 +92,7 @@ def test_a_message_accepted_before_the_database_died_is_answered_after(
     assert [row["value"] for row in history["measurements"]] == ["70"]
 
 
-def test_the_embedded_server_is_brought_back_by_the_butlers_themselves(fleet: Fleet) -> None:
+def test_butlers_restart_the_embedded_database_server(fleet: Fleet) -> None:
     server = EmbeddedPostgres(fleet.home)
     pid = server.pid
     assert pid is not None

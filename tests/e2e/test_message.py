@@ -19,7 +19,7 @@ def queue_row(fleet: Fleet, schema: str, queue: str, key: str) -> dict[str, obje
     return wait_for(f"{schema}.{queue} {key} to be done", done)
 
 
-def test_a_message_is_answered_and_every_hop_is_on_record(fleet: Fleet) -> None:
+def test_message_is_answered_and_every_hop_is_recorded(fleet: Fleet) -> None:
     request_id = fleet.send("weight 80.4 kg")
 
     (reply,) = fleet.replies(request_id)
@@ -87,13 +87,13 @@ def assert_messenger_delivered(fleet: Fleet, request_id: UUID, delivery_id: UUID
     assert mail["shown_at"] is not None
 
 
-def test_the_row_is_there_for_the_owner(fleet: Fleet) -> None:
+def test_owner_sees_the_stored_measurement(fleet: Fleet) -> None:
     fleet.replies(fleet.send("weight 81.25 kg"))
     latest = fleet.call("health", "measurement_latest", {"type": "weight"})
     assert (latest["value"], latest["unit"]) == ("81.25", "kg")
 
 
-def test_what_no_butler_knows_is_answered_by_general(fleet: Fleet) -> None:
+def test_unmatched_message_is_answered_by_general(fleet: Fleet) -> None:
     request_id = fleet.send("please compose a sonnet about the sea")
     (reply,) = fleet.replies(request_id)
     assert reply.origin == "general"
@@ -104,7 +104,7 @@ def test_what_no_butler_knows_is_answered_by_general(fleet: Fleet) -> None:
     assert tuple(decision) == ("general", "fallback")
 
 
-def test_a_message_sent_again_is_answered_once(fleet: Fleet) -> None:
+def test_repeated_message_is_answered_once(fleet: Fleet) -> None:
     first = fleet.send("pulse 62", event_id="the-same-event")
     again = fleet.send("pulse 62", event_id="the-same-event")
     assert first == again
@@ -113,7 +113,7 @@ def test_a_message_sent_again_is_answered_once(fleet: Fleet) -> None:
     assert rows[0][0] == 1
 
 
-def test_every_butler_can_say_something_to_the_owner(fleet: Fleet) -> None:
+def test_every_butler_can_notify_the_owner(fleet: Fleet) -> None:
     for name in BUTLERS:
         fleet.call(name, "notify", {"message": f"{name} says hello"})
 
@@ -125,7 +125,7 @@ def test_every_butler_can_say_something_to_the_owner(fleet: Fleet) -> None:
     assert wait_for("four hellos", all_there) == [f"{name} says hello" for name in sorted(BUTLERS)]
 
 
-def test_the_whole_way_as_a_person_sees_it(fleet: Fleet) -> None:
+def test_trace_shows_every_hop_of_a_request(fleet: Fleet) -> None:
     request_id = fleet.send("pulse 66")
     assert fleet.replies(request_id)
 

@@ -1,4 +1,4 @@
-"""What the Switchboard is to a running fleet, and how its butlers reach each other."""
+"""The Switchboard and the Messenger in a running fleet, and how butlers reach each other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def callers(fleet: Fleet, butler: str, tool: str) -> set[str]:
 
 
 @pytest.mark.scenario("S001-25")
-def test_butlers_reach_each_other_through_the_switchboard_alone(fleet: Fleet) -> None:
+def test_butlers_reach_each_other_only_through_the_switchboard(fleet: Fleet) -> None:
     """THEN by MCP calls through the Switchboard, never by schema access; AND `shared` carries no messages."""
     request_id = fleet.send("pulse 61")
     assert fleet.replies(request_id)
@@ -67,7 +67,7 @@ def _may_use(fleet: Fleet, me: str, other: str) -> bool:
 
 
 @pytest.mark.scenario("S001-26")
-def test_the_switchboard_is_the_one_way_in(fleet: Fleet) -> None:
+def test_only_the_switchboard_accepts_messages(fleet: Fleet) -> None:
     """THEN it is there on 40100 as the sole entry; AND it classifies and routes; AND it keeps the buffer;
     AND the registry of connectors; AND nobody else takes messages; AND it registers nowhere."""
     config = load_butler_config(ROOT / "roster" / "switchboard", Settings(fleet.home))
@@ -98,7 +98,7 @@ def test_the_switchboard_is_the_one_way_in(fleet: Fleet) -> None:
     assert {butler["name"] for butler in registered} == set(OTHERS)
 
 
-def test_what_was_in_the_buffer_is_found_again_after_a_crash(fleet: Fleet) -> None:
+def test_queued_messages_survive_a_crash(fleet: Fleet) -> None:
     fleet.stop("health")
     request_id = fleet.send("pulse 63")
     wait_for("a first attempt", lambda: _tried(fleet, str(request_id)))
@@ -118,7 +118,7 @@ def _tried(fleet: Fleet, key: str) -> bool:
 
 
 @pytest.mark.scenario("S001-41")
-def test_a_butler_registers_as_its_configuration_says(fleet: Fleet) -> None:
+def test_butler_registers_as_configured(fleet: Fleet) -> None:
     """THEN it registers at its start, which makes it a target; AND url, liveness_ttl_s and the contract's
     range are configuration."""
     written = tomllib.loads((ROOT / "roster" / "health" / "butler.toml").read_text())
@@ -152,7 +152,7 @@ def _posted(fleet: Fleet, name: str) -> httpx.Response:
     return httpx.post(f"http://127.0.0.1:{port}/ingest", json={}, trust_env=False, verify=False)
 
 
-def test_the_messenger_is_the_one_way_out(fleet: Fleet) -> None:
+def test_only_the_messenger_sends(fleet: Fleet) -> None:
     """What is there without Telegram and mail: its port; the tools of the way out are its alone; all others
     say what they have to say with notify, through the Switchboard; it does nothing by itself."""
     config = load_butler_config(ROOT / "roster" / "messenger", Settings(fleet.home))

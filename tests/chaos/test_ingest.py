@@ -1,4 +1,4 @@
-"""SIGKILL of the Switchboard at its other doors: the webhook, the owner's commands, letting a stranger in."""
+"""SIGKILL of the Switchboard during webhook posts, owner commands and the release of held messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fleet(template_home: Path) -> Iterator[WebhookFleet]:
 
 
 def killed_at(fleet: WebhookFleet, point: str, work: Callable[[], Any]) -> Any:
-    """What the work came to, or how it failed, when the Switchboard dies on the way and is started again."""
+    """Return the result or error of the work while the Switchboard is killed and started again."""
     fleet.stop("switchboard")
     fleet.start("switchboard", BUTLERS_KILL_POINT=point)
     fleet.wait_healthy("switchboard")
@@ -47,7 +47,7 @@ def answers_to(fleet: WebhookFleet, event: str) -> list[str]:
 
 
 @pytest.mark.parametrize("point", ["door.before_commit", "door.committed"])
-def test_a_webhook_that_was_cut_off_is_posted_again_and_answered_once(
+def test_webhook_post_repeated_after_a_kill_is_answered_once(
     fleet: WebhookFleet, point: str
 ) -> None:
     taken = killed_at(fleet, point, lambda: fleet.say("sure", point, "pulse 60"))
@@ -58,7 +58,7 @@ def test_a_webhook_that_was_cut_off_is_posted_again_and_answered_once(
 
 
 @pytest.mark.parametrize("point", ["commands.handled", "notify.handled"])
-def test_a_command_is_answered_once(fleet: WebhookFleet, point: str) -> None:
+def test_owner_command_is_answered_once_after_a_kill(fleet: WebhookFleet, point: str) -> None:
     killed_at(fleet, point, lambda: fleet.say("sure", point, "/status"))
     wait_for("the answer", lambda: answers_to(fleet, point))
     wait_settled(fleet)
@@ -67,7 +67,7 @@ def test_a_command_is_answered_once(fleet: WebhookFleet, point: str) -> None:
 
 
 @pytest.mark.parametrize("point", ["contacts_allow.before_commit", "contacts_allow.committed"])
-def test_whoever_was_let_in_as_it_died_is_answered_once(fleet: WebhookFleet, point: str) -> None:
+def test_released_messages_are_answered_once_after_a_kill(fleet: WebhookFleet, point: str) -> None:
     stranger = point.replace(".", "-")
     said = fleet.say("guest", point, "pulse 62", sender=stranger)
     assert said["status"] == "held"

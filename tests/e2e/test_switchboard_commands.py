@@ -58,7 +58,7 @@ def test_rules_are_added_listed_and_removed(fleet: Fleet) -> None:
         (("triage", "not-an-id"), "request_id"),
     ],
 )
-def test_what_can_not_be_done_says_why_and_what_to_do(
+def test_invalid_commands_explain_the_error_with_a_hint(
     fleet: Fleet, arguments: tuple[str, ...], told: str
 ) -> None:
     done = fleet.butlers(*arguments)
@@ -68,7 +68,7 @@ def test_what_can_not_be_done_says_why_and_what_to_do(
     assert "hint:" in done.stderr
 
 
-def test_a_stranger_waits_until_the_owner_decides(fleet: Fleet) -> None:
+def test_unknown_sender_waits_for_the_owners_decision(fleet: Fleet) -> None:
     held = from_outside(fleet, "it is me, Anna", "anna@example.com")
     assert held["status"] == "held"
     asked = wait_for("the question", lambda: _mail(fleet, "anna@example.com"))
@@ -83,7 +83,7 @@ def test_a_stranger_waits_until_the_owner_decides(fleet: Fleet) -> None:
     assert known["owner"]["roles"] == ["owner"]
 
 
-def test_why_a_message_went_where_it_went(fleet: Fleet) -> None:
+def test_triage_explain_shows_the_decision(fleet: Fleet) -> None:
     request_id = fleet.send("pulse 71")
     assert fleet.replies(request_id)
     told = document(fleet, "triage", str(request_id))
@@ -107,7 +107,7 @@ def test_connectors_are_listed(fleet: Fleet) -> None:
     assert "healthy" in fleet.butlers("connectors").stdout
 
 
-def test_the_house_obeys_by_message(fleet: Fleet) -> None:
+def test_owner_commands_are_carried_out_by_message(fleet: Fleet) -> None:
     (status,) = fleet.replies(fleet.send("/status"))
     assert [line.split(":")[0] for line in status.message.splitlines()] == [
         "general",
