@@ -132,7 +132,7 @@ def terminal_picture() -> str:
     )
     return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">
-<title>Three butlers commands and what they print</title>
+<title>Four butlers commands and their output</title>
 <style>
 text {{ font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }}
 .typed {{ fill: #7ee787; }}

@@ -19,6 +19,7 @@ from butlers.cli.main import app
 from butlers.config import settings
 from butlers.daemon.phases import PHASES
 from butlers.runtimes.base import Runtime
+from butlers.runtimes.reflex import NO_MODEL
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "butlers"
@@ -112,6 +113,10 @@ def test_commands_in_the_readme_exist() -> None:
     used = section(README, "## Use")
     assert len(re.findall(r"^\| `butlers ", used, re.MULTILINE)) == 10
     assert set(rows) <= set(commands())
+
+
+def test_the_reply_without_a_model_in_the_readme_is_that_of_the_code() -> None:
+    assert f"`{NO_MODEL}`" in README
 
 
 @pytest.mark.parametrize("variable", variables())
