@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 from butlers.channels.base import Channel, OutboundContext
@@ -19,7 +18,7 @@ from butlers.messenger.policy import DeliveryPolicy
 from butlers.messenger.sender import DeliverySender
 from butlers.tools.declaration import ToolFunction
 from butlers.tools.requests import read_hops
-from butlers.tools.role import Hop, QueueWork, Role, RoleParts
+from butlers.tools.role import Hop, Loop, QueueWork, Role, RoleParts
 
 DELIVERY_HOPS = """
 SELECT accepted_at AS at, delivery_id, origin, intent, channel, target, state, reason, not_before,
@@ -83,7 +82,7 @@ class MessengerRole(Role):
     def workers(self) -> Sequence[QueueWork]:
         return (QueueWork(DELIVERIES, self._sender.send, self._parts.config.buffer.worker_count),)
 
-    def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+    def loops(self) -> Mapping[str, Loop]:
         return {"delivery notices": self._notices.run}
 
     def retention(self) -> Mapping[str, str]:

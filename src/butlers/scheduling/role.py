@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from butlers.domain.queues import SCHEDULES
 from butlers.scheduling import tools
 from butlers.scheduling.runs import TaskRunner
 from butlers.scheduling.scheduler import Scheduler
 from butlers.tools.declaration import ToolFunction
-from butlers.tools.role import QueueWork, Role, RoleParts
+from butlers.tools.role import Loop, QueueWork, Role, RoleParts
 
 
 class SchedulingRole(Role):
@@ -47,5 +46,5 @@ class SchedulingRole(Role):
         concurrency = config.runtime.max_concurrent_sessions + config.buffer.worker_count
         return (QueueWork(SCHEDULES, runner.process, concurrency),)
 
-    def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+    def loops(self) -> Mapping[str, Loop]:
         return {"scheduler": self._scheduler.run}

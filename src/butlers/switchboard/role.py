@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from butlers.tools.attachments import BlobStore
 from butlers.tools.declaration import ToolFunction
 from butlers.tools.mail import MailView
 from butlers.tools.requests import as_hops, read_hops
-from butlers.tools.role import Hop, HttpRoute, QueueWork, Role, RoleParts
+from butlers.tools.role import Hop, HttpRoute, Loop, QueueWork, Role, RoleParts
 
 MESSAGE_HOPS = """
 SELECT received_at AS at, channel, sender, sender_roles, thread, policy_tier, state, state_reason,
@@ -137,7 +137,7 @@ class SwitchboardRole(Role):
     def routes(self) -> Sequence[HttpRoute]:
         return HttpIngest(self._parts, self._inbound, self._inbox, self._channels).routes()
 
-    def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+    def loops(self) -> Mapping[str, Loop]:
         context = self._inbox.context()
         return {
             f"{channel.name} connector": partial(run_connector, channel, config, context)

@@ -26,6 +26,7 @@ from butlers.tools.callers import ButlerTokens, InFlight
 from butlers.tools.declaration import ToolFunction
 from butlers.wire.client import Peers
 
+Loop = Callable[[], Coroutine[Any, Any, None]]
 Hop = dict[str, Any]  # one step of a request: "hop" is its kind, "at" its time
 
 
@@ -96,7 +97,7 @@ class Role:
     def routes(self) -> Sequence[HttpRoute]:
         return ()
 
-    def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+    def loops(self) -> Mapping[str, Loop]:
         """Return the background loops by name. They run while the butler lives."""
         return {}
 

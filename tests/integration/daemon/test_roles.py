@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -26,7 +26,7 @@ from butlers.queue.leased_queue import Lease
 from butlers.switchboard.role import SwitchboardRole
 from butlers.tools.context import CallContext, Services
 from butlers.tools.declaration import Effect, ToolFunction, tool
-from butlers.tools.role import Hop, HttpRoute, QueueWork, Role, RoleParts
+from butlers.tools.role import Hop, HttpRoute, Loop, QueueWork, Role, RoleParts
 from support.in_process import InProcessButler, MakeButler
 from support.waiting import until
 
@@ -62,7 +62,7 @@ class GreetingRole(Role):
     def routes(self) -> Sequence[HttpRoute]:
         return (HttpRoute("/greet/{name}", self._answer, ("GET",)),)
 
-    def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+    def loops(self) -> Mapping[str, Loop]:
         return {"greetings": self._loop}
 
     def retention(self) -> Mapping[str, str]:
