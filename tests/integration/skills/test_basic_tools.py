@@ -312,7 +312,7 @@ def test_public_host_is_reached_and_redirects_are_not_followed() -> None:
 
 
 def public(requests: list[dict[str, object]]) -> list[dict[str, Any]]:
-    """The answers of the script in a network that has one public host."""
+    """Return the answers of the script in a network with one public host."""
     script = next(built_in_packs()) / "scripts" / "http-request.py"
     namespaces = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--"]
     if subprocess.run([*namespaces, "true"], capture_output=True, check=False).returncode != 0:

@@ -228,7 +228,7 @@ def test_a_link_to_a_key_is_refused_at_installation(repository: Repository, tmp_
 
 
 def test_endlessly_expanding_tree_is_refused(repository: Repository, tmp_path: Path) -> None:
-    """A dozen objects that stand for ten to the tenth files."""
+    """Refuse a dozen objects that expand to ten billion files."""
     blob = repository.git("hash-object", "-w", "manifest.json")
     kind, mode, child = "blob", "100644", blob
     for _ in range(10):

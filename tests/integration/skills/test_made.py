@@ -40,7 +40,7 @@ REPORT = {
 
 
 def write_report(custom: Path, **fields: Any) -> Path:
-    """As a session with a shell would write it."""
+    """Write the skill as a session with a shell would."""
     given = {
         "id": "weekly-reports",
         "name": "Weekly Reports",
@@ -107,7 +107,7 @@ async def test_butler_makes_skills_when_other_butlers_are_unreadable(
     if trouble == "unreadable list":
         listed.mkdir()
     else:
-        listed.write_text(json.dumps([str(listed.parent / ("x" * 300))]))  # no system looks there
+        listed.write_text(json.dumps([str(listed.parent / ("x" * 300))]))  # name too long
     with capture_logs() as log:
         await tester.start()
         write_report(custom_of(tester))

@@ -49,7 +49,7 @@ async def test_tainted_session_cannot_change_soul_or_skills(
     tester: InProcessButler, tool: str, arguments: dict[str, Any]
 ) -> None:
     async with tester.session(request=request_context()) as session:
-        with suppress(ButlersError):  # what an error says may be theirs as well
+        with suppress(ButlersError):  # an error message may also contain untrusted text
             await session.call(tool, arguments)
         for name, given in (
             ("soul_edit", {"text": "Bold."}),
@@ -130,7 +130,7 @@ async def test_untainted_session_keeps_its_notes(tester: InProcessButler) -> Non
 
 
 async def test_failed_restore_of_notes_is_reported(tester: InProcessButler) -> None:
-    """And the session's result is not lost with them."""
+    """The session's result is kept."""
     (tester.home / "notes").write_text("in the way")
     spawner = tester.butler.spawner
     spawner.model = noting(tester, READING["a script's answer"])

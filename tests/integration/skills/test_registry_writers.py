@@ -46,7 +46,7 @@ def test_writers_take_turns_and_no_write_is_lost(tmp_path: Path) -> None:
 
     def look() -> None:
         while not done.is_set():
-            seen.append(len(registry.list()))  # raises on half a file
+            seen.append(len(registry.list()))  # raises on a partial file
 
     reader = threading.Thread(target=look)
     reader.start()

@@ -199,7 +199,7 @@ async def test_a_script_gets_the_declared_variables_and_no_other(
     }  # fmt: skip
     assert answer.result["TWITTER_API_KEY"] == "[redacted]"
     assert answer.missing == ("SECOND_KEY",)
-    # It is the value from the store that arrived.
+    # The value comes from the store.
     assert (await scripts.run(pack, "key", variables=store)).result == len("abc123-value")
 
 
@@ -307,7 +307,7 @@ async def test_file_of_unknown_language_is_refused(scripts: Scripts) -> None:
         await scripts.run(pack, "a")
 
 
-# -- a butler's own skills, which nobody registers
+# -- a butler's own skills, which are not registered
 
 
 @pytest.mark.scenario("S000-28")
@@ -415,7 +415,7 @@ async def test_end_of_endless_stderr_is_kept(scripts: Scripts) -> None:
     assert len(answer.stderr) == ScriptLimits().errors
 
 
-# -- what walls keep from a script
+# -- sandbox
 
 
 @pytest.mark.scenario("S003-36")

@@ -148,7 +148,7 @@ async def test_a_script_sees_the_secrets_that_it_declares_and_they_come_back_mas
     answer = json.loads(result.text)
     assert answer["success"]
     always = {"PATH", "LANG", "HOME", "TMPDIR", "BUTLERS_ACCESS", "PWD", "TRACEPARENT", "LC_CTYPE"}
-    shell = {"OLDPWD", "SHLVL", "_"}  # of the walls
+    shell = {"OLDPWD", "SHLVL", "_"}  # set by the sandbox's shell
     assert set(answer["result"]) - always - shell == {"TWITTER_KEY"}
     assert answer["result"]["TWITTER_KEY"] == "[redacted]"
     assert answer["result"]["BUTLERS_ACCESS"] == "sealed"

@@ -26,7 +26,7 @@ from support.skills import write_files, write_pack, write_skill_md
 
 
 class Invocation:
-    """Somebody who is asked, remembers what, and answers the same each time."""
+    """Consent callback that records the offers and always gives the same answer."""
 
     def __init__(self, answer: bool = True) -> None:
         self.answer = answer
@@ -174,7 +174,7 @@ def test_skill_that_claims_a_butler_as_owner_is_refused(
 ) -> None:
     registry = SkillRegistry(tmp_path / "home", lambda: {"general": ()})
     folder = write_pack(tmp_path / "social-media", **written)
-    if written["owner"] is None:  # it names nobody, and whoever installs it names the butler
+    if written["owner"] is None:  # no owner in the skill; the installing person names the butler
         (folder / "manifest.json").unlink()
         write_skill_md(folder, "name: social-media\ndescription: x\nversion: 1.0.0\n")
     asked = Invocation()
@@ -201,10 +201,10 @@ def test_installed_skill_that_claims_a_future_butler_is_not_given_to_it(
     assert installed.release(None).origin == str(folder)
     directory = tmp_path / "butlers" / "general"
     directory.mkdir(parents=True)
-    shelf = ButlerSkillSet.open(installer.registry, "general", directory, [])
-    assert shelf.skills() == ()
+    skill_set = ButlerSkillSet.open(installer.registry, "general", directory, [])
+    assert skill_set.skills() == ()
     with pytest.raises(SkillNotFound):
-        shelf.find("social-media")
+        skill_set.find("social-media")
 
 
 def test_same_name_from_another_author_needs_consent(
@@ -228,7 +228,7 @@ def test_same_name_from_another_author_needs_consent(
     asked.answer = True
     installer.install(evil, asked)
     installer.install(plain("eve", "9.1.0"), asked)
-    assert len(asked.offers) == 3  # from where it was agreed to
+    assert len(asked.offers) == 3  # same origin as the approved version
     known = SkillRegistry(installer.registry.home).get("a-skill")
     assert known.release("9.1.0").origin == str(evil)
 

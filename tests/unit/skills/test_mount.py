@@ -160,7 +160,7 @@ def test_a_full_or_unwritable_disk_leaves_nothing_half_written(
     small, large = a_skill(tmp_path), a_skill(tmp_path, "large")
     write_files(large, {"data.bin": os.urandom(200_000)})
     (tmp_path / "disk").mkdir()
-    # The test may run as root, whom no permission stops: so the disk itself does.
+    # The test may run as root, which ignores permissions, so the disk itself is full.
     line = f'mount -t tmpfs -o {options} none "$1" && exec "$0" -c "$2" "$1" "$3" "$4"'
     words = [sys.executable, tmp_path / "disk", INSTALL, small, large]
     namespaces = ["unshare", "--user", "--map-root-user", "--mount", "--"]

@@ -41,7 +41,7 @@ def test_a_folder_with_only_skill_md_is_a_valid_skill_of_instructions(tmp_path: 
 def test_folder_without_skill_md_is_not_a_skill(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "broken-skill", {"run.py": "print(1)"})
     reading = read_skill(folder)
-    assert reading.skill is None  # so there is nothing that could be executed
+    assert reading.skill is None  # nothing can be executed
     assert [found.code for found in reading.diagnostics] == ["skill-missing"]
     assert reading.diagnostics[0].severity == "error"
 

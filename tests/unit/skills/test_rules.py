@@ -303,7 +303,7 @@ def test_characters_hidden_by_yaml_escapes_are_found(
     folder = write_skill_md(
         tmp_path / "social-media", f'name: social-media\ndescription: "Posts.{escape}"\n'
     )
-    if packed:  # other clients read SKILL.md, whatever the manifest says
+    if packed:  # other clients read SKILL.md and ignore the manifest
         write_pack(folder)
     found = [found for found in check(folder).diagnostics if found.file.name == "SKILL.md"]
     assert [(one.line, one.entry) for one in found] == [(3, "description")]

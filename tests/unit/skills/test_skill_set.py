@@ -35,7 +35,7 @@ def source(tmp_path: Path, version: str, **fields: object) -> Path:
 
 
 def with_draft(registry: SkillRegistry, tmp_path: Path) -> None:
-    """w 1.0.0, approved, and 1.1.0, which its maker has made since."""
+    """Register w 1.0.0, approved, and w 1.1.0, a draft."""
     registry.register(NewSkill(source(tmp_path, "1.0.0")))
     registry.update(NewSkill(source(tmp_path, "1.1.0"), by="mine", state=SkillState.DRAFT))
 
@@ -152,6 +152,6 @@ def test_skill_tools_need_a_skills_folder(registry: SkillRegistry, directory: Pa
     (directory / "skills").mkdir()
     assert skill_set.needs_tools
     write_files(directory / "skills" / "bench", {"reflex.toml": ""})
-    assert not skill_set.needs_tools  # it is there for reflexes only
+    assert not skill_set.needs_tools  # the folder holds only reflexes
     skill_set.custom.mkdir()
     assert skill_set.needs_tools
