@@ -40,7 +40,7 @@ REGISTERED = "SELECT EXISTS (SELECT FROM switchboard.butler_registry WHERE name 
 DELIVERED = "SELECT EXISTS (SELECT FROM messenger.deliveries WHERE state = 'delivered')"
 PACKAGE = Path(butlers.__file__).parent
 
-# Files that a message passes without being decided, stored or sent there. ARCHITECTURE.md names them too.
+# Files that serve the files of the walk. ARCHITECTURE.md names them too.
 SUPPORT = (
     # vocabulary and settings
     "domain/",
