@@ -24,7 +24,11 @@ from butlers.domain.errors import InvalidArguments, InvalidMessage, NotFound
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import Effect, tool
 
+MAX_FILE_BYTES = 25 * 2**20
 PAGE = 32_768  # bytes that a CLI passes on to its model without truncating them
+_NAME = re.compile(r"[0-9a-f]{64}")
+_REFERENCE = re.compile(rf"sha256:(?P<hex>{_NAME.pattern})")
+_ASIDE = ".aside"
 
 
 @tool(callers=EVERYONE, effect=Effect.LOOK, outside=True)
@@ -74,12 +78,6 @@ def _page(content: bytes, offset: int, limit: int, *, text: bool) -> bytes:
             f"offset {offset:,} is inside a character", hint="use the next_offset of a page"
         )
     return start
-
-
-MAX_FILE_BYTES = 25 * 2**20
-_NAME = re.compile(r"[0-9a-f]{64}")
-_REFERENCE = re.compile(rf"sha256:(?P<hex>{_NAME.pattern})")
-_ASIDE = ".aside"
 
 
 class BlobDamaged(NotFound):
