@@ -9,7 +9,7 @@ from support import queue_history
 
 
 @pytest.fixture
-async def witnessed(database: Database) -> Database:
+async def recorded_database(database: Database) -> Database:
     async with database.transaction() as connection:
         await queue_history.prepare(connection)
     return database

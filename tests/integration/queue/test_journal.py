@@ -33,26 +33,26 @@ def key_of(tool: str = "add", **arguments: object) -> CallKey:
     return CallCounter(uuid4()).next_key(tool, arguments)
 
 
-async def test_the_same_call_again_returns_what_was_recorded(witnessed: Database) -> None:
+async def test_the_same_call_again_returns_what_was_recorded(recorded_database: Database) -> None:
     key, session = key_of(weight=80.4), uuid4()
-    async with witnessed.transaction() as connection:
+    async with recorded_database.transaction() as connection:
         assert await journal.begin(connection, key, session) is None
         await journal.record(connection, key, {"kg": 80.4, "note": "über", "list": [1, None]})
     for _ in range(2):
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             again = await journal.begin(connection, key, uuid4())
             assert again == Recorded({"kg": 80.4, "note": "über", "list": [1, None]})
             assert await connection.fetchval("SELECT session_id FROM call_journal") == session
 
 
-async def test_a_run_of_a_session_again_repeats_nothing(witnessed: Database) -> None:
+async def test_a_run_of_a_session_again_repeats_nothing(recorded_database: Database) -> None:
     request = uuid4()
 
     async def run(who: str, calls: int) -> list[object]:
         counter = CallCounter(request)
         answers = []
         for number in range(calls):
-            async with witnessed.transaction() as connection:
+            async with recorded_database.transaction() as connection:
                 key = counter.next_key("add", {"number": number})
                 answers.append(await call(connection, key, who))
         return answers
@@ -60,20 +60,20 @@ async def test_a_run_of_a_session_again_repeats_nothing(witnessed: Database) -> 
     assert await run("first", 2) == [{"by": "first"}] * 2
     # It died there; the second run finds what the first did, and goes on.
     assert await run("second", 4) == [{"by": "first"}] * 2 + [{"by": "second"}] * 2
-    assert await effects(witnessed) == ["first", "first", "second", "second"]
+    assert await effects(recorded_database) == ["first", "first", "second", "second"]
 
 
 async def test_two_runs_of_one_call_at_once_have_one_effect_and_one_answer(
-    witnessed: Database,
+    recorded_database: Database,
 ) -> None:
     key = key_of()
     began = asyncio.Event()
 
     async def first() -> object:
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             assert await journal.begin(connection, key, None) is None
             began.set()
-            async with witnessed.transaction() as watcher:
+            async with recorded_database.transaction() as watcher:
                 # Commit only when the other one really waits for us.
                 while not await watcher.fetchval(
                     "SELECT count(*) FROM pg_stat_activity"
@@ -87,31 +87,31 @@ async def test_two_runs_of_one_call_at_once_have_one_effect_and_one_answer(
 
     async def second() -> object:
         await began.wait()
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             return await call(connection, key, "second")
 
     assert await asyncio.gather(first(), second()) == [{"by": "first"}] * 2
-    assert await effects(witnessed) == ["first"]
+    assert await effects(recorded_database) == ["first"]
 
 
-async def test_many_runs_of_one_call_at_once(witnessed: Database) -> None:
+async def test_many_runs_of_one_call_at_once(recorded_database: Database) -> None:
     key = key_of()
 
     async def run(who: str) -> object:
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             return await call(connection, key, who)
 
     answers = await asyncio.gather(*(run(f"run {number}") for number in range(20)))
-    [one] = await effects(witnessed)
+    [one] = await effects(recorded_database)
     assert answers == [{"by": one}] * 20
 
 
-async def test_call_runs_after_a_concurrent_run_failed(witnessed: Database) -> None:
+async def test_call_runs_after_a_concurrent_run_failed(recorded_database: Database) -> None:
     key = key_of()
     began = asyncio.Event()
 
     async def failing() -> None:
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             await call(connection, key, "failing")
             began.set()
             await asyncio.sleep(0.02)
@@ -119,26 +119,28 @@ async def test_call_runs_after_a_concurrent_run_failed(witnessed: Database) -> N
 
     async def second() -> object:
         await began.wait()
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             return await call(connection, key, "second")
 
     failed, answer = await asyncio.gather(failing(), second(), return_exceptions=True)
     assert isinstance(failed, LookupError)
     assert answer == {"by": "second"}
-    assert await effects(witnessed) == ["second"]
+    assert await effects(recorded_database) == ["second"]
 
 
-async def test_intended_second_call_runs(witnessed: Database) -> None:
+async def test_intended_second_call_runs(recorded_database: Database) -> None:
     counter = CallCounter(uuid4())
     first, second = (counter.next_key("add", {"coffee": 1}) for _ in range(2))
     assert (first.ordinal, second.ordinal) == (0, 1)
     for key, who in ((first, "first"), (second, "second"), (first, "again")):
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             await call(connection, key, who)
-    assert await effects(witnessed) == ["first", "second"]
+    assert await effects(recorded_database) == ["first", "second"]
 
 
-async def test_other_requests_tools_and_arguments_are_other_calls(witnessed: Database) -> None:
+async def test_other_requests_tools_and_arguments_are_other_calls(
+    recorded_database: Database,
+) -> None:
     counter = CallCounter(uuid4())
     keys = [
         counter.next_key("add", {"n": 1}),
@@ -148,19 +150,19 @@ async def test_other_requests_tools_and_arguments_are_other_calls(witnessed: Dat
     ]
     assert {key.ordinal for key in keys} == {0}
     for key in keys:
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             assert await call(connection, key, "x") == {"by": "x"}
-    assert len(await effects(witnessed)) == 4
+    assert len(await effects(recorded_database)) == 4
 
 
-async def test_a_rollback_leaves_neither_effect_nor_journal(witnessed: Database) -> None:
+async def test_a_rollback_leaves_neither_effect_nor_journal(recorded_database: Database) -> None:
     key = key_of()
     with suppress(LookupError):
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             await call(connection, key, "rolled back")
             raise LookupError
-    assert await effects(witnessed) == []
-    async with witnessed.transaction() as connection:
+    assert await effects(recorded_database) == []
+    async with recorded_database.transaction() as connection:
         assert await connection.fetchval("SELECT count(*) FROM call_journal") == 0
         assert await journal.begin(connection, key, None) is None
 

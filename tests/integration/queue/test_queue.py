@@ -13,7 +13,7 @@ import pytest
 from butlers.db.database import Database, Login, connect
 from butlers.domain.errors import LeaseLost
 from butlers.queue import leased_queue as queue
-from support import queue_history as witness
+from support import queue_history
 from support.waiting import until
 
 ME = 1
@@ -295,9 +295,9 @@ async def test_a_planned_restart_is_not_an_attempt_and_loses_no_place(
 
 @pytest.mark.parametrize("how", ["complete", "retry", "bury", "release"])
 async def test_worker_with_a_lost_lease_is_refused_and_rolled_back(
-    witnessed: Database, how: str
+    recorded_database: Database, how: str
 ) -> None:
-    async with witnessed.transaction() as connection:
+    async with recorded_database.transaction() as connection:
         await queue.enqueue(connection, "q", "k", {})
         zombie = await take(connection)
         await connection.execute("UPDATE queue_items SET lease_until = now() - interval '1 s'")
@@ -311,19 +311,19 @@ async def test_worker_with_a_lost_lease_is_refused_and_rolled_back(
     }[how]
 
     async def act_late() -> None:
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             await connection.execute("INSERT INTO effects VALUES ('k', 'zombie')")
             await settle(connection)
 
     with pytest.raises(LeaseLost):
         await act_late()
-    async with witnessed.transaction() as connection:
+    async with recorded_database.transaction() as connection:
         assert await connection.fetchval("SELECT count(*) FROM effects") == 0
         assert await queue.extend(connection, [zombie]) == set()
         assert await queue.extend(connection, [zombie, current]) == {current.item_id}
         await queue.complete(connection, current)
     with pytest.raises(LeaseLost):
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             await queue.complete(connection, current)
 
 
@@ -335,7 +335,7 @@ async def test_a_dead_holders_items_come_back_without_waiting_for_the_lease(
 ) -> None:
     holder = secrets.randbits(62)
     life = await connect(login, "tests:life")
-    await witness.vouch(life, holder)
+    await queue_history.vouch(life, holder)
     await queue.enqueue(conn, "q", "k", {})
     [lease] = await queue.claim(conn, "q", holder, lease=LATER)
     assert await queue.recover(conn) == 0, "the holder lives"
@@ -371,7 +371,7 @@ async def test_holder_lock_in_another_database_does_not_count(
     holder = secrets.randbits(62)
     elsewhere = await connect(admin, "tests:elsewhere")
     try:
-        await witness.vouch(elsewhere, holder)
+        await queue_history.vouch(elsewhere, holder)
         await queue.enqueue(conn, "q", "k", {})
         await take(conn, holder=holder)
         assert await queue.recover(conn) == 1
@@ -382,7 +382,7 @@ async def test_holder_lock_in_another_database_does_not_count(
 async def test_a_frozen_holders_item_comes_back_when_its_lease_ends(
     conn: asyncpg.Connection, other: asyncpg.Connection
 ) -> None:
-    await witness.vouch(other, ME)  # it lives
+    await queue_history.vouch(other, ME)  # it lives
     await queue.enqueue(conn, "q", "k", {})
     await take(conn)
     assert await queue.recover(conn) == 0
@@ -479,7 +479,7 @@ async def test_workers_wake_when_the_item_is_committed_and_not_before(
             await queue.enqueue(conn, "q", "k", {})
             await other.execute("SELECT 1")  # what was sent before this would have arrived
             assert heard.empty()
-        assert await asyncio.wait_for(heard.get(), witness.PATIENCE_S) == "q"
+        assert await asyncio.wait_for(heard.get(), queue_history.PATIENCE_S) == "q"
         # A duplicate, and an item that is rolled back, wake no worker.
         await queue.enqueue(conn, "q", "k", {})
         transaction = conn.transaction()
@@ -488,8 +488,8 @@ async def test_workers_wake_when_the_item_is_committed_and_not_before(
         await transaction.rollback()
         await queue.release(conn, await take(conn))
         await queue.notify(conn, "end")
-        assert await asyncio.wait_for(heard.get(), witness.PATIENCE_S) == "q", "the release"
-        assert await asyncio.wait_for(heard.get(), witness.PATIENCE_S) == "end"
+        assert await asyncio.wait_for(heard.get(), queue_history.PATIENCE_S) == "q", "the release"
+        assert await asyncio.wait_for(heard.get(), queue_history.PATIENCE_S) == "end"
     finally:
         await other.reset()
 
@@ -506,7 +506,7 @@ async def test_recovery_wakes_the_queues_it_found_something_for(
     try:
         assert await queue.recover(conn) == 2
         await queue.notify(conn, "end")
-        said = [await asyncio.wait_for(heard.get(), witness.PATIENCE_S) for _ in range(3)]
+        said = [await asyncio.wait_for(heard.get(), queue_history.PATIENCE_S) for _ in range(3)]
         assert sorted(said[:2]) == ["one", "two"]
         assert said[2] == "end"
     finally:

@@ -1,7 +1,7 @@
 """Any interleaving of claim, crash, lease expiry, late completion and retry ends each item once.
 
 Hypothesis plays three workers against a real database. A small model says what each step must answer;
-a trigger in the database writes down what really happened (``witness``).
+a trigger in the database writes down what really happened (``queue_history``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from butlers.db.database import Database, Login, connect
 from butlers.domain.errors import LeaseLost
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
-from support import queue_history as witness
+from support import queue_history
 from support.properties import examples
 from support.waiting import until
 
@@ -94,7 +94,7 @@ class World:
         self.runner = asyncio.Runner()
         self.admin = self.run(connect(login, "tests:admin"))
         self.workers = [self.run(self._hire(number)) for number in range(WORKERS)]
-        self.run(witness.prepare(self.admin))
+        self.run(queue_history.prepare(self.admin))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
@@ -109,7 +109,7 @@ class World:
         """A new process takes the place of the dead one, under a number of its own."""
         worker.life = await connect(self.login, f"tests:life:{worker.number}")
         worker.holder, worker.alive = secrets.randbits(62), True
-        await witness.vouch(worker.life, worker.holder)
+        await queue_history.vouch(worker.life, worker.holder)
 
     async def cut_off(self, worker: Worker) -> None:
         """The server takes the worker for dead; the worker itself may not know."""
@@ -117,7 +117,7 @@ class World:
         worker.alive = False
 
         async def gone() -> bool:
-            return not await witness.is_locked(self.admin, worker.holder)
+            return not await queue_history.is_locked(self.admin, worker.holder)
 
         await until("the server to drop the lock", gone)
 
@@ -136,7 +136,7 @@ class World:
             worker.open, worker.held = None, []
             if not worker.alive:
                 await self._revive(worker)
-        await witness.clear(self.admin)
+        await queue_history.clear(self.admin)
 
     async def close(self) -> None:
         for worker in self.workers:
@@ -353,7 +353,7 @@ class QueueMachine(RuleBasedStateMachine):
         worker.open = held, transaction
         mine = {"by": str(worker.number)}
         first = {"by": self.effects[held.lease.key]} if held.lease.key in self.effects else mine
-        answer = await witness.act(worker.work, held.lease.key, str(worker.number))
+        answer = await queue_history.act(worker.work, held.lease.key, str(worker.number))
         assert answer == first, "a call that happened must answer what it answered then"
 
     async def _end_effect(self, worker: Worker, finish: bool) -> None:
@@ -403,10 +403,10 @@ class QueueMachine(RuleBasedStateMachine):
         while leases := await queue.claim(healthy.work, QUEUE, healthy.holder, limit=2):
             for lease in leases:
                 async with healthy.work.transaction():
-                    await witness.act(healthy.work, lease.key, "healthy")
+                    await queue_history.act(healthy.work, lease.key, "healthy")
                     await queue.complete(healthy.work, lease)
                 self._completed(lease)
-        await witness.assert_each_ended_once(world.admin)
+        await queue_history.assert_each_ended_once(world.admin)
 
 
 @pytest.mark.timeout(600)  # shrinking a failure takes its time
@@ -439,7 +439,7 @@ async def process(login: Login, name: str) -> AsyncIterator[tuple[AsyncConnectio
     work, life = await connect(login, name), await connect(login, name)
     holder = secrets.randbits(62)
     try:
-        await witness.vouch(life, holder)
+        await queue_history.vouch(life, holder)
         yield work, holder
     finally:
         work.terminate()
@@ -465,7 +465,7 @@ async def finish_one(
 ) -> None:
     together = luck.random() < 0.5
     async with connection.transaction():
-        answer = await witness.act(connection, lease.key, name)
+        answer = await queue_history.act(connection, lease.key, name)
         await asyncio.sleep(luck.choice((0, 0, 0.002)))
         if together:
             await queue.complete(connection, lease, answer)
@@ -476,10 +476,10 @@ async def finish_one(
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_workers_that_are_cancelled_anywhere_do_everything_once(
-    witnessed: Database, login: Login, seed: int
+    recorded_database: Database, login: Login, seed: int
 ) -> None:
     luck = random.Random(seed)
-    async with witnessed.transaction() as connection:
+    async with recorded_database.transaction() as connection:
         for number in range(ITEMS):
             await queue.enqueue(
                 connection, QUEUE, f"item-{number}", {}, priority=number % 3, max_attempts=10_000
@@ -489,7 +489,7 @@ async def test_workers_that_are_cancelled_anywhere_do_everything_once(
     try:
         while not all(task.done() for task in crew):
             await asyncio.sleep(luck.uniform(0.005, 0.03))
-            async with witnessed.transaction() as connection:
+            async with recorded_database.transaction() as connection:
                 await queue.recover(connection)
             victim = luck.randrange(CREW)
             if kills < 60 and not crew[victim].done():
@@ -501,8 +501,8 @@ async def test_workers_that_are_cancelled_anywhere_do_everything_once(
     finally:
         for task in crew:
             task.cancel()
-    async with witnessed.transaction() as connection:
-        await witness.assert_each_ended_once(connection)
+    async with recorded_database.transaction() as connection:
+        await queue_history.assert_each_ended_once(connection)
         assert await connection.fetchval("SELECT count(*) FROM effects") == ITEMS
         done = "SELECT count(*) FROM history WHERE became = 'done'"
         assert await connection.fetchval(done) == ITEMS

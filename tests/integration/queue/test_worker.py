@@ -33,11 +33,11 @@ from butlers.queue.leased_queue import Lease
 from butlers.queue.listener import Listener
 from butlers.queue.worker import FinishWith, Handler, QueueWorker
 from butlers.wire.tokens import FleetKey
-from support import queue_history as witness
+from support import queue_history
 from support.waiting import until
 
 QUEUE = "work"
-Staff = Callable[..., Awaitable[QueueWorker]]
+StartWorker = Callable[..., Awaitable[QueueWorker]]
 
 
 @pytest.fixture(autouse=True)
@@ -53,26 +53,28 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.fixture
-async def listener(witnessed: Database) -> AsyncIterator[Listener]:
-    heard = Listener(witnessed.login, "tests:listener", recover_every_s=0.05)
-    task = asyncio.create_task(heard.run(await heard.open()))
-    yield heard
+async def listener(recorded_database: Database) -> AsyncIterator[Listener]:
+    opened = Listener(recorded_database.login, "tests:listener", recover_every_s=0.05)
+    task = asyncio.create_task(opened.run(await opened.open()))
+    yield opened
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.fixture
-async def staff(witnessed: Database, listener: Listener) -> AsyncIterator[Staff]:
-    hired: list[QueueWorker] = []
+async def start_worker(
+    recorded_database: Database, listener: Listener
+) -> AsyncIterator[StartWorker]:
+    started: list[QueueWorker] = []
 
-    async def hire(handler: Handler, **options: Any) -> QueueWorker:
-        made = QueueWorker(witnessed, listener, QUEUE, handler, **options)
+    async def start(handler: Handler, **options: Any) -> QueueWorker:
+        made = QueueWorker(recorded_database, listener, QUEUE, handler, **options)
         made.start()
-        hired.append(made)
+        started.append(made)
         return made
 
-    yield hire
-    for made in hired:
+    yield start
+    for made in started:
         await made.stop(0)
 
 
@@ -99,73 +101,77 @@ async def ended(database: Database, *keys: str) -> list[asyncpg.Record]:
 
 async def act_on(database: Database, lease: Lease) -> Any:
     async with database.transaction() as connection:
-        return await witness.act(connection, lease.key, "worker")
+        return await queue_history.act(connection, lease.key, "worker")
 
 
 # -- answers and failures --------------------------------------------------------------------------
 
 
-async def test_an_answer_is_kept_as_the_result(witnessed: Database, staff: Staff) -> None:
+async def test_an_answer_is_kept_as_the_result(
+    recorded_database: Database, start_worker: StartWorker
+) -> None:
     async def handler(lease: Lease) -> Any:
         return {"seen": lease.payload, "attempt": lease.attempt}
 
-    await staff(handler)
-    await put(witnessed, "k")
-    [done] = await ended(witnessed, "k")
+    await start_worker(handler)
+    await put(recorded_database, "k")
+    [done] = await ended(recorded_database, "k")
     assert done["state"] == "done"
     assert done["result"] == {"seen": {"key": "k"}, "attempt": 1}
 
 
 async def test_waiting_for_an_unavailable_peer_is_no_attempt(
-    witnessed: Database, staff: Staff
+    recorded_database: Database, start_worker: StartWorker
 ) -> None:
     tried: list[int] = []
 
     async def handler(lease: Lease) -> str:
         tried.append(lease.attempt)
         if len(tried) < 4:
-            found = await item(witnessed, "k")
+            found = await item(recorded_database, "k")
             assert found["error"] == (None if len(tried) == 1 else "unavailable")
             raise PeerUnavailable("unavailable")
         return "at last"
 
-    await staff(handler)
-    await put(witnessed, "k")
-    [done] = await ended(witnessed, "k")
+    await start_worker(handler)
+    await put(recorded_database, "k")
+    [done] = await ended(recorded_database, "k")
     assert tried == [1, 1, 1, 1]
     assert (done["state"], done["result"], done["error"]) == ("done", "at last", None)
 
 
 async def test_item_that_waited_a_day_becomes_a_dead_letter(
-    witnessed: Database, staff: Staff
+    recorded_database: Database, start_worker: StartWorker
 ) -> None:
     async def handler(_lease: Lease) -> None:
         raise PeerUnavailable("unavailable")
 
-    await put(witnessed, "k")
-    async with witnessed.transaction() as connection:
+    await put(recorded_database, "k")
+    async with recorded_database.transaction() as connection:
         await connection.execute("UPDATE queue_items SET waits_since = now() - interval '25 hours'")
-    await staff(handler)
-    [done] = await ended(witnessed, "k")
+    await start_worker(handler)
+    [done] = await ended(recorded_database, "k")
     assert (done["state"], done["error"]) == ("dead", "unavailable")
 
 
-async def test_longest_wait_starts_with_the_first_wait(witnessed: Database, staff: Staff) -> None:
+async def test_longest_wait_starts_with_the_first_wait(
+    recorded_database: Database, start_worker: StartWorker
+) -> None:
     tried: list[datetime | None] = []
 
     async def handler(lease: Lease) -> str:
-        tried.append((await item(witnessed, lease.key))["waits_since"])
+        tried.append((await item(recorded_database, lease.key))["waits_since"])
         if len(tried) == 2:
             raise Postponed("paused", datetime.now(UTC))
         if len(tried) < 4:
             raise PeerUnavailable("unavailable")
         return "at last"
 
-    await put(witnessed, "k")
-    async with witnessed.transaction() as connection:
+    await put(recorded_database, "k")
+    async with recorded_database.transaction() as connection:
         await connection.execute("UPDATE queue_items SET created_at = now() - interval '25 hours'")
-    await staff(handler)
-    [done] = await ended(witnessed, "k")
+    await start_worker(handler)
+    [done] = await ended(recorded_database, "k")
     assert (done["state"], done["result"]) == ("done", "at last")
     assert [since is not None for since in tried] == [False, True, False, True]
 
@@ -187,18 +193,22 @@ def limited(after_s: float | None) -> RateLimited:
     ids=["away", "limited", "limited with a time", "limited for ever"],
 )
 async def test_rate_limited_item_waits_with_long_pauses(
-    witnessed: Database, staff: Staff, error: Exception, least: float, most: float
+    recorded_database: Database,
+    start_worker: StartWorker,
+    error: Exception,
+    least: float,
+    most: float,
 ) -> None:
     async def handler(_lease: Lease) -> None:
         raise error
 
-    await put(witnessed, "k")
-    async with witnessed.transaction() as connection:
+    await put(recorded_database, "k")
+    async with recorded_database.transaction() as connection:
         await connection.execute("UPDATE queue_items SET waits_since = now() - interval '12 hours'")
-    await staff(handler)
+    await start_worker(handler)
 
     async def waits() -> float | None:
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             return await connection.fetchval(
                 "SELECT extract(epoch FROM run_after - now())::float FROM queue_items"
                 " WHERE error IS NOT NULL AND state = 'ready'"
@@ -217,7 +227,7 @@ def test_backoff_grows_with_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_permanent_error_makes_a_dead_letter_at_once(
-    witnessed: Database, staff: Staff
+    recorded_database: Database, start_worker: StartWorker
 ) -> None:
     tried: list[int] = []
 
@@ -225,16 +235,16 @@ async def test_permanent_error_makes_a_dead_letter_at_once(
         tried.append(lease.attempt)
         raise ButlersError("that will never work")
 
-    await staff(handler)
-    await put(witnessed, "k")
-    [dead] = await ended(witnessed, "k")
+    await start_worker(handler)
+    await put(recorded_database, "k")
+    [dead] = await ended(recorded_database, "k")
     assert tried == [1]
     assert (dead["state"], dead["error"]) == ("dead", "that will never work")
     assert dead["finished_at"] is not None
 
 
 async def test_unexpected_error_is_retried_and_blocks_no_later_item(
-    witnessed: Database, staff: Staff
+    recorded_database: Database, start_worker: StartWorker
 ) -> None:
     tried: list[str] = []
 
@@ -243,10 +253,10 @@ async def test_unexpected_error_is_retried_and_blocks_no_later_item(
         if lease.key == "poison":
             raise LookupError("unexpected")
 
-    await put(witnessed, "poison", max_attempts=3)
-    await put(witnessed, "b", "c")
-    await staff(handler)
-    poison, *others = await ended(witnessed, "poison", "b", "c")
+    await put(recorded_database, "poison", max_attempts=3)
+    await put(recorded_database, "b", "c")
+    await start_worker(handler)
+    poison, *others = await ended(recorded_database, "poison", "b", "c")
     assert (poison["state"], poison["attempts"]) == ("dead", 3)
     assert poison["error"] == "LookupError: unexpected"
     assert [row["state"] for row in others] == ["done", "done"]
@@ -254,47 +264,51 @@ async def test_unexpected_error_is_retried_and_blocks_no_later_item(
 
 
 @pytest.mark.parametrize("text", ["a NUL \x00 in it", "half a \ud800 pair", "ü" * 10_000])
-async def test_any_error_text_can_be_stored(witnessed: Database, staff: Staff, text: str) -> None:
+async def test_any_error_text_can_be_stored(
+    recorded_database: Database, start_worker: StartWorker, text: str
+) -> None:
     async def handler(_lease: Lease) -> None:
         raise ButlersError(text)
 
-    await staff(handler)
-    await put(witnessed, "k")
-    [dead] = await ended(witnessed, "k")
+    await start_worker(handler)
+    await put(recorded_database, "k")
+    [dead] = await ended(recorded_database, "k")
     assert dead["state"] == "dead"
     assert dead["error"][:6] == text[:6]
 
 
 @pytest.mark.parametrize("result", [object(), float("nan"), {"text": "a NUL \x00"}, "\ud800"])
 async def test_unstorable_result_fails_its_item(
-    witnessed: Database, staff: Staff, result: object
+    recorded_database: Database, start_worker: StartWorker, result: object
 ) -> None:
     async def handler(_lease: Lease) -> object:
         return result
 
-    await staff(handler)
-    await put(witnessed, "k", max_attempts=2)
-    [dead] = await ended(witnessed, "k")
+    await start_worker(handler)
+    await put(recorded_database, "k", max_attempts=2)
+    [dead] = await ended(recorded_database, "k")
     assert (dead["state"], dead["attempts"]) == ("dead", 2)
     assert dead["error"]
 
 
 async def test_unstorable_result_fails_no_other_item_of_the_group(
-    witnessed: Database, staff: Staff
+    recorded_database: Database, start_worker: StartWorker
 ) -> None:
     async def handler(lease: Lease) -> object:
         return object() if lease.key == "odd" else "fine"
 
-    await put(witnessed, "a", "odd", "b", max_attempts=1)
-    await staff(handler, concurrency=3)
-    odd, *others = await ended(witnessed, "odd", "a", "b")
+    await put(recorded_database, "a", "odd", "b", max_attempts=1)
+    await start_worker(handler, concurrency=3)
+    odd, *others = await ended(recorded_database, "odd", "a", "b")
     assert odd["state"] == "dead"
     assert [(row["state"], row["result"]) for row in others] == [("done", "fine")] * 2
-    async with witnessed.transaction() as connection:
-        await witness.assert_history_is_sound(connection)
+    async with recorded_database.transaction() as connection:
+        await queue_history.assert_history_is_sound(connection)
 
 
-async def test_finish_write_commits_with_the_completion(witnessed: Database, staff: Staff) -> None:
+async def test_finish_write_commits_with_the_completion(
+    recorded_database: Database, start_worker: StartWorker
+) -> None:
     async def handler(lease: Lease) -> FinishWith:
         async def write(connection: Connection) -> None:
             await connection.execute("INSERT INTO effects VALUES ($1, 'worker')", lease.key)
@@ -303,32 +317,34 @@ async def test_finish_write_commits_with_the_completion(witnessed: Database, sta
 
         return FinishWith(f"attempt {lease.attempt}", write)
 
-    await put(witnessed, "k")
-    await staff(handler)
-    [done] = await ended(witnessed, "k")
+    await put(recorded_database, "k")
+    await start_worker(handler)
+    [done] = await ended(recorded_database, "k")
     assert done["result"] == "attempt 2"
-    async with witnessed.transaction() as connection:
+    async with recorded_database.transaction() as connection:
         assert await connection.fetchval("SELECT count(*) FROM effects") == 1
 
 
-async def test_database_outage_causes_no_long_pause(witnessed: Database, staff: Staff) -> None:
+async def test_database_outage_causes_no_long_pause(
+    recorded_database: Database, start_worker: StartWorker
+) -> None:
     async def handler(lease: Lease) -> None:
-        if (await item(witnessed, lease.key))["error"] is None:
+        if (await item(recorded_database, lease.key))["error"] is None:
             raise DatabaseUnavailable
 
-    await put(witnessed, "k")
-    async with witnessed.transaction() as connection:
+    await put(recorded_database, "k")
+    async with recorded_database.transaction() as connection:
         await connection.execute("UPDATE queue_items SET waits_since = now() - interval '20 hours'")
-    await staff(handler)
-    [done] = await ended(witnessed, "k")
-    async with witnessed.transaction() as connection:
+    await start_worker(handler)
+    [done] = await ended(recorded_database, "k")
+    async with recorded_database.transaction() as connection:
         claimed = await connection.fetchval("SELECT count(*) FROM history WHERE became = 'leased'")
     assert (done["state"], claimed) == ("done", 2)
     assert done["run_after"] - done["waits_since"] < timedelta(hours=20, seconds=10)
 
 
 async def test_a_handler_whose_own_helper_was_cancelled_is_tried_again(
-    witnessed: Database, staff: Staff
+    recorded_database: Database, start_worker: StartWorker
 ) -> None:
     async def handler(lease: Lease) -> str:
         if lease.attempt == 1:
@@ -337,13 +353,15 @@ async def test_a_handler_whose_own_helper_was_cancelled_is_tried_again(
             await helper
         return "second"
 
-    await staff(handler)
-    await put(witnessed, "k")
-    [done] = await ended(witnessed, "k")
+    await start_worker(handler)
+    await put(recorded_database, "k")
+    [done] = await ended(recorded_database, "k")
     assert (done["result"], done["attempts"]) == ("second", 2)
 
 
-async def test_no_more_at_once_than_wanted(witnessed: Database, staff: Staff) -> None:
+async def test_no_more_at_once_than_wanted(
+    recorded_database: Database, start_worker: StartWorker
+) -> None:
     running, most = 0, 0
 
     async def handler(_lease: Lease) -> None:
@@ -354,16 +372,18 @@ async def test_no_more_at_once_than_wanted(witnessed: Database, staff: Staff) ->
         running -= 1
 
     keys = [str(number) for number in range(20)]
-    await put(witnessed, *keys)
-    await staff(handler, concurrency=3)
-    await ended(witnessed, *keys)
+    await put(recorded_database, *keys)
+    await start_worker(handler, concurrency=3)
+    await ended(recorded_database, *keys)
     assert most == 3
 
 
 # -- stopping --------------------------------------------------------------------------------------
 
 
-async def test_stopping_lets_a_running_item_end(witnessed: Database, staff: Staff) -> None:
+async def test_stopping_lets_a_running_item_end(
+    recorded_database: Database, start_worker: StartWorker
+) -> None:
     started, go = asyncio.Event(), asyncio.Event()
 
     async def handler(_lease: Lease) -> str:
@@ -371,20 +391,20 @@ async def test_stopping_lets_a_running_item_end(witnessed: Database, staff: Staf
         await go.wait()
         return "ended"
 
-    await put(witnessed, "running", "behind")
-    working = await staff(handler)
+    await put(recorded_database, "running", "behind")
+    working = await start_worker(handler)
     await started.wait()
-    stopping = asyncio.create_task(working.stop(witness.PATIENCE_S))
+    stopping = asyncio.create_task(working.stop(queue_history.PATIENCE_S))
     await asyncio.sleep(0)
     go.set()
     await stopping
-    assert (await item(witnessed, "running"))["result"] == "ended"
-    behind = await item(witnessed, "behind")
+    assert (await item(recorded_database, "running"))["result"] == "ended"
+    behind = await item(recorded_database, "behind")
     assert (behind["state"], behind["attempts"]) == ("ready", 0)
 
 
 async def test_stop_releases_a_slow_item_without_an_attempt(
-    witnessed: Database, staff: Staff
+    recorded_database: Database, start_worker: StartWorker
 ) -> None:
     started, cancelled = asyncio.Event(), asyncio.Event()
 
@@ -398,34 +418,34 @@ async def test_stop_releases_a_slow_item_without_an_attempt(
             cancelled.set()
         return "never"
 
-    await put(witnessed, "k", max_attempts=1)
-    working = await staff(slow)
+    await put(recorded_database, "k", max_attempts=1)
+    working = await start_worker(slow)
     await started.wait()
     await working.stop(0.01)
     assert cancelled.is_set()
-    given_back = await item(witnessed, "k")
+    given_back = await item(recorded_database, "k")
     assert (given_back["state"], given_back["attempts"]) == ("ready", 0)
     assert given_back["holder"] is None
-    await staff(slow)
-    [done] = await ended(witnessed, "k")
+    await start_worker(slow)
+    [done] = await ended(recorded_database, "k")
     assert (done["state"], done["result"], done["attempts"]) == ("done", "by the next one", 1)
 
 
 async def test_stopping_in_the_middle_of_a_claim_counts_no_attempt(
-    witnessed: Database, listener: Listener
+    recorded_database: Database, listener: Listener
 ) -> None:
     """Whatever the claim got is given back, even if the stop came between its commit and its return."""
 
     async def handler(_lease: Lease) -> None:
         await asyncio.Event().wait()
 
-    await put(witnessed, *(str(number) for number in range(40)), max_attempts=1)
+    await put(recorded_database, *(str(number) for number in range(40)), max_attempts=1)
     for turn in range(40):
-        working = QueueWorker(witnessed, listener, QUEUE, handler)
+        working = QueueWorker(recorded_database, listener, QUEUE, handler)
         working.start()
         await asyncio.sleep(turn * 0.0003)  # another point of the claim each time
         await working.stop(0)
-        async with witnessed.transaction() as connection:
+        async with recorded_database.transaction() as connection:
             assert await queue.depths(connection) == {QUEUE: {"ready": 40}}
             assert await connection.fetchval("SELECT max(attempts) FROM queue_items") == 0
 
@@ -433,27 +453,31 @@ async def test_stopping_in_the_middle_of_a_claim_counts_no_attempt(
 # -- leases ----------------------------------------------------------------------------------------
 
 
-async def test_a_long_item_keeps_its_lease(witnessed: Database, staff: Staff) -> None:
+async def test_a_long_item_keeps_its_lease(
+    recorded_database: Database, start_worker: StartWorker
+) -> None:
     extended, seen = asyncio.Event(), []
 
     async def handler(lease: Lease) -> str:
         await extended.wait()
         return str(lease.attempt)
 
-    await put(witnessed, "k")
-    await staff(handler, lease=timedelta(seconds=1))
+    await put(recorded_database, "k")
+    await start_worker(handler, lease=timedelta(seconds=1))
 
     async def extensions() -> bool:
-        seen.append((await item(witnessed, "k"))["lease_until"])
+        seen.append((await item(recorded_database, "k"))["lease_until"])
         return len({until for until in seen if until}) >= 5
 
     await until("the lease to be extended past its first end", extensions)
     extended.set()
-    [done] = await ended(witnessed, "k")
+    [done] = await ended(recorded_database, "k")
     assert (done["result"], done["attempts"]) == ("1", 1)
 
 
-async def test_a_lost_lease_ends_the_work(witnessed: Database, staff: Staff) -> None:
+async def test_a_lost_lease_ends_the_work(
+    recorded_database: Database, start_worker: StartWorker
+) -> None:
     started, cancelled = asyncio.Event(), asyncio.Event()
 
     async def handler(lease: Lease) -> str:
@@ -466,18 +490,18 @@ async def test_a_lost_lease_ends_the_work(witnessed: Database, staff: Staff) -> 
             cancelled.set()
         return "never"
 
-    await put(witnessed, "k")
-    await staff(handler, lease=timedelta(seconds=0.3), concurrency=2)
+    await put(recorded_database, "k")
+    await start_worker(handler, lease=timedelta(seconds=0.3), concurrency=2)
     await started.wait()
-    async with witnessed.transaction() as connection:
+    async with recorded_database.transaction() as connection:
         await connection.execute("UPDATE queue_items SET lease_until = now() - interval '1 s'")
         await queue.recover(connection)
-    await asyncio.wait_for(cancelled.wait(), witness.PATIENCE_S)
-    [done] = await ended(witnessed, "k")
+    await asyncio.wait_for(cancelled.wait(), queue_history.PATIENCE_S)
+    [done] = await ended(recorded_database, "k")
     assert (done["result"], done["attempts"]) == ("the second", 2)
 
 
-async def test_late_work_is_refused(witnessed: Database, staff: Staff) -> None:
+async def test_late_work_is_refused(recorded_database: Database, start_worker: StartWorker) -> None:
     started, go = asyncio.Event(), asyncio.Event()
 
     async def frozen(lease: Lease) -> str:
@@ -485,10 +509,10 @@ async def test_late_work_is_refused(witnessed: Database, staff: Staff) -> None:
         await go.wait()
         return f"attempt {lease.attempt}"
 
-    await put(witnessed, "k")
-    await staff(frozen)
+    await put(recorded_database, "k")
+    await start_worker(frozen)
     await started.wait()
-    async with witnessed.transaction() as connection:
+    async with recorded_database.transaction() as connection:
         await connection.execute("UPDATE queue_items SET lease_until = now() - interval '1 s'")
         await queue.recover(connection)
         [taken_over] = await queue.claim(connection, QUEUE, holder=0, lease=timedelta(hours=1))
@@ -500,33 +524,35 @@ async def test_late_work_is_refused(witnessed: Database, staff: Staff) -> None:
             return any(entry["event"] == "late work refused" for entry in logs)
 
         await until("the late work to be refused", refused)
-    assert (await item(witnessed, "k"))["result"] == "by the other"
+    assert (await item(recorded_database, "k"))["result"] == "by the other"
 
 
 # -- without the database ----------------------------------------------------------------------------
 
 
 async def test_lost_listener_reconnects_and_locks_again(
-    witnessed: Database, listener: Listener, staff: Staff
+    recorded_database: Database, listener: Listener, start_worker: StartWorker
 ) -> None:
     async def handler(_lease: Lease) -> None:
         return None
 
-    await staff(handler)
+    await start_worker(handler)
 
     async def vouched() -> bool:
-        async with witnessed.transaction() as connection:
-            return listener.holds_lock and await witness.is_locked(connection, listener.holder)
+        async with recorded_database.transaction() as connection:
+            return listener.holds_lock and await queue_history.is_locked(
+                connection, listener.holder
+            )
 
     await until("the lock", vouched)
-    async with witnessed.transaction() as connection:
+    async with recorded_database.transaction() as connection:
         [pid] = await connection.fetch(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE application_name = 'tests:listener' AND datname = current_database()"
         )
     assert pid[0]
-    await put(witnessed, "k")
-    [done] = await ended(witnessed, "k")
+    await put(recorded_database, "k")
+    [done] = await ended(recorded_database, "k")
     assert done["state"] == "done"
     await until("the lock again", vouched)
 
@@ -562,7 +588,7 @@ async def test_work_continues_exactly_once_after_a_database_outage(
     working.start()
     try:
         async with database.transaction() as connection:
-            await witness.prepare(connection)
+            await queue_history.prepare(connection)
         await put(database, "before")
         await ended(database, "before")
         await put(database, "in the middle")
@@ -589,7 +615,7 @@ async def test_work_continues_exactly_once_after_a_database_outage(
         await put(database, "after")
         await ended(database, "after")
         async with database.transaction() as connection:
-            await witness.assert_each_ended_once(connection)
+            await queue_history.assert_each_ended_once(connection)
             assert await connection.fetchval("SELECT count(*) FROM effects") == 3
     finally:
         await working.stop(0)
@@ -602,21 +628,27 @@ async def test_work_continues_exactly_once_after_a_database_outage(
 # -- whose turn it is --------------------------------------------------------------------------------
 
 
-async def test_less_urgent_item_runs_after_a_streak(witnessed: Database, staff: Staff) -> None:
+async def test_less_urgent_item_runs_after_a_streak(
+    recorded_database: Database, start_worker: StartWorker
+) -> None:
     seen: list[str] = []
 
     async def handler(lease: Lease) -> Any:
         seen.append(lease.key)
 
-    await put(witnessed, *(f"low-{n}" for n in range(3)), priority=2)
-    await put(witnessed, *(f"high-{n}" for n in range(9)), priority=0)
-    await staff(handler, streak=4)
-    await ended(witnessed, *(f"low-{n}" for n in range(3)), *(f"high-{n}" for n in range(9)))
+    await put(recorded_database, *(f"low-{n}" for n in range(3)), priority=2)
+    await put(recorded_database, *(f"high-{n}" for n in range(9)), priority=0)
+    await start_worker(handler, streak=4)
+    await ended(
+        recorded_database, *(f"low-{n}" for n in range(3)), *(f"high-{n}" for n in range(9))
+    )
     kinds = "".join(key[0] for key in seen)
     assert kinds == "hhhhlhhhhlhl"
 
 
-async def test_least_urgent_tier_is_not_starved(witnessed: Database, staff: Staff) -> None:
+async def test_least_urgent_tier_is_not_starved(
+    recorded_database: Database, start_worker: StartWorker
+) -> None:
     seen: list[str] = []
 
     async def handler(lease: Lease) -> Any:
@@ -626,9 +658,9 @@ async def test_least_urgent_tier_is_not_starved(witnessed: Database, staff: Staf
         f"{name}-{n}" for name, items in (("l", 2), ("m", 12), ("h", 12)) for n in range(items)
     ]
     for name, priority in (("l", 2), ("m", 1), ("h", 0)):
-        await put(witnessed, *(key for key in every if key[0] == name), priority=priority)
-    await staff(handler, streak=4)
-    await ended(witnessed, *every)
+        await put(recorded_database, *(key for key in every if key[0] == name), priority=priority)
+    await start_worker(handler, streak=4)
+    await ended(recorded_database, *every)
     kinds = "".join(key[0] for key in seen)
     assert kinds.index("m") <= 4, "after a streak of the most urgent"
     assert kinds.index("l") <= 9, "after a streak of all that is more urgent"
@@ -636,7 +668,7 @@ async def test_least_urgent_tier_is_not_starved(witnessed: Database, staff: Staf
 
 
 async def test_a_batch_is_the_most_that_is_claimed_at_once(
-    witnessed: Database, listener: Listener, monkeypatch: pytest.MonkeyPatch
+    recorded_database: Database, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
     claim = queue.claim
@@ -649,17 +681,17 @@ async def test_a_batch_is_the_most_that_is_claimed_at_once(
         return None
 
     monkeypatch.setattr(queue, "claim", watched)
-    await put(witnessed, *(str(n) for n in range(7)))
-    working = QueueWorker(witnessed, listener, QUEUE, handler, concurrency=20, batch=3)
+    await put(recorded_database, *(str(n) for n in range(7)))
+    working = QueueWorker(recorded_database, listener, QUEUE, handler, concurrency=20, batch=3)
     working.start()
-    await ended(witnessed, *(str(n) for n in range(7)))
+    await ended(recorded_database, *(str(n) for n in range(7)))
     await working.stop(0)
     assert max(asked) == 3
 
 
-async def test_expired_lease_is_recovered_after_the_grace_time(witnessed: Database) -> None:
-    await put(witnessed, "k")
-    async with witnessed.transaction() as connection:
+async def test_expired_lease_is_recovered_after_the_grace_time(recorded_database: Database) -> None:
+    await put(recorded_database, "k")
+    async with recorded_database.transaction() as connection:
         await connection.execute("SELECT pg_advisory_lock_shared(77)")
         try:
             await queue.claim(connection, QUEUE, 77, lease=timedelta(seconds=-5))
@@ -669,9 +701,9 @@ async def test_expired_lease_is_recovered_after_the_grace_time(witnessed: Databa
             await connection.execute("SELECT pg_advisory_unlock_shared(77)")
 
 
-async def test_only_due_items_make_a_queue_full(witnessed: Database) -> None:
-    await put(witnessed, "a", "b")
-    async with witnessed.transaction() as connection:
+async def test_only_due_items_make_a_queue_full(recorded_database: Database) -> None:
+    await put(recorded_database, "a", "b")
+    async with recorded_database.transaction() as connection:
         assert await queue.is_full(connection, QUEUE, 2)
         assert not await queue.is_full(connection, QUEUE, 3)
         await connection.execute("UPDATE queue_items SET run_after = now() + interval '1 hour'")

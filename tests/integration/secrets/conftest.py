@@ -1,4 +1,4 @@
-"""A town of three butlers: two share a database, the third has one of its own."""
+"""A installation of three butlers: two share a database, the third has one of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["key", "prepared"]
 
 
 @dataclass
-class Town:
+class Installation:
     provisioner: Provisioner
     vault: Vault
     logins: dict[str, Login]
@@ -64,7 +64,9 @@ def master() -> MasterKey:
     return MasterKey(secrets.token_bytes(32))
 
 
-async def build_town(admin: Login, key: FleetKey, master: MasterKey, name: str) -> Town:
+async def build_installation(
+    admin: Login, key: FleetKey, master: MasterKey, name: str
+) -> Installation:
     provisioner = Provisioner(admin, key, shared_database=name)
     places = [
         ButlerSchema("health", name, "health"),
@@ -73,27 +75,29 @@ async def build_town(admin: Login, key: FleetKey, master: MasterKey, name: str) 
     ]
     logins = {place.butler: await provisioner.provision(place) for place in places}
     databases = {place.butler: place.database for place in places}
-    return Town(provisioner, Vault(provisioner, master, databases), logins)
+    return Installation(provisioner, Vault(provisioner, master, databases), logins)
 
 
-async def drop_town(town: Town) -> None:
-    connection = await connect(town.provisioner.admin, "tests")
-    for name in set(town.vault.databases.values()):
+async def drop_installation(installation: Installation) -> None:
+    connection = await connect(installation.provisioner.admin, "tests")
+    for name in set(installation.vault.databases.values()):
         await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
     await connection.close()
 
 
 @pytest.fixture(scope="module")
-def built(admin: Login) -> Iterator[Town]:
+def built(admin: Login) -> Iterator[Installation]:
     key, master = FleetKey(secrets.token_bytes(32)), MasterKey(secrets.token_bytes(32))
-    town = asyncio.run(build_town(admin, key, master, f"town_{secrets.token_hex(6)}"))
-    yield town
-    asyncio.run(drop_town(town))
+    installation = asyncio.run(
+        build_installation(admin, key, master, f"town_{secrets.token_hex(6)}")
+    )
+    yield installation
+    asyncio.run(drop_installation(installation))
 
 
 @pytest.fixture
-async def town(built: Town) -> AsyncIterator[Town]:
-    """The file's town, without any secrets in it."""
+async def installation(built: Installation) -> AsyncIterator[Installation]:
+    """The file's installation, without any secrets in it."""
     yield built
     while built.opened:
         await built.opened.pop().close()
@@ -103,10 +107,12 @@ async def town(built: Town) -> AsyncIterator[Town]:
 
 
 @pytest.fixture
-async def fresh_town(admin: Login, key: FleetKey, master: MasterKey) -> AsyncIterator[Town]:
-    """A town that the test may change."""
-    town = await build_town(admin, key, master, f"town_{secrets.token_hex(6)}")
-    yield town
-    while town.opened:
-        await town.opened.pop().close()
-    await drop_town(town)
+async def fresh_installation(
+    admin: Login, key: FleetKey, master: MasterKey
+) -> AsyncIterator[Installation]:
+    """A installation that the test may change."""
+    installation = await build_installation(admin, key, master, f"town_{secrets.token_hex(6)}")
+    yield installation
+    while installation.opened:
+        await installation.opened.pop().close()
+    await drop_installation(installation)

@@ -10,7 +10,7 @@ from butlers.db.migrations import shared_chain
 from butlers.domain.redaction import SecretText
 from butlers.secrets.credentials import CredentialStore
 from butlers.secrets.sealed import NewSecret
-from integration.secrets.conftest import Town
+from integration.secrets.conftest import Installation
 
 BUTLERS = ("health", "general", "solo")
 WRITES = {
@@ -33,15 +33,17 @@ WRITES = {
 
 
 @pytest.fixture
-async def filled(town: Town) -> Town:
+async def filled(installation: Installation) -> Installation:
     scopes = ("shared", *BUTLERS)
-    await town.vault.put([NewSecret(scope, "KEY", SecretText(f"of-{scope}")) for scope in scopes])
-    return town
+    await installation.vault.put(
+        [NewSecret(scope, "KEY", SecretText(f"of-{scope}")) for scope in scopes]
+    )
+    return installation
 
 
 @pytest.mark.scenario("S001-23")
 async def test_shared_data_is_read_by_all_and_written_by_the_credential_store_alone(
-    filled: Town,
+    filled: Installation,
 ) -> None:
     """THEN it lives in `shared`; AND all butlers read it via their search_path; AND writing is governed
     by the credential store and by migrations."""
@@ -84,7 +86,7 @@ async def test_shared_data_is_read_by_all_and_written_by_the_credential_store_al
 
 
 @pytest.mark.parametrize("butler", BUTLERS)
-async def test_a_role_changes_nothing_in_shared(filled: Town, butler: str) -> None:
+async def test_a_role_changes_nothing_in_shared(filled: Installation, butler: str) -> None:
     allowed = []
     async with filled.as_role(butler) as connection:
         for what, statement in WRITES.items():
@@ -100,7 +102,7 @@ async def test_a_role_changes_nothing_in_shared(filled: Town, butler: str) -> No
 
 
 @pytest.mark.parametrize("butler", ["health", "general"])
-async def test_row_security_cannot_be_bypassed(filled: Town, butler: str) -> None:
+async def test_row_security_cannot_be_bypassed(filled: Installation, butler: str) -> None:
     other = {"health": "general", "general": "health"}[butler]
     async with filled.as_role(butler) as connection:
         for sql in (
@@ -127,7 +129,7 @@ async def test_row_security_cannot_be_bypassed(filled: Town, butler: str) -> Non
         assert {row["scope"] for row in seen} == {"shared", butler}
 
 
-async def test_a_role_of_another_installation_sees_nothing(filled: Town) -> None:
+async def test_a_role_of_another_installation_sees_nothing(filled: Installation) -> None:
     """Without a policy there are no rows, whatever was granted."""
     async with filled.as_admin() as connection, connection.transaction():
         await connection.execute("CREATE ROLE stranger_of_test")
@@ -140,7 +142,7 @@ async def test_a_role_of_another_installation_sees_nothing(filled: Town) -> None
         await connection.execute("DROP ROLE stranger_of_test")
 
 
-async def test_without_isolation_the_store_keeps_to_its_scopes(filled: Town) -> None:
+async def test_without_isolation_the_store_keeps_to_its_scopes(filled: Installation) -> None:
     login = await filled.provisioner.provision_shared(filled.logins["health"].database)
     database = await Database.open(login, "tests", size=1)
     try:

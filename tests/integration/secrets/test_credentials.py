@@ -14,7 +14,7 @@ from butlers.domain.redaction import MASK, SecretText, redactor
 from butlers.secrets.credentials import CredentialMissing
 from butlers.secrets.master_key import MasterKey
 from butlers.secrets.sealed import InvalidSecret, NewSecret, SecretUnreadable
-from integration.secrets.conftest import Town
+from integration.secrets.conftest import Installation
 
 TOKEN = "telegram.token"
 
@@ -26,42 +26,46 @@ def new(scope: str, name: str, value: str, **more: Any) -> NewSecret:
 # -- the order -------------------------------------------------------------------------------------
 
 
-async def test_own_secret_then_shared_then_the_variable_the_config_names(town: Town) -> None:
-    store = await town.store("health", BUTLER_TELEGRAM_TOKEN="from-environment")
+async def test_own_secret_then_shared_then_the_variable_the_config_names(
+    installation: Installation,
+) -> None:
+    store = await installation.store("health", BUTLER_TELEGRAM_TOKEN="from-environment")
     assert await store.resolve(TOKEN) is None
     assert await store.resolve(TOKEN, env="NOT_SET") is None
     assert await store.resolve(TOKEN, env="BUTLER_TELEGRAM_TOKEN") == "from-environment"
-    await town.vault.put([new("shared", TOKEN, "from-shared")])
+    await installation.vault.put([new("shared", TOKEN, "from-shared")])
     assert await store.resolve(TOKEN, env="BUTLER_TELEGRAM_TOKEN") == "from-shared"
-    await town.vault.put([new("health", TOKEN, "from-health")])
+    await installation.vault.put([new("health", TOKEN, "from-health")])
     assert await store.resolve(TOKEN, env="BUTLER_TELEGRAM_TOKEN") == "from-health"
-    assert await (await town.store("general")).resolve(TOKEN) == "from-shared"
-    await town.vault.delete("health", TOKEN)
-    await town.vault.delete("shared", TOKEN)
+    assert await (await installation.store("general")).resolve(TOKEN) == "from-shared"
+    await installation.vault.delete("health", TOKEN)
+    await installation.vault.delete("shared", TOKEN)
     assert await store.resolve(TOKEN, env="BUTLER_TELEGRAM_TOKEN") == "from-environment"
 
 
-async def test_a_variable_that_the_config_does_not_name_is_not_looked_at(town: Town) -> None:
-    store = await town.store("health", TOKEN="ambient", EMPTY="")
+async def test_a_variable_that_the_config_does_not_name_is_not_looked_at(
+    installation: Installation,
+) -> None:
+    store = await installation.store("health", TOKEN="ambient", EMPTY="")
     assert await store.resolve("TOKEN") is None
     assert await store.resolve("TOKEN", env="EMPTY") is None
 
 
-async def test_missing_credential_names_both_ways_to_set_it(town: Town) -> None:
-    store = await town.store("health")
+async def test_missing_credential_names_both_ways_to_set_it(installation: Installation) -> None:
+    store = await installation.store("health")
     with pytest.raises(CredentialMissing, match=r"telegram\.token of health") as missing:
         await store.require(TOKEN, env="BUTLER_TELEGRAM_TOKEN")
     assert "butlers secrets set telegram.token" in (missing.value.hint or "")
     assert "--scope health" in (missing.value.hint or "")
     assert "BUTLER_TELEGRAM_TOKEN" in (missing.value.hint or "")
-    await town.vault.put([new("shared", TOKEN, "now-there")])
+    await installation.vault.put([new("shared", TOKEN, "now-there")])
     assert await store.require(TOKEN) == "now-there"
 
 
-async def test_every_value_handed_out_is_known_to_the_redactor(town: Town) -> None:
+async def test_every_value_handed_out_is_known_to_the_redactor(installation: Installation) -> None:
     stored, ambient = f"stored-{secrets.token_hex(8)}", f"ambient-{secrets.token_hex(8)}"
-    await town.vault.put([new("shared", "STORED", stored)])
-    store = await town.store("health", AMBIENT=ambient)
+    await installation.vault.put([new("shared", "STORED", stored)])
+    store = await installation.store("health", AMBIENT=ambient)
     found = [await store.resolve("STORED"), await store.resolve("OTHER", env="AMBIENT")]
     assert found == [stored, ambient]
     assert redactor.scrub(f"{stored} {ambient}") == f"{MASK} {MASK}"
@@ -85,9 +89,9 @@ async def test_every_value_handed_out_is_known_to_the_redactor(town: Town) -> No
     ],
     ids=["one character", "unicode", "lines", "quotes", "spaces", "64 KB", "64 KB of UTF-8"],
 )
-async def test_a_value_comes_back_as_it_was(town: Town, value: str) -> None:
-    await town.vault.put([new("health", "VALUE", value)])
-    assert await (await town.store("health")).resolve("VALUE") == value
+async def test_a_value_comes_back_as_it_was(installation: Installation, value: str) -> None:
+    await installation.vault.put([new("health", "VALUE", value)])
+    assert await (await installation.store("health")).resolve("VALUE") == value
 
 
 @pytest.mark.parametrize(
@@ -118,8 +122,10 @@ def test_a_good_name(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", "9A", "-a", ".a", "a b", "a\n", "a=b", "ä", "X" * 129, "a/b", "a\0b"]
 )
-async def test_a_bad_name_is_refused_everywhere_and_not_repeated(town: Town, name: str) -> None:
-    store = await town.store("health")
+async def test_a_bad_name_is_refused_everywhere_and_not_repeated(
+    installation: Installation, name: str
+) -> None:
+    store = await installation.store("health")
     for attempt in (store.resolve(name), store.set(name, "value"), store.delete(name)):
         with pytest.raises(InvalidSecret, match="not a valid name for a secret"):
             await attempt
@@ -133,18 +139,22 @@ def test_a_bad_scope_is_refused(scope: str) -> None:
         new(scope, "NAME", "value")
 
 
-async def test_a_scope_without_a_butler_is_refused_and_nothing_is_kept(town: Town) -> None:
+async def test_a_scope_without_a_butler_is_refused_and_nothing_is_kept(
+    installation: Installation,
+) -> None:
     with pytest.raises(NotFound, match="nobody") as refused:
-        await town.vault.put([new("shared", "GOOD", "value"), new("nobody", "BAD", "value")])
+        await installation.vault.put(
+            [new("shared", "GOOD", "value"), new("nobody", "BAD", "value")]
+        )
     assert "general, health, solo" in (refused.value.hint or "")
-    assert await town.vault.entries() == []
+    assert await installation.vault.entries() == []
 
 
 # -- what is told about them -------------------------------------------------------------------------
 
 
-async def test_list_shows_everything_but_the_value(town: Town) -> None:
-    await town.vault.put(
+async def test_list_shows_everything_but_the_value(installation: Installation) -> None:
+    await installation.vault.put(
         [
             new("shared", "S", "planted-shared", category="llm", description="for all"),
             new("health", "H", "planted-health"),
@@ -152,9 +162,9 @@ async def test_list_shows_everything_but_the_value(town: Town) -> None:
             new("solo", "O", "planted-solo"),
         ]
     )
-    mine = await (await town.store("health")).list()
+    mine = await (await installation.store("health")).list()
     assert [(entry.scope, entry.name) for entry in mine] == [("health", "H"), ("shared", "S")]
-    every = await town.vault.entries()
+    every = await installation.vault.entries()
     assert [(entry.scope, entry.name) for entry in every] == [
         ("general", "G"),
         ("health", "H"),
@@ -166,29 +176,33 @@ async def test_list_shows_everything_but_the_value(town: Town) -> None:
     assert "planted" not in repr(mine) + repr(every)
 
 
-async def test_setting_again_replaces_the_value_and_keeps_what_is_not_said(town: Town) -> None:
-    await town.vault.put([new("health", "A", "first", category="llm", description="why")])
-    (before,) = await town.vault.entries()
-    await town.vault.put([new("health", "A", "second")])
-    (after,) = await town.vault.entries()
-    assert await (await town.store("health")).resolve("A") == "second"
+async def test_setting_again_replaces_the_value_and_keeps_what_is_not_said(
+    installation: Installation,
+) -> None:
+    await installation.vault.put([new("health", "A", "first", category="llm", description="why")])
+    (before,) = await installation.vault.entries()
+    await installation.vault.put([new("health", "A", "second")])
+    (after,) = await installation.vault.entries()
+    assert await (await installation.store("health")).resolve("A") == "second"
     assert (after.category, after.description) == ("llm", "why")
     assert after.created_at == before.created_at
     assert after.updated_at > before.updated_at
 
 
-async def test_deleting_a_missing_secret_is_reported(town: Town) -> None:
+async def test_deleting_a_missing_secret_is_reported(installation: Installation) -> None:
     with pytest.raises(NotFound, match="no secret GONE for shared"):
-        await town.vault.delete("shared", "GONE")
+        await installation.vault.delete("shared", "GONE")
 
 
 # -- sealing -----------------------------------------------------------------------------------------
 
 
-async def test_the_table_holds_no_clear_text_and_never_the_same_ciphertext(town: Town) -> None:
+async def test_the_table_holds_no_clear_text_and_never_the_same_ciphertext(
+    installation: Installation,
+) -> None:
     for name in ("A", "B", "A"):
-        await town.vault.put([new("shared", name, "planted-secret")])
-    async with town.as_admin() as connection:
+        await installation.vault.put([new("shared", name, "planted-secret")])
+    async with installation.as_admin() as connection:
         rows = await connection.fetch("SELECT * FROM shared.secrets")
     assert b"planted" not in b"".join(bytes(row["ciphertext"]) for row in rows)
     assert "planted" not in repr([dict(row) for row in rows])
@@ -214,8 +228,10 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("statement", TAMPERED.values(), ids=TAMPERED)
-async def test_a_row_that_was_changed_or_moved_does_not_open(town: Town, statement: str) -> None:
-    await town.vault.put(
+async def test_a_row_that_was_changed_or_moved_does_not_open(
+    installation: Installation, statement: str
+) -> None:
+    await installation.vault.put(
         [
             new("general", "A", "planted-general"),
             new("shared", "A", "planted-shared"),
@@ -223,21 +239,21 @@ async def test_a_row_that_was_changed_or_moved_does_not_open(town: Town, stateme
             new("general", "thA", "planted-third"),
         ]
     )
-    async with town.as_admin() as connection:
+    async with installation.as_admin() as connection:
         if "scope = 'health'" in statement:
             await connection.execute("DELETE FROM shared.secrets WHERE scope = 'shared'")
         await connection.execute(statement)
-    store = await town.store("health", FALLBACK="must-not-be-used")
+    store = await installation.store("health", FALLBACK="must-not-be-used")
     with pytest.raises(SecretUnreadable, match=r"(health|shared)/A") as refused:
         await store.resolve("A", env="FALLBACK")
     assert "butlers secrets set A" in (refused.value.hint or "")
     assert "planted" not in f"{refused.value} {refused.value.hint} {refused.value.__cause__}"
 
 
-async def test_another_master_key_is_named_as_the_reason(town: Town) -> None:
-    await town.vault.put([new("shared", "A", "planted-shared")])
+async def test_another_master_key_is_named_as_the_reason(installation: Installation) -> None:
+    await installation.vault.put([new("shared", "A", "planted-shared")])
     other = MasterKey(secrets.token_bytes(32))
-    store = await town.store("health", key=other)
+    store = await installation.store("health", key=other)
     with pytest.raises(
         SecretUnreadable, match="shared/A was encrypted with another master key"
     ) as no:
@@ -247,79 +263,83 @@ async def test_another_master_key_is_named_as_the_reason(town: Town) -> None:
     assert other.secret.hex() not in str(no.value)
 
 
-async def test_a_forged_key_id_does_not_help(town: Town) -> None:
-    await town.vault.put([new("shared", "A", "planted-shared")])
+async def test_a_forged_key_id_does_not_help(installation: Installation) -> None:
+    await installation.vault.put([new("shared", "A", "planted-shared")])
     other = MasterKey(secrets.token_bytes(32))
-    async with town.as_admin() as connection:
+    async with installation.as_admin() as connection:
         await connection.execute("UPDATE shared.secrets SET key_id = $1", other.key_id)
     with pytest.raises(SecretUnreadable, match="damaged"):
-        await (await town.store("health", key=other)).resolve("A")
+        await (await installation.store("health", key=other)).resolve("A")
 
 
 # -- several at once ---------------------------------------------------------------------------------
 
 
-async def test_concurrent_writers_leave_one_complete_value(town: Town) -> None:
+async def test_concurrent_writers_leave_one_complete_value(installation: Installation) -> None:
     values = [f"value-{number}-" + "x" * 500 for number in range(8)]
-    await asyncio.gather(*(town.vault.put([new("shared", "A", value)]) for value in values))
-    assert await (await town.store("health")).resolve("A") in values
-    assert await (await town.store("solo")).resolve("A") in values
-    assert len(await town.vault.entries()) == 1
+    await asyncio.gather(*(installation.vault.put([new("shared", "A", value)]) for value in values))
+    assert await (await installation.store("health")).resolve("A") in values
+    assert await (await installation.store("solo")).resolve("A") in values
+    assert len(await installation.vault.entries()) == 1
 
 
-async def test_concurrent_imports_are_each_complete(town: Town) -> None:
+async def test_concurrent_imports_are_each_complete(installation: Installation) -> None:
     """In opposite orders, so that without an order of our own they would lock each other up."""
     names = [f"N{number:02}" for number in range(20)]
     await asyncio.gather(
         *(
-            town.vault.put([new("shared", name, mark) for name in order])
+            installation.vault.put([new("shared", name, mark) for name in order])
             for mark, order in (("first", names), ("second", names[::-1]), ("third", names))
         )
     )
-    store = await town.store("general")
+    store = await installation.store("general")
     kept = {await store.resolve(name) for name in names}
     assert len(kept) == 1
 
 
-async def test_failed_write_stores_nothing(fresh_town: Town) -> None:
-    town = fresh_town
-    async with town.as_admin("solo") as connection:
+async def test_failed_write_stores_nothing(fresh_installation: Installation) -> None:
+    installation = fresh_installation
+    async with installation.as_admin("solo") as connection:
         await connection.execute(
             "ALTER TABLE shared.secrets ADD CONSTRAINT full_up CHECK (name <> 'LAST')"
         )
     with pytest.raises(Exception, match="full_up"):
-        await town.vault.put(
+        await installation.vault.put(
             [new("shared", "A", "value"), new("health", "B", "value"), new("solo", "LAST", "value")]
         )
-    assert await town.vault.entries() == []
+    assert await installation.vault.entries() == []
 
 
 # -- a database of one's own --------------------------------------------------------------------------
 
 
-async def test_a_butler_with_its_own_database_has_the_shared_secrets_too(town: Town) -> None:
-    await town.vault.put([new("shared", "A", "first"), new("shared", "B", "gone-soon")])
-    solo = await town.store("solo")
+async def test_a_butler_with_its_own_database_has_the_shared_secrets_too(
+    installation: Installation,
+) -> None:
+    await installation.vault.put([new("shared", "A", "first"), new("shared", "B", "gone-soon")])
+    solo = await installation.store("solo")
     assert await solo.resolve("A") == "first"
-    await town.vault.put([new("shared", "A", "second")])
+    await installation.vault.put([new("shared", "A", "second")])
     assert await solo.resolve("A") == "second"
-    await town.vault.delete("shared", "B")
+    await installation.vault.delete("shared", "B")
     assert await solo.resolve("B") is None
 
 
-async def test_a_butler_that_comes_later_gets_what_was_set_before(fresh_town: Town) -> None:
-    town = fresh_town
-    await town.vault.put([new("shared", "A", "before")])
-    async with town.as_admin("solo") as connection:
+async def test_a_butler_that_comes_later_gets_what_was_set_before(
+    fresh_installation: Installation,
+) -> None:
+    installation = fresh_installation
+    await installation.vault.put([new("shared", "A", "before")])
+    async with installation.as_admin("solo") as connection:
         await connection.execute("DROP SCHEMA shared CASCADE")
-    place = ButlerSchema("solo", town.logins["solo"].database, None)
-    await asyncio.gather(*(town.provisioner.provision(place) for _ in range(4)))
-    assert await (await town.store("solo")).resolve("A") == "before"
+    place = ButlerSchema("solo", installation.logins["solo"].database, None)
+    await asyncio.gather(*(installation.provisioner.provision(place) for _ in range(4)))
+    assert await (await installation.store("solo")).resolve("A") == "before"
 
 
-async def test_butler_cannot_write_secrets(town: Town) -> None:
-    await town.vault.put([new("health", "A", "value")])
-    store = await town.store("health")
+async def test_butler_cannot_write_secrets(installation: Installation) -> None:
+    await installation.vault.put([new("health", "A", "value")])
+    store = await installation.store("health")
     for attempt in (
         store.set("A", "changed"),
         store.set("A", "changed", scope="shared"),
