@@ -155,10 +155,10 @@ class ServerConnection:
             self._client.exception()  # marks it as retrieved: no caller may be waiting
 
     def _why(self, error: Exception, stderr: str) -> str:
-        said = f"; its last line on stderr: {stderr}" if stderr else ""
+        last = f"; its last line on stderr: {stderr}" if stderr else ""
         what = "it took too long" if isinstance(error, TimeoutError) else str(error) or repr(error)
         mask = SecretMask.of(secrets_of(self._pack.skill, self._values))
-        return mask.text(f"the server {self._title} could not be started: {what}{said}")
+        return mask.text(f"the server {self._title} could not be started: {what}{last}")
 
 
 @dataclass(frozen=True, slots=True)

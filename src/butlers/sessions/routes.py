@@ -52,12 +52,12 @@ class RouteInbox:
         async with self._database.transaction() as connection:
             await raise_if_paused(connection, datetime.now(UTC))
         with span("butler.route.process", {"butlers.request": str(route.request.request_id)}):
-            result, words, links = await self._answer(route)
+            result, reply, links = await self._answer(route)
 
         async def write(connection: Connection) -> None:
-            if words is not None:
+            if reply is not None:
                 await queue_reply(
-                    connection, self._butler, route.request, words, outside_links=links
+                    connection, self._butler, route.request, reply, outside_links=links
                 )
             if route.report:
                 await queue_report(connection, route.request, well=result["well"])
@@ -85,11 +85,11 @@ class RouteInbox:
         if result.outcome in TRY_AGAIN:
             await self._tell_of_waiting(route)
             raise _unavailable(result)
-        spoken = _answered(route, result) or await self._was_answered(route)
+        answered = _answered(route, result) or await self._was_answered(route)
         outcome = str(result.outcome)
         ended = {"session_id": str(session.session_id), "outcome": outcome, "well": result.ok}
-        words = None if spoken else _words(result)
-        return ended, words, _outside_links(route, result, words or "")
+        reply = None if answered else _reply_text(result)
+        return ended, reply, _outside_links(route, result, reply or "")
 
     async def _over_budget(
         self, route: RouteRequest, error: OverBudget
@@ -99,12 +99,12 @@ class RouteInbox:
             ended = {"outcome": str(Outcome.OVER_BUDGET), "well": False}
             return ended, f"I cannot answer that today: {error}."
         why, when = str(error), f"{error.until:%d %B, %H:%M %Z}"
-        words = f"{why[:1].upper()}{why[1:]}. Your message is kept, and answered after {when}."
+        reply = f"{why[:1].upper()}{why[1:]}. Your message is kept, and answered after {when}."
         async with self._database.transaction() as connection:
             if await notice_log.record_notice(
                 connection, notice_log.OVER_BUDGET, route.request.conversation, error.until.date()
             ):
-                await queue_reply(connection, self._butler, route.request, words)
+                await queue_reply(connection, self._butler, route.request, reply)
         raise Postponed(str(error), error.until)
 
     async def _tell_of_waiting(self, route: RouteRequest) -> None:
@@ -141,13 +141,13 @@ def _answered(route: RouteRequest, result: SessionResult) -> bool:
     )
 
 
-def _outside_links(route: RouteRequest, result: SessionResult, words: str) -> Links:
+def _outside_links(route: RouteRequest, result: SessionResult, reply: str) -> Links:
     """Return the links that the owner's message does not contain, if the session read text of others."""
     own = route.text if route.request.is_owners else ""
-    return links_beyond(words, own) if result.outside else ()
+    return links_beyond(reply, own) if result.outside else ()
 
 
-def _words(result: SessionResult) -> str:
+def _reply_text(result: SessionResult) -> str:
     if result.text.strip():
         return result.text
     if result.ok:

@@ -392,6 +392,6 @@ def _unreached(result: SessionResult) -> SessionResult:
 
 def _failure(error: BaseException) -> SessionResult:
     outcome = Outcome.CANCELLED if isinstance(error, asyncio.CancelledError) else Outcome.CRASHED
-    said = str(error)
+    message = str(error)
     name = type(error).__name__
-    return SessionResult(outcome, "", error=f"{name}: {said}" if said else name)
+    return SessionResult(outcome, "", error=f"{name}: {message}" if message else name)

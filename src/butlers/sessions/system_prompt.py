@@ -204,8 +204,8 @@ def _section(entry: ButlerSkill, disclosure: Disclosure) -> VerbatimSkill | None
 def _scripts(packs: Sequence[ButlerSkill]) -> list[str]:
     """List the scripts with the skill that ``skill_run`` takes."""
     return [
-        f"- {PurePosixPath(path).name}: {said or 'a script'} (`skill_run`, skill {skill.name})"
+        f"- {PurePosixPath(path).name}: {about or 'a script'} (`skill_run`, skill {skill.name})"
         for skill in packs
         if skill.skill.scripts
-        for path, said in describe_scripts(skill.pack).items()
+        for path, about in describe_scripts(skill.pack).items()
     ]

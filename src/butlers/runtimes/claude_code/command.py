@@ -102,7 +102,7 @@ class Permissions:
 def _fail_closed(program: str) -> str:
     """Wrap the gate so that it exits with 2 on any failure or delay: the CLI allows the call otherwise."""
     watch = f"(sleep {GATE_S}; kill -9 $gate) </dev/null >/dev/null 2>&1 & watch=$!"
-    leave = "wait $gate; said=$?; kill $watch 2>/dev/null; [ $said -eq 0 ] || exit 2"
+    leave = "wait $gate; code=$?; kill $watch 2>/dev/null; [ $code -eq 0 ] || exit 2"
     begin = f"exec 3<&0; {program} <&3 & gate=$!"  # a background process of a shell has no stdin
     return f"{begin}; {watch}; {leave}"
 

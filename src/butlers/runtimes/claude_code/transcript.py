@@ -196,8 +196,8 @@ class ClaudeTranscript:
         for block in mappings(message.get("content")):
             if block.get("type") == "tool_use" and (key := text(block.get("id"))):
                 self._uses[key] = self._use(text(block.get("name")) or "", block.get("input"))
-            elif self._error_kind is None and (said := text(block.get("text"))):
-                self._text = said  # but not an error that the CLI reports as a text
+            elif self._error_kind is None and (answer := text(block.get("text"))):
+                self._text = answer  # but not an error that the CLI reports as a text
 
     def _use(self, name: str, arguments: Any) -> _Use:
         prefix = f"mcp__{self.butler}__"

@@ -47,13 +47,13 @@ require("module").syncBuiltinESMExports();
 
 const whole = JSON.stringify(fs.readFileSync(words, "utf8")).slice(1, -1);
 const ask = globalThis.fetch;
-let told = false;
+let sent = false;
 globalThis.fetch = (url, request, ...more) => {
   const body = request?.body;
   if (typeof body !== "string" || !body.includes(mark)) return ask(url, request, ...more);
   // Not through process.stdout, which the CLI replaces.
-  if (!told) fs.writeSync(1, JSON.stringify({ type: delivered }) + "\\n");
-  told = true;
+  if (!sent) fs.writeSync(1, JSON.stringify({ type: delivered }) + "\\n");
+  sent = true;
   return ask(url, { ...request, body: body.replaceAll(mark, () => whole) }, ...more);
 };
 """
