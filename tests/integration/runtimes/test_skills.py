@@ -26,7 +26,7 @@ CALLS = (
     Call("social_media_post_tweet", {"content": "hello"}),
     Call("skill_open", {"skill": "codeword"}),
 )
-REFUSED = "is not what was registered"
+REFUSED = "has changed since it was registered"
 
 
 def furnish(tmp_path: Path, codeword: str) -> Callable[[InProcessButler], None]:
