@@ -27,7 +27,6 @@ from butlers.db.embedded import EmbeddedPostgres
 from butlers.domain.clock import SystemClock, uuid7
 from butlers.queue import leased_queue as queue
 from butlers.queue.listener import Listener
-from butlers.queue.outbox import queue_delivery
 from butlers.queue.worker import QueueWorker
 from butlers.switchboard.ingest import MessageIntake
 from butlers.tools.attachments import BlobStore
@@ -88,7 +87,6 @@ async def _accept_messages(
         clock,
         load_channels(blobs.parent),
         BlobStore(blobs),
-        queue_delivery,
         CAPACITY,
         timedelta(minutes=5),
     )

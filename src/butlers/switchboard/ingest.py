@@ -47,7 +47,6 @@ from butlers.switchboard import decisions, inbox, senders
 from butlers.switchboard.connectors import IngestOutcome, IngestStats
 from butlers.switchboard.inbox import MessageState
 from butlers.switchboard.rules import RuleInput, first_match, read_rules
-from butlers.switchboard.senders import QueueDelivery
 from butlers.tools.attachments import MAX_FILE_BYTES, BlobStore, media_type_of
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import tool
@@ -114,7 +113,6 @@ class MessageIntake:
     clock: Clock
     channels: ChannelSet
     blobs: BlobStore
-    deliver: QueueDelivery  # for questions to the owner
     capacity: int
     dedupe_window: timedelta  # for sources whose messages have no id
 
@@ -149,7 +147,7 @@ class MessageIntake:
             )
             await self._enqueue(connection, item, admission)
         elif admission.state is MessageState.HELD:
-            await senders.hold(connection, request, self.deliver)
+            await senders.hold(connection, request)
         target = admission.route.target if admission.route else None
         return IngestResult(request.request_id, False, admission.state, target)
 

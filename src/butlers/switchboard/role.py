@@ -16,7 +16,6 @@ from butlers.db.database import Connection
 from butlers.domain.message import joined
 from butlers.domain.queues import COMMANDS, DELIVERIES, INBOX, NOTIFY
 from butlers.queue import queries
-from butlers.queue.outbox import queue_delivery
 from butlers.switchboard import (
     classification,
     connectors,
@@ -82,7 +81,6 @@ class SwitchboardRole(Role):
             parts.clock,
             channels,
             BlobStore(config.storage.blob_dir),
-            queue_delivery,
             config.buffer.queue_capacity,
             timedelta(seconds=settings.dedupe_window_s),
         )

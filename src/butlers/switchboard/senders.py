@@ -6,7 +6,6 @@ write from.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -16,6 +15,7 @@ from butlers.domain.errors import TooManyStrangers
 from butlers.domain.message import RequestContext, joined
 from butlers.domain.queues import SWITCHBOARD
 from butlers.domain.triage import Contact
+from butlers.queue.outbox import queue_delivery
 from butlers.switchboard import inbox
 from butlers.switchboard.inbox import HeldTotals
 
@@ -26,19 +26,16 @@ SHOWN = 200  # characters of an address in a question
 _QUESTION_IDS = UUID("6d1e9d6e-4f0b-4f0a-9d0b-6a2f6f7b9d11")  # name space of delivery ids
 _FULL_NOTICE_IDS = UUID("2b6c1f0e-93a5-4c1c-8a1d-5d3f7c0a4e27")
 
-# Queues a delivery in the transaction of its cause.
-QueueDelivery = Callable[[Connection, DeliveryRequest], Awaitable[UUID]]
 
-
-async def hold(connection: Connection, request: RequestContext, deliver: QueueDelivery) -> None:
+async def hold(connection: Connection, request: RequestContext) -> None:
     """Hold a stored message and ask the owner about its sender.
 
     Raises TooManyStrangers without room for it: the message stays with its connector, which tries again.
     """
     held = await check_room(connection, request)
-    await _ask_owner(connection, request, deliver)
+    await _ask_owner(connection, request)
     if _is_full(held):
-        await _report_full(connection, request, held, deliver)
+        await _report_full(connection, request, held)
 
 
 async def check_room(connection: Connection, request: RequestContext) -> HeldTotals:
@@ -56,9 +53,7 @@ def _is_full(held: HeldTotals) -> bool:
     return held.messages >= MAX_HELD or held.size >= MAX_HELD_BYTES
 
 
-async def _report_full(
-    connection: Connection, request: RequestContext, held: HeldTotals, deliver: QueueDelivery
-) -> None:
+async def _report_full(connection: Connection, request: RequestContext, held: HeldTotals) -> None:
     """Tell the owner when the last place is taken: a rejected message leaves no trace to report."""
     message = (
         f"{held.messages:,} messages of people I do not know are held, and there is no room for more."
@@ -67,12 +62,10 @@ async def _report_full(
         " shows the senders; allow or block them."
     )
     notice_id = uuid5(_FULL_NOTICE_IDS, str(request.request_id))
-    await deliver(connection, DeliveryRequest.to_owner(notice_id, SWITCHBOARD, message))
+    await queue_delivery(connection, DeliveryRequest.to_owner(notice_id, SWITCHBOARD, message))
 
 
-async def _ask_owner(
-    connection: Connection, request: RequestContext, deliver: QueueDelivery
-) -> None:
+async def _ask_owner(connection: Connection, request: RequestContext) -> None:
     channel = request.source_channel
     sender = " ".join(request.source_sender_identity.split())[:SHOWN]
     message = (
@@ -81,7 +74,7 @@ async def _ask_owner(
     )
     # One question per sender, because one id is one delivery.
     question_id = uuid5(_QUESTION_IDS, f"{channel}\n{request.source_sender_identity}")
-    await deliver(connection, DeliveryRequest.to_owner(question_id, SWITCHBOARD, message))
+    await queue_delivery(connection, DeliveryRequest.to_owner(question_id, SWITCHBOARD, message))
 
 
 async def find_contact(connection: Connection, channel: str, identity: str) -> Contact | None:
