@@ -30,6 +30,7 @@ Report = Callable[[Sequence[Butler]], None]
 
 SECOND_SIGNAL_EXIT = 130
 REPORT_S = 0.1
+REGISTERED_WITHIN_S = 10.0
 
 
 def _no_report(_butlers: Sequence[Butler]) -> None:
@@ -75,6 +76,7 @@ class Fleet:
             ]
             try:
                 await self._start(butlers)
+                await self._wait_registered(butlers)
                 if not self._stop.is_set():
                     ready(butlers)
                 await self._stop.wait()
@@ -111,6 +113,24 @@ class Fleet:
                 task.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
         self._report(butlers)
+
+    async def _wait_registered(self, butlers: Sequence[Butler]) -> None:
+        """Wait until the Switchboard knows every butler that started, so that no message is misrouted."""
+
+        async def registered() -> None:
+            for butler in butlers:
+                if butler.is_ready and butler.registrar is not None:
+                    await butler.registrar.registered.wait()
+
+        tasks: set[asyncio.Task[Any]] = {
+            asyncio.create_task(registered()),
+            asyncio.create_task(self._stop.wait()),
+        }
+        _, pending = await asyncio.wait(
+            tasks, timeout=REGISTERED_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in pending:
+            task.cancel()
 
     def _record_failure(self, butler: Butler, error: BaseException | None) -> None:
         """Record a butler that failed to start. The fleet cannot run without Switchboard and Messenger."""

@@ -29,6 +29,7 @@ class Registrar:
         self._butler = butler
         self._url = switchboard_url
         self.connected = False
+        self.registered = asyncio.Event()  # set by the first registration
 
     async def run(self) -> None:
         delay = FIRST_RETRY_S
@@ -56,6 +57,7 @@ class Registrar:
         if not self.connected:
             log.info("registered with the switchboard", url=self._url)
         self.connected = True
+        self.registered.set()
 
     def _disconnected(self, error: Exception) -> None:
         unexpected = not isinstance(error, ButlersError)
