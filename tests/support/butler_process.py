@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,8 @@ from butlers.db.database import Login
 from butlers.domain.caller import CallerKind
 from butlers.wire.tokens import FleetKey
 from support import mcp_clients as clients
-from support.fleet import Slot, butlers_environment, command
+from support.fleet import Slot, butlers_environment
+from support.forked import Forked, nursery
 from support.mcp_clients import ToolClient
 from support.waiting import PATIENCE_S, until
 from support.waiting_sessions import Doors, shut_doors, write_doorman
@@ -34,7 +34,7 @@ class ButlerProcess:
     admin: Login
     database: str
     slot: Slot = field(default_factory=Slot)
-    process: subprocess.Popen[bytes] | None = None
+    process: Forked | None = None
 
     def write(self, extra: str = "") -> None:
         write_doorman(self.directory, self.database, extra, port=PORT)
@@ -56,16 +56,11 @@ class ButlerProcess:
         await until("the butler to be ready", self._is_ready)
 
     def _launch(self) -> None:
-        with (self.home / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command("run", "--config", str(self.directory)),
-                env=butlers_environment(
-                    self.home, self.slot.offset, DATABASE_URL=self.admin.server_dsn
-                ),
-                stdout=log,
-                stderr=log,
-                cwd=self.home,
-            )
+        environment = butlers_environment(
+            self.home, self.slot.offset, DATABASE_URL=self.admin.server_dsn
+        )
+        arguments = ("run", "--config", str(self.directory))
+        self.process = nursery().start(arguments, environment, self.home / "log", self.home)
 
     async def _is_ready(self) -> bool:
         assert self.process is not None
