@@ -30,7 +30,7 @@ from butlers.secrets.vault import Vault
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from butlers.wire.client import META, PROTOCOL, McpClient
 from butlers.wire.tokens import FleetKey
-from support.fake_runtime import FakeRuntime, Invocation, nothing
+from support.fake_runtime import FakeRuntime, RuntimeCall, nothing
 from support.messages import request_context
 from support.skills import write_pack, write_skill_md
 from support.waiting import PATIENCE_S, until
@@ -223,7 +223,7 @@ class InProcessButler:
         thought: Callable[[McpClient], Awaitable[str]] = nothing,
         source: str = "trigger",
         **changes: Any,
-    ) -> tuple[Invocation, SessionResult]:
+    ) -> tuple[RuntimeCall, SessionResult]:
         """One session on the real road; what its runtime was given, and what came of it."""
         self.butler.spawner.model = model = FakeRuntime(thought)
         session = SessionRequest(uuid7(), "think", source)

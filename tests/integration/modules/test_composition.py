@@ -191,7 +191,7 @@ async def test_butler_has_only_declared_tools_of_declared_modules(
     postbox: PostboxButler,
 ) -> None:
     butler = await postbox.start({**EMAIL, "tells": ""}, code={"tells": TELLS})
-    # Invocation once, at the start, with what it may register on, its section and the database.
+    # Asked once, at the start, with what it may register on, its section and the database.
     ((registrar, config, db),) = postbox.module("tells").asked
     assert config is butler.modules.modules[1].config
     assert db is butler.database

@@ -1,4 +1,4 @@
-"""A collector for each test, and the testers of the daemon's tests."""
+"""A telemetry collector for each test."""
 
 from __future__ import annotations
 

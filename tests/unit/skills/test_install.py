@@ -25,7 +25,7 @@ from butlers.skills.skill_set import ButlerSkillSet
 from support.skills import write_files, write_pack, write_skill_md
 
 
-class Invocation:
+class ConsentCallback:
     """Consent callback that records the offers and always gives the same answer."""
 
     def __init__(self, answer: bool = True) -> None:
@@ -67,7 +67,7 @@ def test_all_capabilities_are_shown_before_anything_is_registered(
         ],
     )
     write_files(folder, {"hidden/extra.py": "print(1)\n"})
-    asked = Invocation(answer=False)
+    asked = ConsentCallback(answer=False)
     with pytest.raises(SkillConsentMissing):
         installer.install(folder, asked)
     assert asked.offers[0].capabilities.as_dict() == {
@@ -84,7 +84,7 @@ def test_all_capabilities_are_shown_before_anything_is_registered(
 def test_update_asks_again_only_for_new_capabilities(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
-    asked = Invocation()
+    asked = ConsentCallback()
     installer.install(source(tmp_path, scripts=["scripts/a.sh", "scripts/b.sh"]), asked)
     installer.install(source(tmp_path, "1.1.0", scripts=["scripts/a.sh"]), asked)
     assert len(asked.offers) == 1
@@ -113,11 +113,11 @@ def test_capabilities_of_a_draft_are_not_consented(
         (installer.registry.update if known else installer.registry.register)(new)
 
     drafted("0.1.0")
-    refusing = Invocation(answer=False)
+    refusing = ConsentCallback(answer=False)
     with pytest.raises(SkillConsentMissing):
         installer.install(source(tmp_path, "0.2.0", **wide), refusing)
     assert (refusing.offers[0].before, refusing.offers[0].change) == (None, None)
-    installer.install(source(tmp_path, "1.0.0", scripts=["scripts/a.sh"]), Invocation())
+    installer.install(source(tmp_path, "1.0.0", scripts=["scripts/a.sh"]), ConsentCallback())
     drafted("1.1.0")
     with pytest.raises(SkillConsentMissing):
         installer.install(source(tmp_path, "1.2.0", **wide), refusing)
@@ -131,7 +131,7 @@ def test_capabilities_of_a_draft_are_not_consented(
 def test_difference_is_shown_even_without_a_question(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
-    asked, seen = Invocation(), list[InstallOffer]()
+    asked, seen = ConsentCallback(), list[InstallOffer]()
     installer.install(source(tmp_path, scripts=["scripts/a.sh"]), asked, seen.append)
     installer.install(source(tmp_path, "1.1.0"), asked, seen.append)
     assert (len(asked.offers), len(seen)) == (1, 2)
@@ -145,8 +145,8 @@ def test_an_archive_is_installed_like_its_folder(
 ) -> None:
     folder = source(tmp_path, scripts=["scripts/a.sh"])
     file = Path(shutil.make_archive(str(tmp_path / "packed"), kind, folder.parent, folder.name))
-    installed = installer.install(file, Invocation())
-    again = installer.install(folder, Invocation())
+    installed = installer.install(file, ConsentCallback())
+    again = installer.install(folder, ConsentCallback())
     assert installed == again  # the same content, so the same hash
     assert (
         installer.registry.path("social-media", "1.0.0") / "scripts/a.sh"
@@ -157,7 +157,7 @@ def test_installed_skill_md_without_owner_belongs_to_the_person(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
     folder = write_skill_md(tmp_path / "a-skill", "name: a-skill\ndescription: x\nversion: 1.0.0\n")
-    assert installer.install(folder, Invocation()).owner == "person"
+    assert installer.install(folder, ConsentCallback()).owner == "person"
 
 
 def test_skill_that_claims_to_be_built_in_is_refused(
@@ -165,7 +165,7 @@ def test_skill_that_claims_to_be_built_in_is_refused(
 ) -> None:
     folder = write_pack(tmp_path / "social-media", owner="built-in")
     with pytest.raises(SkillOwnerMismatch, match="comes from an outside source"):
-        installer.install(folder, Invocation())
+        installer.install(folder, ConsentCallback())
 
 
 @pytest.mark.parametrize("written", [{"owner": "general"}, {"owner": None}])
@@ -177,7 +177,7 @@ def test_skill_that_claims_a_butler_as_owner_is_refused(
     if written["owner"] is None:  # no owner in the skill; the installing person names the butler
         (folder / "manifest.json").unlink()
         write_skill_md(folder, "name: social-media\ndescription: x\nversion: 1.0.0\n")
-    asked = Invocation()
+    asked = ConsentCallback()
     with pytest.raises(
         SkillOwnerMismatch, match="claims to belong to the butler general"
     ) as refused:
@@ -197,7 +197,7 @@ def test_installed_skill_that_claims_a_future_butler_is_not_given_to_it(
         scripts=["scripts/a.sh"],
         envVars=["KEY"],
     )
-    installed = installer.install(folder, Invocation())
+    installed = installer.install(folder, ConsentCallback())
     assert installed.release(None).origin == str(folder)
     directory = tmp_path / "butlers" / "general"
     directory.mkdir(parents=True)
@@ -214,7 +214,7 @@ def test_same_name_from_another_author_needs_consent(
         front = f"name: a-skill\ndescription: x\nversion: {version}\n"
         return write_skill_md(tmp_path / author / "a-skill", front)
 
-    asked = Invocation()
+    asked = ConsentCallback()
     installer.install(plain("ann", "1.0.0"), asked)
     installer.install(plain("ann", "1.0.1"), asked)
     assert len(asked.offers) == 1
@@ -246,18 +246,18 @@ def test_update_of_a_locally_registered_skill_from_outside_needs_consent(
 ) -> None:
     installer.registry.register(NewSkill(source(tmp_path)))
     with pytest.raises(SkillConsentMissing, match=r"1\.0\.0 was registered from a local folder"):
-        installer.install(source(tmp_path, "1.1.0"), Invocation(answer=False))
+        installer.install(source(tmp_path, "1.1.0"), ConsentCallback(answer=False))
 
 
 def test_name_of_another_owner_cannot_be_taken_over(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
-    installer.install(source(tmp_path), Invocation())
+    installer.install(source(tmp_path), ConsentCallback())
     evil = write_pack(tmp_path / "evil" / "social-media", version="9.0.0", owner="stranger")
     with pytest.raises(SkillOwnerMismatch, match="belongs to somebody"):
-        installer.install(evil, Invocation())
+        installer.install(evil, ConsentCallback())
     with pytest.raises(SkillVersionTaken):
-        installer.install(source(tmp_path, description="Other."), Invocation())
+        installer.install(source(tmp_path, description="Other."), ConsentCallback())
 
 
 @pytest.mark.parametrize("field", ["owner", "name", "description"])
@@ -269,7 +269,7 @@ def test_unpaired_surrogate_is_refused_and_nothing_is_written(
         installer.registry.register(NewSkill(folder))
     assert [found.code for found in error.value.diagnostics] == ["skill-half-character"]
     with pytest.raises(InvalidSkill):
-        installer.install(folder, Invocation())
+        installer.install(folder, ConsentCallback())
     assert installer.registry.list() == ()
     assert not (tmp_path / "home" / "skills" / "custom").exists()
 
@@ -281,13 +281,13 @@ def test_link_to_a_private_key_is_refused_by_name(
     folder = source(tmp_path)
     (folder / "example.pem").symlink_to(tmp_path / "id_rsa")
     with pytest.raises(SkillPathRefused, match=r"example\.pem"):
-        installer.install(folder, Invocation())
+        installer.install(folder, ConsentCallback())
 
 
 def test_errors_do_not_show_internal_paths(installer: RegistryInstaller, tmp_path: Path) -> None:
     folder = write_pack(tmp_path / "social-media", owner="x", context=["../../id_rsa", "gone.md"])
     with pytest.raises(InvalidSkill) as error:
-        installer.install(folder, Invocation())
+        installer.install(folder, ConsentCallback())
     assert [found.code for found in error.value.diagnostics] == [
         "manifest-path",
         "manifest-context-missing",
@@ -312,9 +312,9 @@ def test_change_after_consent_is_not_registered(
 def test_update_of_a_changed_version_is_refused(
     installer: RegistryInstaller, tmp_path: Path
 ) -> None:
-    installer.install(source(tmp_path), Invocation())
+    installer.install(source(tmp_path), ConsentCallback())
     file = installer.registry.path("social-media", "1.0.0") / "manifest.json"
     file.chmod(0o644)
     file.write_text(file.read_text() + " ")
     with pytest.raises(SkillChanged):
-        installer.install(source(tmp_path, "1.1.0"), Invocation())
+        installer.install(source(tmp_path, "1.1.0"), ConsentCallback())
