@@ -15,7 +15,7 @@ Thought = Callable[[McpClient], Awaitable[str]]
 
 
 @dataclass(frozen=True)
-class Invocation:
+class RuntimeCall:
     prompt: str
     system_prompt: str
     server: McpServer
@@ -44,7 +44,7 @@ class FakeRuntime:
     model: str | None = "claude-sonnet-4-5"
     levels: frozenset[Access] = frozenset(Access)
     outcome: Outcome = Outcome.OK
-    asked: list[Invocation] = field(default_factory=list)
+    asked: list[RuntimeCall] = field(default_factory=list)
     name: str = "claude-code"
     withheld: str | None = None
 
@@ -75,7 +75,7 @@ class FakeRuntime:
         terms: Terms,
     ) -> SessionResult:
         ((name, server),) = mcp_servers.items()
-        self.asked.append(Invocation(prompt, system_prompt, server, env, terms))
+        self.asked.append(RuntimeCall(prompt, system_prompt, server, env, terms))
         async with McpClient(name, server.url, lambda: server.token) as butler:
             text = await self.think(butler)
         error = None if self.outcome is Outcome.OK else f"it ended as {self.outcome}"
