@@ -409,6 +409,7 @@ class QueueMachine(RuleBasedStateMachine):
         await queue_history.assert_each_ended_once(world.admin)
 
 
+@pytest.mark.hypothesis  # also with the deep profile of make soak
 @pytest.mark.timeout(600)  # shrinking a failure takes its time
 def test_any_interleaving_ends_each_item_once(login: Login) -> None:
     world = World(login)
