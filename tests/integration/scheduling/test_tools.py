@@ -257,4 +257,4 @@ async def test_a_far_reminder_does_not_keep_the_loop_busy(looping: ScheduledButl
     async with looping.butler.database.transaction() as connection:
         due = await connection.fetchval("SELECT next_run_at FROM scheduled_tasks")
     assert due - looping.clock.now() == timedelta(days=300)
-    assert await looping.butler.service(Scheduler)._until_next() == 60
+    assert await looping.butler.service(Scheduler)._tick() == 60
