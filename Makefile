@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 UV     := $(shell command -v uv 2>/dev/null)
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install up test check bench lock clean
+.PHONY: install up test test-fast soak check bench docs lock clean
 
 install: $(VENV)/.installed
 up: install
@@ -16,6 +16,20 @@ up: install
 test: $(VENV)/.installed-dev check
 	@PYTHONPATH=tests $(BIN)/python -m support.npm
 	@$(BIN)/python -m pytest -n auto --dist worksteal -q
+
+# For daily work: the unit tests and a few of each other tier, without the npm programs.
+FAST := tests/unit tests/integration/tools/test_state.py tests/integration/switchboard/test_ingest.py \
+  tests/integration/sessions/test_answers.py tests/integration/messenger/test_tools.py \
+  tests/integration/queue/test_queue.py tests/e2e/test_message.py
+test-fast: $(VENV)/.installed-dev
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -q $(FAST)
+
+# Before a release: storms of 1,000 messages at their real pace, and property tests with all examples.
+soak: $(VENV)/.installed-dev
+	@$(BIN)/python -m pytest -n 2 -q -m "soak or hypothesis" --hypothesis-profile deep
+
+docs: $(VENV)/.installed-dev
+	@$(BIN)/python scripts/write_docs.py
 
 check: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && PYTHONPATH=src $(BIN)/lint-imports --no-logo \

@@ -20,9 +20,7 @@ def call(tool: str, arguments: dict[str, Any]) -> Any:
     """Return the tool's result. Raise Refused with the butler's error message."""
     url, token = os.environ.get(URL), os.environ.get(TOKEN)
     if not url or not token:
-        raise Refused(
-            "this script needs a butler: run it with the butler's skill_run tool"
-        )
+        raise Refused("this script needs a butler: run it with the butler's skill_run tool")
     meta = {
         f"{META}/protocolVersion": PROTOCOL,
         f"{META}/clientInfo": {"name": "butlers-script", "version": "1"},

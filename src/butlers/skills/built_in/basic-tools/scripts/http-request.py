@@ -147,7 +147,9 @@ def _body(arguments: dict[str, Any]) -> bytes | None:
 
 def _headers(arguments: dict[str, Any]) -> dict[str, str]:
     headers = arguments.get("headers", {})
-    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+    if not isinstance(headers, dict) or not all(
+        isinstance(value, str) for value in headers.values()
+    ):
         raise Refused("headers must be an object with text values")
     for name in headers:
         if name.strip().lower() in OWN_HEADERS:
