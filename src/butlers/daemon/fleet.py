@@ -20,6 +20,7 @@ from butlers.daemon.butler import Butler
 from butlers.daemon.logs import adopt_library_logs
 from butlers.db.provision import Provisioner
 from butlers.db.server import database_server
+from butlers.domain.tasks import end
 from butlers.sessions.budget import FleetBudget
 from butlers.sessions.pool import ProcessPool, shared_pool
 from butlers.wire.tokens import FleetKey
@@ -126,11 +127,12 @@ class Fleet:
             asyncio.create_task(registered()),
             asyncio.create_task(self._stop.wait()),
         }
-        _, pending = await asyncio.wait(
+        done, _ = await asyncio.wait(
             tasks, timeout=REGISTERED_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
         )
-        for task in pending:
-            task.cancel()
+        if not done:
+            log.warning("not every butler is registered yet", waited_s=REGISTERED_WITHIN_S)
+        await end(*tasks)
 
     def _record_failure(self, butler: Butler, error: BaseException | None) -> None:
         """Record a butler that failed to start. The fleet cannot run without Switchboard and Messenger."""

@@ -69,7 +69,7 @@ def test_port_held_by_an_invisible_process_is_a_typed_error() -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         port = holder.getsockname()[1]
-        with pytest.raises(PortTaken, match=f"port {port} can not be bound: .*in use"):
+        with pytest.raises(PortTaken, match=f"port {port} cannot be bound: .*in use"):
             bind_port(port, patience_s=0)
 
 
@@ -79,7 +79,7 @@ def test_second_listener_on_a_bound_port_gets_the_holder() -> None:
         port = first.getsockname()[1]
         with bind_port(port) as second:
             hold_port(first)
-            with pytest.raises(PortTaken, match=f"port {port} can not be bound: process "):
+            with pytest.raises(PortTaken, match=f"port {port} cannot be bound: process "):
                 hold_port(second)
 
 
@@ -106,6 +106,6 @@ async def test_butler_with_a_taken_port_names_the_holder(make_butler: MakeButler
 
     assert failed.value.phase == "open the port"
     assert isinstance(failed.value.__cause__, PortTaken)
-    assert f"port {port} can not be bound" in failed.value.message
+    assert f"port {port} cannot be bound" in failed.value.message
     assert f"process {child.pid} " in failed.value.message
     assert "BUTLERS_PORT_OFFSET" in (failed.value.hint or "")

@@ -184,9 +184,7 @@ async def test_approving_a_recipient_releases_all_deliveries_to_them(
     assert set(await harness.decide(first, APPROVED)) == {one.delivery_id for one in parked}
     for one in parked:
         await harness.until_state(one.delivery_id, DELIVERED)
-    assert (await harness.delivery(linked.delivery_id))[
-        "state"
-    ] == "parked"  # for its link
+    assert (await harness.delivery(linked.delivery_id))["state"] == "parked"  # for its link
 
 
 async def test_rejected_delivery_is_never_sent(harness: DeliveryHarness) -> None:
