@@ -23,7 +23,7 @@ def fleet(template_home: Path) -> Iterator[WebhookFleet]:
         yield running
 
 
-def test_it_is_unknown_shown_told_once_and_never_sent_again(fleet: WebhookFleet) -> None:
+def test_uncertain_delivery_is_reported_once_and_not_resent(fleet: WebhookFleet) -> None:
     fleet.server.script(HANG)
     request_id = fleet.say("plain", "event-1", "pulse 61")["request_id"]
     arrived = wait_for("the message to arrive", lambda: fleet.server.requests[:1])[0]

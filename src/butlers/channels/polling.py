@@ -27,7 +27,7 @@ from butlers.domain.errors import (
     InvalidArguments,
     InvalidMessage,
     PeerFailed,
-    TooManyStrangers,
+    TooManyUnknownSenders,
 )
 from butlers.domain.message import Control, InboundEnvelope, IngestionTier, Payload
 from butlers.domain.registration import ConnectorState, Counters, Heartbeat
@@ -177,7 +177,7 @@ class PollingConnector:
             return  # keeps the order of the sender's messages
         try:
             await self._hand_in(envelope)
-        except TooManyStrangers as error:
+        except TooManyUnknownSenders as error:
             if envelope.dedupe_key is None:
                 raise  # fetched again, the messages behind it would not be recognized as duplicates
             self._skipped = self._skipped or _Skipped(before, self.clock.monotonic(), error.message)

@@ -322,7 +322,7 @@ async def accept_calls_until_stopped(butler: Butler) -> None:
         if butler.config.runtime.warm:
             butler.background(butler.warm.own.run(), "warm")
     # Last on the stack, so first at shutdown: reject calls from outside before anything is drained.
-    butler.stack.callback(butler.in_flight.refuse_outsiders)
+    butler.stack.callback(butler.in_flight.reject_external_calls)
 
 
 PHASES: tuple[Phase, ...] = (
@@ -394,7 +394,7 @@ def _offered_bytes(butler: Butler, session: SessionRequest) -> int:
 
 async def _wait_for_calls(butler: Butler) -> None:
     """Let running calls end, with the sessions they wait for; calls from outside may not begin."""
-    butler.in_flight.refuse_outsiders()
+    butler.in_flight.reject_external_calls()
     if not await butler.in_flight.wait_idle(butler.grace_s):
         log.warning(
             "calls and sessions did not end in time",

@@ -21,7 +21,7 @@ class Caller:
     request_id: UUID | None = None
 
 
-OUTSIDERS = frozenset({CallerKind.OWNER, CallerKind.PEER})
+OWNER_AND_PEERS = frozenset({CallerKind.OWNER, CallerKind.PEER})
 OWNER_ONLY = frozenset({CallerKind.OWNER})
 PEERS = frozenset({CallerKind.PEER})
 SESSIONS = frozenset({CallerKind.SESSION, CallerKind.OWNER})

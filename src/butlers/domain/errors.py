@@ -150,7 +150,7 @@ class QueueFull(ButlersError):
     default_hint = "try again in a moment"
 
 
-class TooManyStrangers(QueueFull):
+class TooManyUnknownSenders(QueueFull):
     """Too many messages from unknown senders are waiting."""
 
     code = "too_many_strangers"

@@ -219,7 +219,7 @@ async def expire_actions(connection: Connection, now: datetime) -> int:
     return len(rows)
 
 
-async def take_unasked(connection: Connection, now: datetime) -> list[PendingAction]:
+async def take_unsent_questions(connection: Connection, now: datetime) -> list[PendingAction]:
     """Return the questions that the owner has not been asked yet, and mark them as asked."""
     rows = await connection.fetch(
         """

@@ -252,7 +252,7 @@ async def end_orphans(connection: Connection) -> int:
         f"""
         UPDATE deliveries SET
             state = CASE WHEN state = 'sending' OR {_IN_DOUBT} THEN 'unknown' ELSE 'failed' END,
-            reason = 'the process ended each time that it was its turn'
+            reason = 'the Messenger was killed at every attempt'
         WHERE state IN ('accepted', 'deferred', 'sending')
           AND EXISTS (SELECT FROM queue_items WHERE queue = 'deliveries' AND state = 'dead'
                       AND payload ->> 'delivery_id' = deliveries.delivery_id::text)
@@ -262,7 +262,7 @@ async def end_orphans(connection: Connection) -> int:
     return len(rows)
 
 
-async def take_untold(connection: Connection, now: datetime) -> list[UndeliveredNotice]:
+async def take_unreported(connection: Connection, now: datetime) -> list[UndeliveredNotice]:
     """Return undelivered deliveries that the owner has not been told of, and mark them as told."""
     rows = await connection.fetch(
         """

@@ -70,8 +70,8 @@ class DeliveryNotices:
         async with self._database.transaction() as connection:
             await approvals.expire_actions(connection, now)
             await deliveries.end_orphans(connection)
-            undelivered = await deliveries.take_untold(connection, now)
-            questions = await approvals.take_unasked(connection, now)
+            undelivered = await deliveries.take_unreported(connection, now)
+            questions = await approvals.take_unsent_questions(connection, now)
             message = "\n".join([*_tell_undelivered(undelivered), *_ask(questions)])
             if message:
                 await accept_notice(connection, self._butler, message, self._policy, now)

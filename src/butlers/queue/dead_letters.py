@@ -36,7 +36,7 @@ PAYLOADS: Mapping[str, Any] = {INBOX: InboxItem, COMMANDS: InboxItem, ROUTES: Ro
 # Queues of outgoing messages. The Messenger reports its own failures (messenger.delivery_notices).
 OUTGOING = (NOTIFY, DELIVERIES)
 LOST = "A message could not be handed on to the Messenger"
-GIVEN_UP = "I could not deal with your message. It is kept, and looked at."
+GIVEN_UP = "Your message could not be handled. It is stored, and the owner can retry it."
 HOW_TO_RETRY = " It is kept; `butlers dead list` shows it, and it can be tried again."
 _NOTICE_IDS = UUID("0d4b8a6e-7d0e-4b55-9a55-0c2a5f1d7c11")  # namespace of the notices' delivery ids
 

@@ -11,7 +11,7 @@ from butlers.queue.leased_queue import Lease
 
 OVER_BUDGET = "over budget"
 AWAY = "away"
-RULE_LEADS_NOWHERE = "rule leads nowhere"
+RULE_TARGET_MISSING = "rule leads nowhere"
 
 
 async def record_notice(connection: Connection, what: str, whom: str, day: date) -> bool:

@@ -213,7 +213,7 @@ class Dispatcher:
         await decisions.reopen_message(connection, request_id, reason)
         today = self._clock.now().date()
         if not await notice_log.record_notice(
-            connection, notice_log.RULE_LEADS_NOWHERE, decision.reason, today
+            connection, notice_log.RULE_TARGET_MISSING, decision.reason, today
         ):
             return
         message = (

@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 from butlers.db.database import Connection
 from butlers.domain.delivery import DeliveryRequest
-from butlers.domain.errors import TooManyStrangers
+from butlers.domain.errors import TooManyUnknownSenders
 from butlers.domain.message import RequestContext, joined
 from butlers.domain.queues import SWITCHBOARD
 from butlers.domain.triage import Contact
@@ -30,7 +30,7 @@ _FULL_NOTICE_IDS = UUID("2b6c1f0e-93a5-4c1c-8a1d-5d3f7c0a4e27")
 async def hold(connection: Connection, request: RequestContext) -> None:
     """Hold a stored message and ask the owner about its sender.
 
-    Raises TooManyStrangers without room for it: the message stays with its connector, which tries again.
+    Raises TooManyUnknownSenders without room for it: the message stays with its connector, which tries again.
     """
     held = await check_room(connection, request)
     await _ask_owner(connection, request)
@@ -42,7 +42,7 @@ async def check_room(connection: Connection, request: RequestContext) -> HeldTot
     """Return the totals of held messages, including this one if it is stored already."""
     before, now = await inbox.measure_held(connection, request.request_id)
     if _is_full(before):
-        raise TooManyStrangers(
+        raise TooManyUnknownSenders(
             f"{before.messages:,} messages of unknown senders are held already",
             hint="the owner allows or blocks senders: `butlers contacts waiting`",
         )

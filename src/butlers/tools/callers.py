@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from fastmcp.server.auth import AccessToken, TokenVerifier
 from fastmcp.server.dependencies import get_access_token, get_http_request
 
-from butlers.domain.caller import OUTSIDERS, Caller, CallerKind
+from butlers.domain.caller import OWNER_AND_PEERS, Caller, CallerKind
 from butlers.domain.errors import NotAuthenticated, ShuttingDown
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
 from butlers.wire.tokens import FleetKey
@@ -63,8 +63,8 @@ class InFlight:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def refuse_outsiders(self) -> None:
-        self._refused = OUTSIDERS
+    def reject_external_calls(self) -> None:
+        self._refused = OWNER_AND_PEERS
 
     def refuse_all(self) -> None:
         self._refused = frozenset(CallerKind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from butlers.domain.caller import EVERYONE, OUTSIDERS, OWNER_ONLY, PEERS
+from butlers.domain.caller import EVERYONE, OWNER_AND_PEERS, OWNER_ONLY, PEERS
 from butlers.domain.errors import NotAllowed
 from butlers.domain.queues import SWITCHBOARD
 from butlers.queue.pause import Pause, apply_order
@@ -19,7 +19,7 @@ async def status(ctx: CallContext) -> dict[str, Any]:
     return await ctx.services.status()
 
 
-@tool(callers=OUTSIDERS, effect=Effect.READ, name="module.states", aliases=("module_states",))
+@tool(callers=OWNER_AND_PEERS, effect=Effect.READ, name="module.states", aliases=("module_states",))
 async def module_states(ctx: CallContext) -> dict[str, Any]:
     """Each module: active or failed (in which phase, why), and whether it is switched on."""
     return {"modules": [state.as_dict() for state in ctx.services.modules.states()]}

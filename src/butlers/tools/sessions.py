@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from butlers.domain.caller import OUTSIDERS, OWNER_ONLY
+from butlers.domain.caller import OWNER_AND_PEERS, OWNER_ONLY
 from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotFound
 from butlers.domain.message import check_storable, check_text
@@ -52,7 +52,7 @@ async def trigger(ctx: CallContext, prompt: str, context: str | None = None) -> 
 
 
 # Not for sessions: a session may not read the prompts and outputs of others.
-@tool(callers=OUTSIDERS, effect=Effect.READ)
+@tool(callers=OWNER_AND_PEERS, effect=Effect.READ)
 async def sessions_list(
     ctx: CallContext,
     limit: Annotated[int, Field(ge=1, le=500)] = 20,
@@ -64,7 +64,7 @@ async def sessions_list(
     return {"sessions": found}
 
 
-@tool(callers=OUTSIDERS, effect=Effect.READ)
+@tool(callers=OWNER_AND_PEERS, effect=Effect.READ)
 async def sessions_get(ctx: CallContext, session_id: UUID) -> dict[str, Any]:
     """One session in full: prompt, output, outcome, cost, and every tool call with its arguments."""
     found = await get_session(ctx.connection, session_id)

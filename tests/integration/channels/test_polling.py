@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from butlers.channels.polling import SKIPPED_RETRY_S, McpInbox, PolledMessage, PollingConnector
-from butlers.domain.errors import PeerUnavailable, QueueFull, StateConflict, TooManyStrangers
+from butlers.domain.errors import PeerUnavailable, QueueFull, StateConflict, TooManyUnknownSenders
 from butlers.domain.message import Event, InboundEnvelope, Payload, Sender, Source
 from support.clocks import LeapClock
 from support.in_process import InProcessButler
@@ -238,7 +238,7 @@ async def test_message_without_an_id_is_never_skipped(
     async with switchboard.owner() as client:
         connector = PollingConnector(NumberedSource(["one", "two"], named=False), McpInbox(client))
         await connector.beat()
-        with pytest.raises(TooManyStrangers):
+        with pytest.raises(TooManyUnknownSenders):
             await connector.step(None)
         assert await checkpoint(switchboard) == {"uid": 1}
 
@@ -259,7 +259,7 @@ async def test_connector_waits_for_the_switchboard_and_reports_why(
 ) -> None:
     async with switchboard.owner() as client:
         connector = PollingConnector(NumberedSource(["one"]), McpInbox(client))
-        switchboard.butler.in_flight.refuse_outsiders()
+        switchboard.butler.in_flight.reject_external_calls()
         running = asyncio.create_task(connector.run())
         await until("it to have tried", lambda: connector.error)
         assert "shutting down" in (connector.error or "")

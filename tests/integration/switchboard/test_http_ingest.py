@@ -249,7 +249,7 @@ async def test_webhook_with_only_rejected_posts_is_unhealthy(switchboard: InProc
 
 
 async def test_ingest_during_shutdown_answers_503(switchboard: InProcessButler) -> None:
-    switchboard.butler.in_flight.refuse_outsiders()
+    switchboard.butler.in_flight.reject_external_calls()
     answer = await ingest(switchboard, envelope(event={"external_event_id": str(uuid7())}))
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")
     assert answer.json()["error"]["retryable"]

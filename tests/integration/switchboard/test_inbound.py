@@ -19,7 +19,7 @@ from butlers.domain.errors import (
     InvalidMessage,
     NotFound,
     QueueFull,
-    TooManyStrangers,
+    TooManyUnknownSenders,
 )
 from butlers.domain.message import joined
 from butlers.wire.client import McpClient
@@ -222,7 +222,7 @@ async def flood(tester: InProcessButler, messages: list[dict[str, Any]]) -> tupl
     async def one(message: dict[str, Any]) -> bool:
         try:
             return bool((await ingest(tester, message))["status"] == "held")
-        except TooManyStrangers:
+        except TooManyUnknownSenders:
             return False
 
     held = await asyncio.gather(*(one(message) for message in messages))
@@ -261,7 +261,7 @@ async def test_duplicate_of_a_held_message_is_recognized_when_full(
     first = await ingest(switchboard, message)
     again = await ingest(switchboard, message)
     assert (again["request_id"], again["duplicate"]) == (first["request_id"], True)
-    with pytest.raises(TooManyStrangers) as refused:
+    with pytest.raises(TooManyUnknownSenders) as refused:
         await ingest(switchboard, mail("two"))
     assert refused.value.retryable
     assert refused.value.hint
@@ -276,7 +276,7 @@ async def test_held_files_count_toward_the_limit(
     assert await full_notices(switchboard) == []
     await ingest(switchboard, mail("large", payload={"attachments": [file]}))
     assert len(await full_notices(switchboard)) == 1
-    with pytest.raises(TooManyStrangers):
+    with pytest.raises(TooManyUnknownSenders):
         await ingest(switchboard, mail("small too"))
     assert (await ingest(switchboard, envelope("hello")))["status"] == "accepted"
 
