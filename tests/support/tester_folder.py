@@ -131,7 +131,7 @@ async def _wait(label: str) -> None:
         running.remove(label)
 
 
-class Bench(Module):
+class TesterTools(Module):
     name = "bench"
     tools = (quick, slow, slow_write, write, write_null, write_nested, write_list, write_and_fail,
              write_when_open, write_and_crash, write_too_much, typed, say)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -57,6 +57,19 @@ def load_butler(folder: Path, settings: Settings, fleet: FleetConfig) -> ButlerC
     from butlers.config.butler import load_butler_config
 
     return load_butler_config(folder, settings, default_timezone=fleet.timezone)
+
+
+def check_roles(configs: Iterable[ButlerConfig], settings: Settings) -> None:
+    """Raise ConfigInvalid for a table of a channel that is wrong.
+
+    Only for butlers with such a table: importing the roles takes as long as starting the database.
+    """
+    for config in configs:
+        if config.channels or config.connectors:
+            from butlers.daemon.roles import roles_of
+
+            for role in roles_of(config):
+                role.validate_config(config, settings.home)
 
 
 def running_butlers(settings: Settings) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from butlers.cli.fleet import load_butler, load_roster
+from butlers.cli.fleet import check_roles, load_butler, load_roster
 from butlers.config.settings import Settings
 from butlers.domain import faults
 from butlers.domain.errors import AlreadyRunning, ConfigError
@@ -78,6 +78,7 @@ def _serve(
     from butlers.wire.telemetry import collecting
 
     configure_logs(settings, level=level)
+    check_roles(configs, settings)
     with warming_up(settings):
         from butlers.daemon.fleet import Fleet  # imports for a second, while the database starts
 

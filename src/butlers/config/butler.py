@@ -329,6 +329,16 @@ class ButlerFile(ConfigTable):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _only_the_switchboard_receives(self) -> Self:
+        if "connectors" in self.model_fields_set and self.butler.name != "switchboard":
+            raise refuse(
+                "only the switchboard receives messages",
+                at=("connectors",),
+                hint="move [connectors] to the switchboard's butler.toml",
+            )
+        return self
+
 
 # -- the whole configuration ------------------------------------------------------------------------
 

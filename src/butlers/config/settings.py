@@ -5,6 +5,7 @@ Standard library only: every command imports this file first.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ class Settings:
             log_format=_log_format(snapshot),
             otlp_endpoint=_value(snapshot, "OTEL_EXPORTER_OTLP_ENDPOINT"),
             kill_point=_value(snapshot, "BUTLERS_KILL_POINT"),
-            test_pace=float(_value(snapshot, "BUTLERS_TEST_PACE") or 1),
+            test_pace=_test_pace(snapshot),
             environ=snapshot,
         )
 
@@ -79,6 +80,21 @@ def _port_offset(environ: Mapping[str, str]) -> int:
             key="BUTLERS_PORT_OFFSET",
             hint="it is added to every port: BUTLERS_PORT_OFFSET=1000, or leave it unset",
         ) from error
+
+
+def _test_pace(environ: Mapping[str, str]) -> float:
+    written = _value(environ, "BUTLERS_TEST_PACE") or "1"
+    try:
+        pace = float(written)
+    except ValueError:
+        pace = math.nan
+    if 0 < pace < math.inf:
+        return pace
+    raise ConfigInvalid(
+        f"BUTLERS_TEST_PACE: {written!r} is not a number above 0",
+        key="BUTLERS_TEST_PACE",
+        hint="only tests set it; leave it unset",
+    )
 
 
 def _log_format(environ: Mapping[str, str]) -> LogFormat:

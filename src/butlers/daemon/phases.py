@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -34,7 +34,6 @@ from butlers.modules.lifecycle import ModuleSet
 from butlers.queue.dead_letters import DeadLetterNotices
 from butlers.queue.listener import Listener
 from butlers.runtimes.reflex import ReflexRuntime
-from butlers.scheduling.jobs import Jobs
 from butlers.secrets.credentials import CredentialStore
 from butlers.secrets.master_key import MasterKey
 from butlers.sessions.budget import Budget
@@ -369,7 +368,7 @@ async def _migrate(butler: Butler, chain: Chain | None) -> None:
         await migrations.migrate(butler.database.login, [chain])
 
 
-def _jobs_of(butler: Butler) -> Jobs:
+def _jobs_of(butler: Butler) -> dict[str, Callable[..., Awaitable[Any]]]:
     """Return the jobs that active modules declare, by function name."""
     return {job.__name__: job for module in butler.modules.active for job in module.jobs}
 

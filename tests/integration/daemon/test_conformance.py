@@ -45,7 +45,7 @@ async def test_reconnection(ctx: CallContext) -> str:
     return "Reconnection test completed successfully."
 
 
-class Bench(Module):
+class ConformanceTools(Module):
     name = "bench"
     tools = (test_simple_text, test_error_handling, test_reconnection)
 '''

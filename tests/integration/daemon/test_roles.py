@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import inspect
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import FunctionType
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +27,7 @@ from butlers.domain.clock import uuid7
 from butlers.messenger.role import MessengerRole
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
+from butlers.scheduling.role import SchedulingRole
 from butlers.switchboard.role import SwitchboardRole
 from butlers.tools.context import CallContext, Services
 from butlers.tools.declaration import Effect, ToolFunction, tool
@@ -132,7 +137,28 @@ async def test_missing_service_is_a_clear_error(tester: InProcessButler) -> None
         tester.butler.service(Greeter)
 
 
-def test_butler_and_services_have_no_attributes_for_special_butlers() -> None:
-    special = {"front", "dispatch", "commands", "counter", "traffic", "inbound", "sender"}
-    assert not special & {*Butler.__annotations__, *(one.name for one in fields(Services))}
-    assert {SwitchboardRole, MessengerRole} < set(roles.ROLES)
+def imports_of(kind: type) -> dict[str, str]:
+    """Return the names that the class's module imports, also those for type checking, and their packages."""
+    tree = ast.parse(inspect.getsource(inspect.getmodule(kind)))  # type: ignore[arg-type]
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module)
+    return {
+        alias.asname or alias.name: ".".join(str(node.module).split(".")[:2])
+        for node in found
+        for alias in node.names
+    }
+
+
+def annotations_of(kind: type) -> str:
+    """Return the annotations of a class's attributes, properties and methods as text."""
+    members = (getattr(member, "fget", member) for member in vars(kind).values())
+    owners = [kind, *(member for member in members if isinstance(member, FunctionType))]
+    return " ".join(str(text) for owner in owners for text in owner.__annotations__.values())
+
+
+@pytest.mark.parametrize("kind", [Butler, Services, CallContext])
+def test_shared_classes_do_not_name_the_types_of_one_role(kind: type) -> None:
+    imported = imports_of(kind)
+    packages = {imported.get(name) for name in re.findall(r"\w+", annotations_of(kind))}
+    assert "butlers.domain" in packages
+    assert not packages & {"butlers.switchboard", "butlers.messenger", "butlers.scheduling"}
+    assert {SwitchboardRole, MessengerRole, SchedulingRole} == set(roles.ROLES)

@@ -20,6 +20,7 @@ from butlers.db.database import Login
 from butlers.db.provision import Provisioner
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import PeerUnavailable, ShuttingDown
+from butlers.scheduling.scheduler import Scheduler
 from butlers.wire.tokens import FleetKey
 from support import mcp_clients as clients
 from support.clocks import SetClock
@@ -308,7 +309,7 @@ async def test_sessions_share_one_time_limit_and_parts_stop_in_reverse_order(
     ):
         stuck = asyncio.create_task(owner.call("trigger", {"prompt": "wait at door 1"}))
         clock.at = NINE
-        await doorman.scheduler.tick()
+        await doorman.service(Scheduler).tick()
         await doors.until_waiting(1, 2)
         with capture_logs() as logs:
             await until_nobody_is_let_in(doorman, token)

@@ -1,4 +1,4 @@
-"""The tables [delivery] and [channels] of the Messenger's butler.toml."""
+"""The tables [delivery] and [channels] of the Messenger, and [connectors] of the Switchboard."""
 
 from __future__ import annotations
 
@@ -69,6 +69,14 @@ def test_invalid_value_is_named(tmp_path: Path, text: str, key: str) -> None:
     with pytest.raises(ConfigInvalid) as refused:
         outbound(load(tmp_path, text))
     assert key in refused.value.message
+
+
+def test_connectors_belong_to_the_switchboard(tmp_path: Path) -> None:
+    for name in ("health", "messenger"):
+        with pytest.raises(ConfigInvalid, match="only the switchboard") as refused:
+            load(tmp_path, "[connectors.webhook.door]\n", name=name)
+        assert "switchboard's butler.toml" in str(refused.value.hint)
+    assert load(tmp_path, "[connectors.webhook.door]\n", name="switchboard").connectors
 
 
 @pytest.mark.parametrize("table", ["delivery", "channels"])

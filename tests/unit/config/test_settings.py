@@ -71,6 +71,14 @@ def test_home_of_an_unknown_user_is_rejected() -> None:
         Settings.from_environ({"BUTLERS_HOME": "~no-such-user-here/x"})
 
 
+@pytest.mark.parametrize("written", ["x", "0", "-1", "nan", "inf"])
+def test_a_test_pace_that_is_no_number_above_zero_names_the_variable(written: str) -> None:
+    with pytest.raises(ConfigInvalid, match="BUTLERS_TEST_PACE") as caught:
+        Settings.from_environ({"BUTLERS_TEST_PACE": written})
+    assert caught.value.key == "BUTLERS_TEST_PACE"
+    assert caught.value.hint
+
+
 @pytest.mark.parametrize("written", ["ten", "1.5", "0x10", "9" * 5000])
 def test_a_port_offset_that_is_no_integer_names_the_variable(written: str) -> None:
     with pytest.raises(ConfigInvalid, match="BUTLERS_PORT_OFFSET") as caught:
