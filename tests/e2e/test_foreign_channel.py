@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from support.fleet import ROOT, Fleet, wait_for
+from support.fleet import BUTLERS, ROOT, Fleet, wait_for
 
 TABLES = {"[channels.drop]": "messenger", "[connectors.drop]": "switchboard"}
 BROKEN = "raise RuntimeError('this channel has a mistake')\n"
@@ -35,19 +35,27 @@ def fleet(template_home: Path) -> Iterator[Fleet]:
         else:
             configure(running, TABLES[text.splitlines()[0]], text)
     running.environment["DROP_HOME"] = str(running.home)
+    leave_out_of_roster(running, *TABLES.values())
     try:
-        running.start_all()
+        running.up()
         yield running
     finally:
         running.close()
 
 
 def configure(fleet: Fleet, butler: str, table: str) -> None:
-    folder = fleet.home / butler
+    folder = fleet.home / "butlers" / butler  # ``butlers up`` is typed in the home folder
     shutil.copytree(ROOT / "roster" / butler, folder)
     with open(folder / "butler.toml", "a") as file:
         file.write(f"\n{table}")
-    fleet.folders[butler] = folder
+
+
+def leave_out_of_roster(fleet: Fleet, *names: str) -> None:
+    file = fleet.home / "fleet.toml"
+    text = file.read_text()
+    for name in names:
+        text = text.replace(f'"{name}", ', "")
+    file.write_text(text)
 
 
 def test_message_comes_in_and_answer_goes_out_through_the_new_channel(fleet: Fleet) -> None:
@@ -68,9 +76,10 @@ def test_connector_of_the_new_channel_is_listed_as_healthy(fleet: Fleet) -> None
 
 
 def test_broken_channel_is_reported_and_stops_nothing(fleet: Fleet) -> None:
-    for butler in ("switchboard", "messenger"):
-        assert fleet.wait_healthy(butler)
-        assert "channel cannot be loaded" in fleet.log(butler)
+    for butler in BUTLERS:
+        state = fleet.health(butler)
+        assert state and state["health"] == "healthy"
+    assert "channel cannot be loaded" in fleet.log("up")
     checks = fleet.butlers("doctor", "--no-prove", DROP_HOME=str(fleet.home)).stdout
     assert re.search(r"^broken +broken +RuntimeError\('this channel has a mistake'\)", checks, re.M)
 

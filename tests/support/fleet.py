@@ -137,6 +137,21 @@ class Fleet:
 
     # -- processes -----------------------------------------------------------------------------
 
+    def up(self) -> None:
+        """Start all butlers in one process by ``butlers up`` in the home folder."""
+        self.processes["up"] = process = nursery().start(
+            ("up",),
+            butlers_environment(self.home, self.slot.offset, **self.environment),
+            self.home / "up.log",
+            self.home,
+        )
+
+        def is_up() -> bool:
+            assert process.poll() is None, f"butlers up ended: {self.log('up')[-3000:]}"
+            return "Butlers is up" in self.log("up")
+
+        wait_for("the fleet to be up", is_up)
+
     def start(self, name: str, **extra: str) -> None:
         self.processes[name] = nursery().start(
             ("run", "--config", str(self.folders.get(name, ROOT / "roster" / name))),
