@@ -23,7 +23,7 @@ from support.storm import ON_THE_ROAD, Storm
 from support.webhook_fleet import WebhookFleet, webhook_fleet
 
 SEED = int(os.environ.get("BUTLERS_STORM_SEED") or random.SystemRandom().getrandbits(32))
-AWAY_S = 125.0  # minutes, for whoever waits for an answer
+AWAY_S = 125.0  # seconds; divided by the pace of the test
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,8 @@ def test_connector_of_the_new_channel_is_listed_as_healthy(fleet: Fleet) -> None
 def test_broken_channel_is_reported_and_stops_nothing(fleet: Fleet) -> None:
     for butler in BUTLERS:
         state = fleet.health(butler)
-        assert state and state["health"] == "healthy"
+        assert state is not None
+        assert state["health"] == "healthy"
     assert "channel cannot be loaded" in fleet.log("up")
     checks = fleet.butlers("doctor", "--no-prove", DROP_HOME=str(fleet.home)).stdout
     assert re.search(r"^broken +broken +RuntimeError\('this channel has a mistake'\)", checks, re.M)

@@ -215,7 +215,10 @@ def test_files_in_where_to_change_what_exist() -> None:
 
 
 def test_kill_points_in_contributing_are_those_of_the_code() -> None:
-    listed = re.findall(r"`([\w<>.]+)`", section(CONTRIBUTING, "### Kill points").split("|---|")[1])
+    rows = re.findall(
+        r"^\| (`.+) \| (.+) \|$", section(CONTRIBUTING, "### Kill points"), re.MULTILINE
+    )
+    listed = [point for points, _ in rows for point in re.findall(r"`([\w<>.]+)`", points)]
     names = {
         "{self.queue}": "<queue>",
         "{call.spec.name}": "<tool>",
@@ -226,6 +229,10 @@ def test_kill_points_in_contributing_are_those_of_the_code() -> None:
         for point in re.findall(r'\bkill_point\(f?"([^"]+)"\)', path.read_text()):
             found.add(re.sub(r"\{[^}]+\}", lambda match: names[match[0]], point))
     assert sorted(listed) == sorted(found)
+    (outcomes,) = (text for points, text in rows if "<outcome>" in points)
+    worker = (PACKAGE / "queue" / "worker.py").read_text()
+    settled = re.findall(r'\._settle\((?:queue\.)?(\w+)(?:.*point="(\w+)")?', worker)
+    assert set(re.findall(r"`(\w+)`", outcomes)) == {point or name for name, point in settled}
 
 
 def test_members_of_a_runtime_in_contributing_are_those_of_the_protocol() -> None:

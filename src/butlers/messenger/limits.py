@@ -77,7 +77,10 @@ RULES = BreakerRules()
 
 
 class CircuitBreaker:
-    """Stops sending over a line that fails repeatedly, then probes it with one delivery."""
+    """Stops sending over a line that fails repeatedly, then probes it with one delivery.
+
+    Closed: deliveries are sent. Open: they wait. Half open: one is sent as a probe, the others wait.
+    """
 
     def __init__(self, clock: Clock, rules: BreakerRules = RULES) -> None:
         self._clock = clock
@@ -101,7 +104,7 @@ class CircuitBreaker:
         """Return the time until the next delivery may be sent; zero: now."""
         if self.state is BreakerState.CLOSED:
             return timedelta(0)
-        # A probe without an outcome keeps the line closed for one pause at most.
+        # A probe without an outcome blocks the line for one pause at most.
         probing = self._left(self._probe_at)
         return self._left(self._failed_at) or min(probing, self._rules.look_again)
 
