@@ -20,14 +20,14 @@ from support.fleet import Slot, butlers_environment
 from support.forked import Forked, nursery
 from support.mcp_clients import ToolClient
 from support.waiting import PATIENCE_S, until
-from support.waiting_sessions import Doors, shut_doors, write_doorman
+from support.waiting_sessions import HeldLocks, held_locks, write_waiting_butler
 
 PORT = 40101  # as butler.toml says it; the slot's offset makes it one that nobody else has
 
 
 @dataclass
 class ButlerProcess:
-    """The butler with a doorman, run by ``butlers run``."""
+    """The butler whose sessions wait for locks, run by ``butlers run``."""
 
     directory: Path
     home: Path
@@ -37,7 +37,7 @@ class ButlerProcess:
     process: Forked | None = None
 
     def write(self, extra: str = "") -> None:
-        write_doorman(self.directory, self.database, extra, port=PORT)
+        write_waiting_butler(self.directory, self.database, extra, port=PORT)
 
     @property
     def port(self) -> int:
@@ -106,15 +106,15 @@ class ButlerProcess:
     async def until_said(self, event: str) -> dict[str, Any]:
         return (await until(f"the log to say {event!r}", lambda: self.said(event)))[0]
 
-    # -- its clients and its doors --------------------------------------------------------------------
+    # -- its clients and its locks --------------------------------------------------------------------
 
     @asynccontextmanager
     async def owner(self) -> AsyncIterator[ToolClient]:
         async with clients.fastmcp_modern(self.url, self.owner_token) as client:
             yield client
 
-    def shut_doors(self, *doors: int) -> AbstractAsyncContextManager[Doors]:
-        return shut_doors(self.admin, self.database, *doors)
+    def held_locks(self, *locks: int) -> AbstractAsyncContextManager[HeldLocks]:
+        return held_locks(self.admin, self.database, *locks)
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -107,9 +107,9 @@ async def test_signal_stops_an_idle_butler_in_order(postbox: ButlerProcess) -> N
 async def test_signal_waits_for_the_running_session(postbox: ButlerProcess) -> None:
     postbox.write()
     await postbox.start()
-    async with postbox.shut_doors(1) as doors, postbox.owner() as owner:
-        session = asyncio.create_task(owner.call("trigger", {"prompt": "wait at door 1"}))
-        await doors.until_waiting(1)
+    async with postbox.held_locks(1) as locks, postbox.owner() as owner:
+        session = asyncio.create_task(owner.call("trigger", {"prompt": "wait for lock 1"}))
+        await locks.until_waiting(1)
 
         postbox.terminate()
         await postbox.until_said("shutdown initiated")
@@ -118,8 +118,8 @@ async def test_signal_waits_for_the_running_session(postbox: ButlerProcess) -> N
         assert not session.done()
         assert postbox.events[-1] == "shutdown initiated"  # no module has stopped
 
-        await doors.open(1)
-        assert (await session)["output"] == "Door 1 is open."
+        await locks.release(1)
+        assert (await session)["output"] == "Lock 1 is free."
         assert await postbox.ended() == 0
     ends = postbox.events[postbox.events.index("shutdown initiated") :]
     assert ends[1:] == [
@@ -142,9 +142,9 @@ async def test_session_beyond_the_time_limit_does_not_delay_the_exit(
 ) -> None:
     postbox.write("shutdown.timeout_s = 0.2")
     await postbox.start()
-    async with postbox.shut_doors(1) as doors:
+    async with postbox.held_locks(1) as locks:
         stuck = asyncio.create_task(_trigger(postbox))
-        await doors.until_waiting(1)
+        await locks.until_waiting(1)
         postbox.terminate()
         assert await postbox.ended() == 0
         await asyncio.gather(stuck, return_exceptions=True)
@@ -158,4 +158,4 @@ async def test_session_beyond_the_time_limit_does_not_delay_the_exit(
 
 async def _trigger(postbox: ButlerProcess) -> None:
     async with postbox.owner() as owner:
-        await owner.call("trigger", {"prompt": "wait at door 1"})
+        await owner.call("trigger", {"prompt": "wait for lock 1"})

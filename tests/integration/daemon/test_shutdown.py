@@ -27,7 +27,7 @@ from support.clocks import SetClock
 from support.in_process import InProcessButler, MakeButler
 from support.postbox import load_config
 from support.waiting import until
-from support.waiting_sessions import MODULES, shut_doors, write_doorman
+from support.waiting_sessions import MODULES, held_locks, write_waiting_butler
 
 GENERATIONS = (clients.ours, clients.mcp_streamable, clients.mcp_sse)  # one of each transport
 SHORT = "[butler.shutdown]\ntimeout_s = 0.2\n"
@@ -39,7 +39,7 @@ AT_NINE = """\
 runtime.max_concurrent_sessions = 2
 shutdown.timeout_s = 3600
 switchboard = { advertise = true, url = "http://127.0.0.1:9/mcp" }
-schedule = [{ name = "nine", cron = "0 9 * * *", prompt = "wait at door 2" }]
+schedule = [{ name = "nine", cron = "0 9 * * *", prompt = "wait for lock 2" }]
 """
 
 
@@ -224,11 +224,11 @@ async def test_butler_restarts_on_its_existing_data(tester: InProcessButler) -> 
 
 
 @pytest.fixture
-async def doorman(
+async def waiting_butler(
     tmp_path: Path, home: Path, key: FleetKey, provisioner: Provisioner, database_name: str
 ) -> AsyncIterator[Butler]:
     """A butler with three modules whose sessions wait for the test, and a clock set by the test."""
-    write_doorman(tmp_path / "postbox", database_name, AT_NINE)
+    write_waiting_butler(tmp_path / "postbox", database_name, AT_NINE)
     butler = Butler(
         load_config(tmp_path / "postbox"),
         settings=Settings(home),
@@ -241,7 +241,7 @@ async def doorman(
     await butler.stop()
 
 
-async def until_nobody_is_let_in(butler: Butler, token: str) -> None:
+async def until_new_calls_are_rejected(butler: Butler, token: str) -> None:
     async with clients.fastmcp_modern(butler.url, token) as owner:
 
         async def refused() -> bool:
@@ -267,58 +267,58 @@ def ends_of(logs: list[Any]) -> list[str]:
 
 @pytest.mark.scenario("S002-37")
 async def test_stop_waits_for_sessions_then_stops_modules_and_pool(
-    doorman: Butler, admin: Login
+    waiting_butler: Butler, admin: Login
 ) -> None:
-    token = doorman.key.mint(CallerKind.OWNER, "owner", "postbox")
+    token = waiting_butler.key.mint(CallerKind.OWNER, "owner", "postbox")
     async with (
-        shut_doors(admin, doorman.config.db.name, 1) as doors,
-        clients.mcp_streamable(doorman.url, token) as owner,
+        held_locks(admin, waiting_butler.config.db.name, 1) as locks,
+        clients.mcp_streamable(waiting_butler.url, token) as owner,
     ):
-        session = asyncio.create_task(owner.call("trigger", {"prompt": "wait at door 1"}))
-        await doors.until_waiting(1)
+        session = asyncio.create_task(owner.call("trigger", {"prompt": "wait for lock 1"}))
+        await locks.until_waiting(1)
         with capture_logs() as logs:
-            await until_nobody_is_let_in(doorman, token)
+            await until_new_calls_are_rejected(waiting_butler, token)
             assert (session.done(), ends_of(logs)) == (False, [])
 
-            await doors.open(1)
-            assert (await session)["output"] == "Door 1 is open."
+            await locks.release(1)
+            assert (await session)["output"] == "Lock 1 is free."
             await until("the end", lambda: logs[-1]["event"] == "shutdown complete")
     assert ends_of(logs) == ENDS
-    assert doorman.database.pool.is_closing()
-    assert_port_is_free(doorman.endpoint.port)
+    assert waiting_butler.database.pool.is_closing()
+    assert_port_is_free(waiting_butler.endpoint.port)
 
 
 @pytest.mark.scenario("S001-05")
 async def test_sessions_share_one_time_limit_and_parts_stop_in_reverse_order(
-    doorman: Butler, admin: Login
+    waiting_butler: Butler, admin: Login
 ) -> None:
     """The clock of the test is put on beyond the limit while the first session is waited for. So the
     second, whose turn comes after, gets no time of its own; it would have had an hour."""
-    token = doorman.key.mint(CallerKind.OWNER, "owner", "postbox")
+    token = waiting_butler.key.mint(CallerKind.OWNER, "owner", "postbox")
     background = ["heartbeat", "scheduler", "registrar"]  # in the order of their start
     tasks = {task.get_name().removeprefix("postbox:"): task for task in asyncio.all_tasks()}
     ended: list[str] = []
     for name in background:
         tasks[name].add_done_callback(lambda _task, name=name: ended.append(name))
-    clock = doorman.clock
+    clock = waiting_butler.clock
     assert isinstance(clock, SetClock)
 
     async with (
-        shut_doors(admin, doorman.config.db.name, 1, 2) as doors,
-        clients.mcp_streamable(doorman.url, token) as owner,
+        held_locks(admin, waiting_butler.config.db.name, 1, 2) as locks,
+        clients.mcp_streamable(waiting_butler.url, token) as owner,
     ):
-        stuck = asyncio.create_task(owner.call("trigger", {"prompt": "wait at door 1"}))
+        stuck = asyncio.create_task(owner.call("trigger", {"prompt": "wait for lock 1"}))
         clock.at = NINE
-        await doorman.service(Scheduler).tick()
-        await doors.until_waiting(1, 2)
+        await waiting_butler.service(Scheduler).tick()
+        await locks.until_waiting(1, 2)
         with capture_logs() as logs:
-            await until_nobody_is_let_in(doorman, token)
+            await until_new_calls_are_rejected(waiting_butler, token)
             await until("the background to end", lambda: len(ended) == len(background))
             assert ended == background[::-1]
             assert (stuck.done(), ends_of(logs)) == (False, [])
 
             clock.move(seconds=3601)
-            await doors.open(2)
+            await locks.release(2)
             await until("the end", lambda: logs[-1]["event"] == "shutdown complete")
         stuck.cancel()
         await asyncio.gather(stuck, return_exceptions=True)
@@ -332,7 +332,7 @@ async def test_sessions_share_one_time_limit_and_parts_stop_in_reverse_order(
     )
     assert (warning["log_level"], warning["sessions"]) == ("warning", 1)
     assert ends_of(logs) == ENDS
-    assert doorman.database.pool.is_closing()
+    assert waiting_butler.database.pool.is_closing()
 
 
 @pytest.mark.parametrize("line", ["shutdown_timeout_s = 7", "shutdown.timeout_s = 7"])
