@@ -95,13 +95,13 @@ def session_key() -> FleetKey:
 
 @pytest.fixture
 def key() -> FleetKey:
-    """An installation of its own: other roles, other passwords."""
+    """Key of a separate installation, with its own roles and passwords."""
     return FleetKey(secrets.token_bytes(32))
 
 
 @pytest.fixture
 def provisioner(admin: Login, key: FleetKey, database_name: str) -> Provisioner:
-    """What all share is in the test's own database: what one test keeps there, no other one meets."""
+    """Provisioner that puts the shared tables into the test's own database, out of sight of other tests."""
     return Provisioner(admin, key, shared_database=database_name)
 
 

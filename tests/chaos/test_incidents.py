@@ -1,4 +1,4 @@
-"""What went wrong elsewhere, on a fleet of real processes. ``docs/incidents.md`` names the other tests."""
+"""Incidents of other systems, repeated on a fleet of real processes. ``docs/incidents.md`` names the other tests."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_one_message_is_one_answer_however_often_it_comes_and_whatever_crashes(
 
 
 def route_again(fleet: WebhookFleet, request_id: str, times: int) -> list[Any]:
-    """As a Switchboard does that never hears that the route was taken."""
+    """Repeat a route, like a Switchboard that never got the answer that the route was accepted."""
     stored = "SELECT payload FROM health.queue_items WHERE queue = 'routes' AND key = $1"
     route = json.loads(fleet.rows(stored, request_id)[0]["payload"])
     token = FleetKey.load(fleet.home).mint(CallerKind.PEER, "switchboard", "health")

@@ -83,7 +83,7 @@ def test_each_part_is_answered_once_and_in_order_after_a_kill(
 def test_sender_of_a_failed_part_is_notified_once_after_a_kill(
     fleet: WebhookFleet, point: str
 ) -> None:
-    """The first part can not be done, so the second is a dead letter: buried, and told."""
+    """The first part cannot be handled, so the second becomes a dead letter, which is reported."""
     told = next(_pulses)
     restart(fleet, "switchboard", BUTLERS_KILL_POINT=point)
     fleet.say("sure", point, two_parts("what is love?", f"note: after {told}"), thread=point)

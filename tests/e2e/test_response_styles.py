@@ -1,4 +1,4 @@
-"""How a butler answers a person: five styles, chosen by a model on a real CLI, seen by the person."""
+"""Five styles of answering a person, chosen by a model on a real CLI, checked in the reply."""
 
 from __future__ import annotations
 

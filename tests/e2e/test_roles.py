@@ -153,8 +153,8 @@ def _posted(fleet: Fleet, name: str) -> httpx.Response:
 
 
 def test_only_the_messenger_sends(fleet: Fleet) -> None:
-    """What is there without Telegram and mail: its port; the tools of the way out are its alone; all others
-    say what they have to say with notify, through the Switchboard; it does nothing by itself."""
+    """Without Telegram and email: the Messenger has its port and no schedules, and it alone has the sending
+    tools. Other butlers send by notify, through the Switchboard."""
     config = load_butler_config(ROOT / "roster" / "messenger", Settings(fleet.home))
     assert config.port == 40104
     assert not config.schedules

@@ -1,4 +1,4 @@
-"""Where one CLI is tried: a butler, a model, a folder for the session, and who is alive below us."""
+"""The surroundings of one CLI under test: a butler, a model, a session folder, and our child processes."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class CliSession:
         return {"PATH": PATH, **self.cli.environment(self.model.url), **self.more}
 
     def starts(self, access: Access) -> bool:
-        """Whether a session of this level is started in this way at all."""
+        """Return whether the runtime starts sessions of this access level."""
         return self.adapter.holds(access)
 
     async def invoke(self, prompt: str = "Do it.") -> SessionResult:
-        """One session with a token of its own, as the spawner would run it."""
+        """Run one session with its own token, as the spawner does."""
         asked = SessionRequest(uuid7(), prompt, "test", tools=self.tools)
         with self.tester.butler.guard.admit(asked) as token:
             server = McpServer(self.url or self.tester.butler.url, self.token or token)

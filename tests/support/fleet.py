@@ -228,7 +228,7 @@ class Fleet:
         return self._console(lambda console: console.send(text, event_id=event_id))
 
     def replies(self, request_id: UUID, *, timeout_s: float = PATIENCE_S) -> list[Reply]:
-        """What a console shows for a request: the first reply, and whatever else is there then."""
+        """Return the replies that a console shows: the first, and those that are there by then."""
 
         async def collect(console: ConsoleConnector) -> list[Reply]:
             shown: list[Reply] = []
@@ -247,7 +247,7 @@ class Fleet:
         return asyncio.run(call())
 
     def rows(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
-        """What is really in the tables, read by the administrator."""
+        """Read rows as the database administrator."""
 
         async def fetch() -> list[asyncpg.Record]:
             connection = await asyncpg.connect(EmbeddedPostgres(self.home).dsn("butlers"))

@@ -38,7 +38,7 @@ from support.waiting import PATIENCE_S, until
 
 @dataclass
 class InProcessButler:
-    """Where one butler lives, and how a test reaches it."""
+    """A butler in the test's process: its folder, its home, and the ways to call it."""
 
     directory: Path
     home: Path

@@ -124,7 +124,7 @@ SHAKING_HANDS = ALL[1:]  # ours opens nothing before its first call
 
 
 async def refusal(connect: Connect, url: str, token: str) -> str:
-    """What a client is told that is not even let in."""
+    """Return the error of a client whose connection is rejected."""
     try:
         async with connect(url, token):
             pass

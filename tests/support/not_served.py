@@ -1,4 +1,4 @@
-"""What can be seen from outside of a butler whose start ended early: nothing that serves anybody."""
+"""Asserts that a butler whose start failed serves nothing."""
 
 from __future__ import annotations
 

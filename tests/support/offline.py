@@ -65,14 +65,14 @@ def _raise_loopback() -> None:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Where it is not permitted the test runs with the network and says so; in CI that is a failure."""
+    """Run without the network. Where that is not permitted, warn and run with it; in CI, fail."""
     isolation = only_loopback()
     try:
         isolation.__enter__()
     except OSError as error:
         if os.environ.get("CI") == "true":
             pytest.fail(
-                f"this test must not reach the network, and can not be kept from it: {error}"
+                f"this test must not reach the network, and cannot be kept from it: {error}"
             )
         warnings.warn(f"not isolated from the network: {error}", stacklevel=2)
         yield

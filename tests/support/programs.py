@@ -18,7 +18,7 @@ QUIET = {
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended, and what it said."""
+    """Exit code and output of a program."""
 
     code: int
     output: str

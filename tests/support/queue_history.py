@@ -56,7 +56,7 @@ async def act(connection: Connection, key: str, worker: str) -> Any:
 
 
 async def assert_history_is_sound(connection: Connection) -> None:
-    """What must hold in any interleaving, judged by what the trigger saw."""
+    """Assert what must hold in any interleaving, from the changes that the trigger recorded."""
     rows = await connection.fetch("SELECT * FROM history ORDER BY step")
     ends: dict[str, int] = {}
     for row in rows:
@@ -105,5 +105,5 @@ async def is_locked(connection: Connection, holder: int) -> bool:
 
 
 async def vouch(connection: Connection, holder: int) -> None:
-    """What the listener of a living daemon does."""
+    """Take the holder's lock, as the listener of a running daemon does."""
     await connection.execute("SELECT pg_advisory_lock_shared($1)", holder)

@@ -40,7 +40,7 @@ class Storm:
 
     @property
     def conversations(self) -> dict[str, list[int]]:
-        """What is said in each, in order: the numbers of its messages."""
+        """The numbers of each conversation's messages, in order."""
         return {
             f"talk-{talk}": list(range(talk, self.messages, CONVERSATIONS))
             for talk in range(CONVERSATIONS)

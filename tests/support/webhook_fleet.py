@@ -85,7 +85,7 @@ class WebhookFleet(Fleet):
         return UUID(self.call("health", "notify", arguments)["delivery_id"])
 
     def reply(self, target: str, message: str, request_id: UUID) -> UUID:
-        """As the Switchboard hands it over."""
+        """Hand a reply to the Messenger, as the Switchboard does."""
         key, entry = FleetKey.load(self.home), directory.find(self.home, "messenger")
         token = key.mint(CallerKind.PEER, "switchboard", "messenger")
 
@@ -152,15 +152,15 @@ class WebhookFleet(Fleet):
         )
 
     def answers(self, thread: str | None = None) -> list[Said]:
-        """Which events were answered and how, in the order in which it came."""
+        """Return the answered events with their answers, in the order of arrival."""
         return [said for said in self._heard(thread) if said[1] != WAITING]
 
     def notices(self) -> list[Said]:
-        """Return which events were told that it takes longer, and how."""
+        """Return the events whose sender was told that it takes longer, with the text."""
         return [said for said in self._heard() if said[1] == WAITING]
 
     def _heard(self, thread: str | None = None) -> list[Said]:
-        """What came, without the repeats of a delivery, which a receiver knows by their key."""
+        """Return the received messages. A repeated delivery, recognized by its key, counts once."""
         new = self.server.requests[self._read :]
         self._read += len(new)
         for arrival in new:

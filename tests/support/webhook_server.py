@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What becomes of one request: a status with a body, or none at all."""
+    """Answer to one request: a status with a body, or none at all."""
 
     status: int = 200
     body: str | None = None  # None: an id of its own

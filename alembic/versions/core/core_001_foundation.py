@@ -1,4 +1,4 @@
-"""What every butler has: state, schedules, sessions, the queue, the call journal and the audit of calls."""
+"""Tables of every butler: state, schedules, sessions, queue, call journal and audit log of tool calls."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""Schedules whole: one-time tasks, reminders, what to do about missed times, and a run per due time."""
+"""Schedules: one-time tasks, reminders, the policy for missed times, and one run per due time."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""What a session on a CLI leaves behind: access, budget, exit facts; and a digest of each call's result."""
+"""Session columns for access, budget and process exit; a digest of each tool call's result."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""Dead letters: whether the sender of what could not be handled has been told."""
+"""Dead letters: a column that records whether the sender has been told."""
 
 from alembic import op
 

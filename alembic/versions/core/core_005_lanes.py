@@ -1,4 +1,4 @@
-"""Lanes: what belongs together in a queue keeps its order, whoever works on it. And the owner's pause."""
+"""Lanes, which keep the order of related queue items over all workers; and the owner's pause."""
 
 from alembic import op
 

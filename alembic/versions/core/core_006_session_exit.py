@@ -1,4 +1,4 @@
-"""How the process of a session ended: after how long, and why."""
+"""Session columns for the run time of the process and the reason of its end."""
 
 from alembic import op
 

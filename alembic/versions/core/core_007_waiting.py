@@ -1,4 +1,4 @@
-"""Since when an item waits for somebody who is away, what was told today, and whose a notification is."""
+"""Start of an item's wait for an unavailable peer, the notices of a day, and an index by request."""
 
 from alembic import op
 

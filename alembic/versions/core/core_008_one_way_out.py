@@ -1,4 +1,4 @@
-"""How a part of a message ended goes the same way as what was said about it, and behind it."""
+"""Moves reports of ended routes into the notify queue, behind the notifications of the same request."""
 
 from alembic import op
 

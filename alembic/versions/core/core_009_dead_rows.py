@@ -1,7 +1,8 @@
-"""What was claimed leaves a dead entry in the index of what is ready, and each claim steps over all of them.
+"""Earlier vacuum of queue_items, including its indexes.
 
-By default they stay until a fifth of the table has changed, and of a table that keeps what is done that is a
-lot; and its indexes are left out where few of its pages have changed.
+Each claimed item leaves a dead entry in the index of ready items, and every claim steps over all of them. By
+default they stay until a fifth of the table has changed, which is a lot in a table that keeps done items, and
+the index cleanup is skipped if few pages have changed.
 """
 
 from alembic import op

@@ -1,4 +1,4 @@
-"""Collections: whatever a person wants kept and no other butler knows a better place for."""
+"""Collections: entries of any kind that no other butler has a table for."""
 
 from alembic import op
 

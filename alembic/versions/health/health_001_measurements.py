@@ -1,4 +1,4 @@
-"""Measurements: one row for each thing a person measured."""
+"""Measurements: one row per measured value."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""A delivery's life: its state, each attempt, who may be written to, and what waits for the owner's word."""
+"""State and attempts of deliveries, approved recipients, and actions that wait for the owner's approval."""
 
 from alembic import op
 

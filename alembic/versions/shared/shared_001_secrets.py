@@ -1,4 +1,4 @@
-"""What all butlers share: the sealed credentials. A butler's role sees the rows it may use and writes none.
+"""Encrypted credentials, shared by all butlers. A butler's role sees the rows it may use and writes none.
 
 The administrator owns the table. Which role sees which scope is a policy per role, made with the role
 (butlers.db.provision); without one a role sees no row at all.

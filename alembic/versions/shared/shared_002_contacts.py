@@ -1,4 +1,4 @@
-"""Who is who: people, what they are to us, and the addresses they write from. The Switchboard writes it."""
+"""Contacts: people, their roles, and the addresses they write from. The Switchboard writes them."""
 
 from alembic import op
 

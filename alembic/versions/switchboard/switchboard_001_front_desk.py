@@ -1,4 +1,4 @@
-"""The Switchboard's tables: every message that came in, and every butler that may be asked."""
+"""The Switchboard's tables: received messages, and registered butlers."""
 
 from alembic import op
 

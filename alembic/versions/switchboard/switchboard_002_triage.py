@@ -1,4 +1,4 @@
-"""Triage: who wrote, what the owner's rules say, where each part of a message went, and what was answered."""
+"""Triage: states and senders of messages, routing rules, the route of each part, answers, and connectors."""
 
 from alembic import op
 

@@ -78,7 +78,7 @@ async def test_closures_of_register_tools_become_tools(make_modules: MakeModules
     async def register_tools(self, mcp, config, db):
         @mcp.tool()
         async def note_count(prefix: str, limit: int = 10) -> dict[str, int]:
-            """How many notes there are."""
+            """Count the notes."""
             async with db.transaction() as connection:
                 return {"count": await connection.fetchval("SELECT 41 + $1::int", limit)}
 

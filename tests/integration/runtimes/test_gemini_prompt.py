@@ -21,7 +21,7 @@ def cli() -> Cli:
 async def test_missing_system_prompt_event_is_a_failure(
     cli_session: CliSession, tmp_path: Path
 ) -> None:
-    """As with a version that asks its model in another way."""
+    """Simulates a CLI version that calls its model in another way."""
     other = tmp_path / "other.cjs"
     other.write_text("Object.defineProperty(globalThis, 'fetch', {value: fetch, writable: false});")
     cli_session.more = {"NODE_OPTIONS": f"--require={other}"}

@@ -83,7 +83,7 @@ def told(template_home: Path) -> Iterator[Told]:
 
 
 async def send_at_once(fleet: Fleet) -> dict[UUID, TraceContext]:
-    """As a connector does that has a trace already: in the header, and in the envelope."""
+    """Send messages at once, each with a trace in the header and in the envelope, like a connector."""
 
     async def send(number: int) -> tuple[UUID, TraceContext]:
         trace = TraceContext.new().child()

@@ -1,4 +1,4 @@
-"""What a fake model does, step by step.
+"""The script of a fake model, step by step.
 
 As JSON, inside a prompt:
 

@@ -40,7 +40,7 @@ class Invocation:
 
 
 class FakeModel:
-    """What it is to do, and all that it was asked."""
+    """A fake model: its script, and every request that it received."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"

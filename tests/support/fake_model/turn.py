@@ -42,7 +42,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model gives back: calls, or a text."""
+    """Answer of a model: calls, or a text."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()  # their tools named as offered

@@ -108,7 +108,7 @@ def test_success_has_no_error(case: str) -> None:
         (429, "insufficient credits", Outcome.OVER_BUDGET),
         (503, "API Error: 503 no healthy upstream", Outcome.RATE_LIMITED),
         (None, "Claude AI usage limit reached", Outcome.RATE_LIMITED),
-        (400, "API Error: 400 what a rate limit is, it can not say", Outcome.CRASHED),
+        (400, "API Error: 400 what a rate limit is, it cannot say", Outcome.CRASHED),
         ([503], "API Error", Outcome.CRASHED),
     ],
 )

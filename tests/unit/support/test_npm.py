@@ -29,7 +29,7 @@ test ! -e {broken}
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the npm of the test notes each of its runs."""
+    """File to which the fake npm writes each of its runs."""
     folder = tmp_path / "path"
     folder.mkdir()
     log = tmp_path / "runs"
