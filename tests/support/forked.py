@@ -177,6 +177,7 @@ def _obey(line: socket.socket) -> dict[str, Any] | None:
         if "ended" in order:
             answer = {"code": _ended(order["ended"], codes)}
         elif pid := os.fork():
+            codes.pop(pid, None)  # of an earlier process with the same pid
             answer = {"pid": pid}
         else:
             for end in (answers, orders, line):
