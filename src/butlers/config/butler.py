@@ -433,7 +433,7 @@ def _assemble(file: ButlerFile, folder: Path, home: Path, default_timezone: str)
         budget=butler.budget,
         skills=file.skills,
         logging=butler.logging,
-        storage=StorageConfig(blob_dir=home / butler.storage.blob_dir),
+        storage=butler.storage.model_copy(update={"blob_dir": home / butler.storage.blob_dir}),
         scheduler=butler.scheduler,
         directory=folder,
     )
