@@ -46,7 +46,8 @@ def find_roster(
 ) -> tuple[FleetConfig, tuple[Path, ...]]:
     """Find the folders of all butlers without reading their configurations."""
     from butlers.config.fleet import load_fleet_config
-    from butlers.config.roster import find_butlers, shipped_roster
+    from butlers.config.overrides import shipped_roster
+    from butlers.config.roster import find_butlers
 
     fleet = load_fleet_config(settings)
     own = OWN_BUTLERS if OWN_BUTLERS.is_dir() else None

@@ -164,7 +164,7 @@ def _check_home(settings: Settings) -> Check:
 def _check_channels(settings: Settings, stored: set[str] | None) -> list[Check]:
     """Return the checks of every channel, with the configuration of the Messenger and Switchboard."""
     from butlers.channels.registry import channel_checks
-    from butlers.config.roster import working_copy
+    from butlers.config.overrides import working_copy
 
     configs = {}
     if working_copy(settings.home).is_dir():  # before the first start there is no configuration

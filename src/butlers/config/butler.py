@@ -1,4 +1,7 @@
-"""One butler's configuration: the butler.toml in its folder, one frozen model per table."""
+"""One butler's configuration: the butler.toml in its folder, one frozen model per table.
+
+For a shipped butler, a person's changes are merged over it (``overrides.py``).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from butlers.config.document import Document, refuse
+from butlers.config.document import Document, Problem, refuse
+from butlers.config.overrides import find_override
 from butlers.config.settings import Settings
 from butlers.config.values import (
     ButlerName,
@@ -382,6 +386,7 @@ class ButlerConfig(ConfigTable):
     storage: StorageConfig = StorageConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     directory: Path
+    override: Path | None = None  # the file with a person's changes to a shipped butler
 
     @property
     def role(self) -> ButlerKind:
@@ -395,19 +400,36 @@ class ButlerConfig(ConfigTable):
     def file(self) -> Path:
         return self.directory / CONFIG_FILE
 
+    def document(self, data: Mapping[str, Any] = FrozenDict()) -> Document:
+        """Return the files with data of one part of them, to report its problems with their lines."""
+        return Document.around(self.file, self.override, data)
 
-def load_butler_config(
-    directory: Path, settings: Settings, *, default_timezone: str = "UTC"
-) -> ButlerConfig:
-    """Load the configuration in this folder, or raise a ConfigError with the place and a hint."""
+
+def read_butler_file(directory: Path, settings: Settings) -> tuple[Document, ButlerFile]:
+    """Read and validate the configuration in this folder, as it is written."""
     folder = directory.absolute()
     document = Document.read(
         folder / CONFIG_FILE,
         settings.environ,
         missing_hint=f"create it with `butlers init {folder.name}`",
+        override=find_override(folder, settings.home),
     )
     file = document.validate(ButlerFile, port_offset=settings.port_offset)
-    return _assemble(file, folder, settings.home, default_timezone)
+    if document.overlay is not None and file.butler.name != folder.name:
+        problem = Problem(
+            ("butler", "name"), "butler.name: a shipped butler keeps its name", "remove the line"
+        )
+        raise document.invalid([problem])
+    return document, file
+
+
+def load_butler_config(
+    directory: Path, settings: Settings, *, default_timezone: str = "UTC"
+) -> ButlerConfig:
+    """Load the configuration in this folder, or raise a ConfigError with the place and a hint."""
+    document, file = read_butler_file(directory, settings)
+    config = _assemble(file, directory.absolute(), settings.home, default_timezone)
+    return config.model_copy(update={"override": document.overlay and document.overlay.path})
 
 
 def _assemble(file: ButlerFile, folder: Path, home: Path, default_timezone: str) -> ButlerConfig:

@@ -19,13 +19,13 @@ from butlers.config.files import (
     replace_file,
 )
 from butlers.config.fleet import FLEET_FILE, FleetConfig
+from butlers.config.overrides import check_overrides, working_copy
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid, ConfigMissing
 
 NOTES_FILE = "AGENTS.md"
 NOTES_LINE = b"# Notes to self"
 
-_COPY = "roster"
 _LOCK = ".roster.lock"
 # Lists the files that were copied. Only these may be removed when they leave the shipped roster; other
 # files in the copy, such as a skill that a session made, stay.
@@ -37,10 +37,6 @@ _SKIPPED = "__pycache__"
 class _Shipped:
     content: bytes
     mode: int
-
-
-def working_copy(home: Path) -> Path:
-    return home / _COPY
 
 
 def refresh_working_copy(shipped: Path, home: Path) -> Path:
@@ -268,11 +264,6 @@ def may_have_config(folder: Path) -> bool:
 # -- the fleet's butlers -------------------------------------------------------------------------
 
 
-def shipped_roster() -> Path:
-    """Return the roster/ folder of this checkout."""
-    return Path(__file__).resolve().parents[3] / "roster"
-
-
 def find_butlers(
     fleet: FleetConfig,
     settings: Settings,
@@ -289,6 +280,7 @@ def find_butlers(
     if refresh or not copy.is_dir():
         copy = refresh_working_copy(shipped, settings.home)
     roster = _butlers_in(copy)
+    check_overrides(settings.home, roster)
     users = _butlers_in(own) if own else {}
     for name in fleet.roster:
         if name not in roster and name not in users:

@@ -1,10 +1,11 @@
-"""Every key of butler.toml and fleet.toml is read: written with another value than its default, it arrives."""
+"""Every key of butler.toml and fleet.toml is read back when it is written with a value of its own."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -17,7 +18,6 @@ from butlers.config.butler import ButlerFile, load_butler_config
 from butlers.config.fleet import FleetConfig, load_fleet_config
 from butlers.config.locate import KeyPath
 from butlers.config.settings import Settings
-
 
 # Values of the keys whose type alone does not tell what is valid.
 SAMPLES: dict[KeyPath, Any] = {
@@ -100,7 +100,7 @@ def nested(path: KeyPath, value: Any) -> dict[str, Any]:
     if path[0] in ("delivery", "channels"):
         data["butler"]["name"] = "messenger"
     place: Any = data
-    for key, below in zip(path, path[1:], strict=False):
+    for key, below in pairwise(path):
         if below == 0:
             place[key] = [dict(SCHEDULE)]
         place = place[key] if isinstance(key, int) else place.setdefault(key, {})
