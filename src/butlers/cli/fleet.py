@@ -22,6 +22,7 @@ from butlers.wire.tokens import FleetKey
 if TYPE_CHECKING:
     from butlers.config.butler import ButlerConfig
     from butlers.config.fleet import FleetConfig
+    from butlers.config.roster import ReplacedEdit
 
 T = TypeVar("T")
 Record = dict[str, Any]
@@ -51,7 +52,14 @@ def find_roster(
 
     fleet = load_fleet_config(settings)
     own = OWN_BUTLERS if OWN_BUTLERS.is_dir() else None
-    return fleet, find_butlers(fleet, settings, shipped=shipped_roster(), own=own, refresh=refresh)
+    found = find_butlers(
+        fleet, settings, shipped=shipped_roster(), own=own, refresh=refresh, on_edit=_print_edit
+    )
+    return fleet, found
+
+
+def _print_edit(edit: ReplacedEdit) -> None:
+    typer.echo(f"warning: {edit}", err=True)
 
 
 def load_butler(folder: Path, settings: Settings, fleet: FleetConfig) -> ButlerConfig:
