@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 
 from butlers.config.butler import CONFIG_FILE, ButlerConfig
+from butlers.config.document import Document, Problem
 from butlers.config.files import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
@@ -24,6 +25,7 @@ from butlers.config.fleet import FLEET_FILE, FleetConfig
 from butlers.config.overrides import check_overrides, override_file, working_copy
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid, ConfigMissing
+from butlers.domain.queues import MESSENGER, SWITCHBOARD
 
 NOTES_FILE = "AGENTS.md"
 NOTES_LINE = b"# Notes to self"
@@ -35,6 +37,11 @@ _LOCK = ".roster.lock"
 _MANIFEST = ".roster.json"
 _EDITED = "edited"  # in the home: edited files that a refresh replaced
 _SKIPPED = "__pycache__"
+# The butlers that every fleet has, and what is impossible without each.
+_CORE = {
+    SWITCHBOARD: "no message can come in without the Switchboard",
+    MESSENGER: "no answer can go out without the Messenger",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +393,23 @@ def check_distinct(configs: Iterable[ButlerConfig]) -> None:
             "\n".join(clashes),
             hint="change one of each pair",
         )
+
+
+def check_core(configs: Iterable[ButlerConfig], home: Path) -> None:
+    """Raise ConfigInvalid if the Switchboard or the Messenger is missing: no message would be answered."""
+    names = {config.name for config in configs}
+    missing = [name for name in _CORE if name not in names]
+    if not missing:
+        return
+    listed = " and ".join(repr(name) for name in missing)
+    needs = "; ".join(_CORE[name] for name in missing)
+    problem = Problem(
+        ("roster",),
+        f"roster: the core butler{'s' if missing[1:] else ''} {listed}"
+        f" {'are' if missing[1:] else 'is'} missing: {needs}",
+        f"add {listed} to the roster, or start without: `butlers up --partial`",
+    )
+    raise Document.around(home / FLEET_FILE, None, {}).invalid([problem])
 
 
 def _butlers_in(folder: Path) -> dict[str, Path]:
