@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 import tomlkit
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from butlers.config.butler import ButlerFile, load_butler_config
 from butlers.config.fleet import FleetConfig, load_fleet_config
 from butlers.config.locate import KeyPath
 from butlers.config.settings import Settings
+from support.config_keys import keys
 
 # Values of the keys whose type alone does not tell what is valid.
 SAMPLES: dict[KeyPath, Any] = {
@@ -54,24 +53,6 @@ HELD_AS: dict[KeyPath, KeyPath] = {
     ("butler", "shutdown_timeout_s"): ("shutdown", "timeout_s"),
 }
 SCHEDULE = {"name": "first", "cron": "0 7 * * *", "prompt": "Look around."}
-
-
-def keys(model: type[BaseModel], table: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
-    """Yield path and field of every key, those of nested tables included."""
-    for name, field in model.model_fields.items():
-        path = (*table, field.alias or name)
-        inner = inner_model(field.annotation)
-        if inner is None:
-            yield path, field
-        else:
-            many = get_origin(field.annotation) is tuple
-            yield from keys(inner, (*path, 0) if many else path)
-
-
-def inner_model(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for one in get_args(annotation) if (found := inner_model(one))), None)
 
 
 def other_value(path: KeyPath, field: FieldInfo) -> Any:
