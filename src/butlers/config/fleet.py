@@ -18,12 +18,13 @@ FLEET_FILE = "fleet.toml"
 
 _FIRST_TEXT = """\
 # Settings of the whole fleet, written by the first start. Edit them as you like; a change takes effect with
-# the next `butlers up`. The settings of one butler are in its butler.toml.
+# the next `butlers up`. Your changes to a shipped butler belong into butlers/NAME.toml beside this file.
 
 # Your time zone, an IANA name such as "Europe/Berlin". A butler.toml may set another one.
 timezone = "UTC"
 
-# The butlers of the shipped roster that run. Your own folders under butlers/ always run.
+# The butlers of the shipped roster that run. No fleet can do without switchboard and messenger. Your own
+# folders under butlers/ always run.
 roster = ["switchboard", "messenger", "general", "health"]
 
 # "roles": each butler has its own database role, which cannot read the data of other butlers.
