@@ -25,6 +25,9 @@ _SECRET = re.compile(
     r"passw|secret|token|credential|api[_-]?key|private[_-]?key|(?<![a-z])(?:auth|pin|key)(?![a-z])",
     re.IGNORECASE,
 )
+# The value of a parameter in a URL, which is often a token.
+_PARAMETER = re.compile(r"(?<=[?&])([^=&\s]+)=([^&\s]+)")
+_NESTED = (BaseModel, Mapping, tuple)
 _TIMEZONE, _TIMEOUT = ("butler", "timezone"), ("butler", "shutdown", "timeout_s")
 _OLD_TIMEOUT = ("butler", "shutdown_timeout_s")
 
@@ -76,7 +79,7 @@ def _leaves(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     elif isinstance(value, Mapping) and value:
         for key, item in value.items():
             yield from _leaves(item, (*path, key))
-    elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel | Mapping):
+    elif isinstance(value, tuple) and any(isinstance(item, _NESTED) for item in value):
         for index, item in enumerate(value):
             yield from _leaves(item, (*path, index))
     else:
@@ -125,7 +128,16 @@ def _shown(path: KeyPath, written: Any, value: Any) -> Any:
     if path[-1] == "args" and isinstance(written, list):
         return _masked_arguments([str(argument) for argument in written])
     plain = _plain(written if _has_reference(written) else value)
-    return _masked(plain) if _may_be_secret(path) else redactor.scrub_data(plain)
+    return _masked(plain) if _may_be_secret(path) else _scrubbed(plain)
+
+
+def _scrubbed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_scrubbed(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    text = _PARAMETER.sub(rf"\1={MASK}", value) if "://" in value else value
+    return redactor.scrub(text)
 
 
 def _may_be_secret(path: KeyPath) -> bool:

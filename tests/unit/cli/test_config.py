@@ -21,6 +21,8 @@ args = ["--api-key", "hunter2", "--token=hunter2", "--verbose"]
 [modules.health]
 password = "hunter2"
 login = { token = "${SECRET}", user = "me", url = "https://me:hunter2@example.org" }
+mixed = ["plain", { token = "hunter2" }, [{ note = "${SECRET}" }]]
+hook = "https://example.org/in?key=hunter2&room=hunter2"
 [butler.env]
 required = ["MODEL"]
 """
