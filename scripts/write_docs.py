@@ -1,20 +1,29 @@
-"""Write the generated documents: ``docs/commands.md`` from the command line's own code, the table of codes
-in ``docs/skills.md``, and ``docs/images/terminal.svg`` from the session in ``docs/images/terminal.txt``.
+"""Write the generated documents: ``docs/commands.md`` from the command line's own code, the reference in
+``docs/configuration.md`` from the configuration models, the table of codes in ``docs/skills.md``, and
+``docs/images/terminal.svg`` from the session in ``docs/images/terminal.txt``.
 
-Run it after a change of a command or code: ``.venv/bin/python scripts/write_docs.py``. A test compares.
+Run it after a change of a command, key or code: ``.venv/bin/python scripts/write_docs.py``. A test compares.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 import sys
-from collections.abc import Iterator
+import textwrap
+import types
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from enum import Enum
 from html import escape
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Union, get_args, get_origin
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = ROOT / "docs" / "commands.md"
+CONFIGURATION = ROOT / "docs" / "configuration.md"
 SKILLS = ROOT / "docs" / "skills.md"
 TRANSCRIPT = ROOT / "docs" / "images" / "terminal.txt"
 PICTURE = ROOT / "docs" / "images" / "terminal.svg"
@@ -106,6 +115,165 @@ def _help(parameter: Any) -> str:
     return text
 
 
+REFERENCE = "## Reference\n"
+GENERATED = "This part is generated from the code by `scripts/write_docs.py`; do not edit it.\n"
+DEFAULT = re.compile(r" ?Default: (.+)\.$")
+KINDS: Mapping[Any, str] = {
+    bool: "true or false",
+    int: "integer",
+    float: "number",
+    Decimal: "number",
+    str: "text",
+    Path: "path",
+    Any: "any",
+}
+
+
+def configuration_page() -> str:
+    """Return the text of ``docs/configuration.md`` with the keys of today."""
+    from butlers.config.butler import ButlerFile
+    from butlers.config.fleet import FleetConfig
+
+    before = CONFIGURATION.read_text(encoding="utf-8").split(REFERENCE)[0]
+    tables = [
+        "### fleet.toml\n",
+        *_tables(FleetConfig, ""),
+        "### butler.toml\n",
+        *_tables(ButlerFile, ""),
+        "### Channels\n",
+        *_channel_tables(),
+    ]
+    return "\n".join([before + REFERENCE, GENERATED, *tables])
+
+
+def _tables(model: Any, name: str, brackets: str = "[{}]") -> Iterator[str]:
+    """Yield the tables of a model: its own keys, then those of the tables in it."""
+    meanings = key_meanings(model)
+    inner = {key: _inner_model(field.annotation) for key, field in model.model_fields.items()}
+    rows = [
+        _key_row(field, key, meanings)
+        for key, field in model.model_fields.items()
+        if not inner[key]
+    ]
+    if rows:
+        heading = f"#### `{brackets.format(name)}`\n\n" if name else ""
+        yield (
+            f"{heading}| Key | Type | Default | Meaning |\n|---|---|---|---|\n"
+            + "\n".join(rows)
+            + "\n"
+        )
+    for key, field in model.model_fields.items():
+        if inner[key]:
+            many = get_origin(field.annotation) is tuple
+            below = f"{name}.{key}" if name else key
+            yield from _tables(inner[key], below, "[[{}]]" if many else "[{}]")
+
+
+def _channel_tables() -> Iterator[str]:
+    from butlers.channels.registry import INBOUND, OUTBOUND, PACKAGE, load_channels
+
+    for channel in load_channels(Path("/nonexistent")).channels.values():
+        if not type(channel).__module__.startswith(PACKAGE):
+            continue  # installed beside ours
+        for table, config in (
+            (OUTBOUND, channel.outbound_config),
+            (INBOUND, channel.inbound_config),
+        ):
+            if model := _inner_model(config):
+                named = ".NAME" if _is_mapping(config) else ""
+                yield from _tables(model, f"{table}.{channel.name}{named}")
+
+
+def key_meanings(model: Any) -> dict[str, str]:
+    """Return the docstrings below the fields of a model, by field."""
+    found: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if not cls.__module__.startswith("butlers."):
+            continue
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        for field, text in pairwise(getattr(body, "body", ())):
+            match field, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(meaning))),
+                ):
+                    found[name] = " ".join(meaning.split())
+    return found
+
+
+def _key_row(field: Any, key: str, meanings: Mapping[str, str]) -> str:
+    meaning = meanings[key]
+    default = _default(field)
+    if default == "none" and (computed := DEFAULT.search(meaning)):
+        meaning, default = meaning[: computed.start()], computed[1]
+    kind = "seconds" if key.endswith("_s") else _type(field.annotation, field.metadata)
+    cells = (f"`{field.alias or key}`", kind, default, meaning)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _default(field: Any) -> str:
+    if field.is_required():
+        return "required"
+    match field.default:
+        case None:
+            return "none"
+        case bool(value):
+            return f"`{str(value).lower()}`"
+        case tuple(values):
+            listed = ", ".join(f'"{value}"' for value in values)
+            return f"`[{listed}]`"
+        case str() | Path() as value:
+            return f'`"{value}"`'
+        case Mapping():
+            return "empty"
+        case value:
+            return f"`{value}`"
+
+
+def _type(kind: Any, metadata: Any = ()) -> str:
+    if get_origin(kind) in (types.UnionType, Union):
+        return _type(next(one for one in get_args(kind) if one is not type(None)))
+    if hasattr(kind, "__metadata__"):
+        return _type(get_args(kind)[0], _flat(kind.__metadata__))
+    if get_origin(kind) is Literal:
+        return ", ".join(f'`"{choice}"`' for choice in get_args(kind))
+    if get_origin(kind) is tuple:
+        return f"list of {_type(get_args(kind)[0])}s"
+    if _is_mapping(kind):
+        return "table"
+    return KINDS[kind] + _bounds(metadata)
+
+
+def _flat(metadata: Any) -> list[Any]:
+    return [one for part in metadata for one in getattr(part, "metadata", None) or (part,)]
+
+
+def _bounds(metadata: Any) -> str:
+    texts = {"ge": "at least {}", "gt": "above {}", "le": "at most {}"}
+    found = [
+        text.format(getattr(one, name))
+        for one in metadata
+        for name, text in texts.items()
+        if hasattr(one, name)
+    ]
+    return f", {', '.join(found)}" if found else ""
+
+
+def _is_mapping(kind: Any) -> bool:
+    if hasattr(kind, "__metadata__"):
+        return _is_mapping(get_args(kind)[0])
+    origin = get_origin(kind)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def _inner_model(kind: Any) -> Any:
+    from pydantic import BaseModel
+
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind
+    return next((found for part in get_args(kind) if (found := _inner_model(part))), None)
+
+
 def skills_page() -> str:
     """Return the text of ``docs/skills.md`` with the codes of today."""
     from butlers.skills.findings import RULES
@@ -153,6 +321,7 @@ def _style(line: str) -> str:
 
 def main() -> int:
     COMMANDS.write_text(commands_page(), encoding="utf-8")
+    CONFIGURATION.write_text(configuration_page(), encoding="utf-8")
     SKILLS.write_text(skills_page(), encoding="utf-8")
     PICTURE.write_text(terminal_picture(), encoding="utf-8")
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -35,7 +34,6 @@ def fleet(template_home: Path) -> Iterator[Fleet]:
         else:
             configure(running, TABLES[text.splitlines()[0]], text)
     running.environment["DROP_HOME"] = str(running.home)
-    leave_out_of_roster(running, *TABLES.values())
     try:
         running.up()
         yield running
@@ -44,18 +42,9 @@ def fleet(template_home: Path) -> Iterator[Fleet]:
 
 
 def configure(fleet: Fleet, butler: str, table: str) -> None:
-    folder = fleet.home / "butlers" / butler  # ``butlers up`` is typed in the home folder
-    shutil.copytree(ROOT / "roster" / butler, folder)
-    with open(folder / "butler.toml", "a") as file:
-        file.write(f"\n{table}")
-
-
-def leave_out_of_roster(fleet: Fleet, *names: str) -> None:
-    file = fleet.home / "fleet.toml"
-    text = file.read_text()
-    for name in names:
-        text = text.replace(f'"{name}", ', "")
-    file.write_text(text)
+    file = fleet.home / "butlers" / f"{butler}.toml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(table)
 
 
 def test_message_comes_in_and_answer_goes_out_through_the_new_channel(fleet: Fleet) -> None:

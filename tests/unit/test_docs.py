@@ -46,6 +46,7 @@ PATHS_OF_USERS = {
     "postgres/",
     "run/",
     "roster/",
+    "edited/",
     "butler.toml",
     "fleet.toml",
     "reflex.toml",
@@ -97,6 +98,7 @@ def test_generated_documents_are_up_to_date() -> None:
     script = write_docs()
     for file, text in (
         (script.COMMANDS, script.commands_page()),
+        (script.CONFIGURATION, script.configuration_page()),
         (script.SKILLS, script.skills_page()),
         (script.PICTURE, script.terminal_picture()),
     ):

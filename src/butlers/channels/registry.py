@@ -30,7 +30,6 @@ from butlers.channels.base import (
     RequestHandler,
 )
 from butlers.config.butler import ButlerConfig
-from butlers.config.document import Document
 from butlers.config.values import ConfigTable
 from butlers.domain.errors import ButlersError, ConfigInvalid
 
@@ -96,9 +95,7 @@ class ChannelSet:
         }
         tables = create_model("ChannelTables", __base__=ConfigTable, **fields)
         file = create_model("File", __base__=ConfigTable, **{table: (tables, ...)})  # type: ignore[call-overload]
-        text = config.file.read_text(encoding="utf-8-sig")
-        document = Document(config.file, text, {table: written})
-        sections = getattr(document.validate(file), table)
+        sections = getattr(config.document({table: written}).validate(file), table)
         return {
             name: getattr(sections, f"channel_{number}")
             for number, name in enumerate(known)

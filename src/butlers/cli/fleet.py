@@ -22,6 +22,7 @@ from butlers.wire.tokens import FleetKey
 if TYPE_CHECKING:
     from butlers.config.butler import ButlerConfig
     from butlers.config.fleet import FleetConfig
+    from butlers.config.roster import ReplacedEdit
 
 T = TypeVar("T")
 Record = dict[str, Any]
@@ -46,11 +47,19 @@ def find_roster(
 ) -> tuple[FleetConfig, tuple[Path, ...]]:
     """Find the folders of all butlers without reading their configurations."""
     from butlers.config.fleet import load_fleet_config
-    from butlers.config.roster import find_butlers, shipped_roster
+    from butlers.config.overrides import shipped_roster
+    from butlers.config.roster import find_butlers
 
     fleet = load_fleet_config(settings)
     own = OWN_BUTLERS if OWN_BUTLERS.is_dir() else None
-    return fleet, find_butlers(fleet, settings, shipped=shipped_roster(), own=own, refresh=refresh)
+    found = find_butlers(
+        fleet, settings, shipped=shipped_roster(), own=own, refresh=refresh, on_edit=_print_edit
+    )
+    return fleet, found
+
+
+def _print_edit(edit: ReplacedEdit) -> None:
+    typer.echo(f"warning: {edit}", err=True)
 
 
 def load_butler(folder: Path, settings: Settings, fleet: FleetConfig) -> ButlerConfig:

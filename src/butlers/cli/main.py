@@ -7,6 +7,7 @@ import sys
 import typer
 
 from butlers.cli import (
+    config,
     database,
     messages,
     messenger,
@@ -50,6 +51,7 @@ app.add_typer(messages.dead_app, name="dead")
 app.add_typer(messenger.deliveries_app, name="deliveries")
 app.add_typer(messenger.approvals_app, name="approvals")
 app.add_typer(scaffold.module_app, name="module")
+app.add_typer(config.app, name="config")
 app.add_typer(database.app, name="db")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(skills.app, name="skills")

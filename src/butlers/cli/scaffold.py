@@ -136,7 +136,7 @@ def _choose_port(others: Mapping[Path, ButlerConfig]) -> int:
 
 def _other_butlers(directory: Path, settings: Settings) -> dict[Path, ButlerConfig]:
     """Load the shipped butlers, those in butlers/ and those in the parent of the new folder."""
-    from butlers.config.roster import shipped_roster
+    from butlers.config.overrides import shipped_roster
 
     found: dict[Path, ButlerConfig] = {}
     for folder in (shipped_roster(), Path(OWN), directory):

@@ -41,6 +41,13 @@ def _quiet(_butlers: Sequence[Butler]) -> None:
 
 def up(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every step.")] = False,
+    partial: Annotated[
+        bool,
+        typer.Option(
+            "--partial",
+            help="Start although the Switchboard or the Messenger is not in the roster.",
+        ),
+    ] = False,
 ) -> None:
     """Start the whole fleet in this terminal. Ctrl-C stops it."""
     started = time.monotonic()
@@ -48,6 +55,8 @@ def up(
     _prepare(settings)
     with _only_one(settings.home):
         fleet, configs = load_roster(settings)
+        if not partial:
+            _check_core(configs, settings)
         with Progress([config.name for config in configs], started) as progress:
             level = logging.INFO if verbose else logging.WARNING
             _serve(configs, settings, fleet, level, progress.show, progress.finish)
@@ -63,6 +72,12 @@ def run(
     _prepare(settings)
     fleet = load_fleet_config(settings)
     _serve([load_butler(config, settings, fleet)], settings, fleet, logging.INFO)
+
+
+def _check_core(configs: Sequence[ButlerConfig], settings: Settings) -> None:
+    from butlers.config.roster import check_core
+
+    check_core(configs, settings.home)
 
 
 def _serve(

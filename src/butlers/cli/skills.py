@@ -288,14 +288,14 @@ class _Users:
 
 
 def _users() -> _Users:
-    from butlers.config.packs import source_file
+    from butlers.config.packs import shipped_folder
     from butlers.config.roster import known_butlers
 
     settings = Settings.from_environ()
     home = settings.home
     fleet, roster = find_roster(settings, refresh=False)
-    # The working copy of a shipped butler, its lasting configuration, and butlers in other folders.
-    lasting = (source_file(folder, home).parent for folder in roster)
+    # The working copy of a shipped butler, its next content, and butlers in other folders.
+    lasting = (shipped_folder(folder, home) for folder in roster)
     users, known = _Users(), tuple[Path, ...]()
     try:
         known = known_butlers(home)
@@ -317,12 +317,13 @@ def _users() -> _Users:
 
 def _named(folder: Path, settings: Settings, fleet: FleetConfig) -> tuple[str, tuple[str, ...]]:
     """Return name and packs of a butler, also if its configuration is otherwise invalid."""
+    from butlers.config.overrides import find_override
     from butlers.config.packs import packs_written
 
     try:
         config = load_butler(folder, settings, fleet)
     except ConfigError:
-        return packs_written(folder)
+        return packs_written(folder, find_override(folder, settings.home))
     return config.name, tuple(config.skills.packs)
 
 

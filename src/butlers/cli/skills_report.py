@@ -7,13 +7,14 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from butlers.cli.output import print_table
+from butlers.config.butler import CONFIG_FILE
 from butlers.config.settings import Settings
 from butlers.domain.diagnostic import Diagnostic, Severity
 from butlers.domain.errors import InvalidArguments, InvalidSkill, SkillError
@@ -31,9 +32,11 @@ from butlers.skills.registry.resolver import Resolution, resolve
 from butlers.skills.scripts.answer import ScriptAnswer
 from butlers.skills.scripts.runner import DEFAULT_PATH, ScriptRun, ScriptRunner
 from butlers.skills.skill import Pack, SkillSpec
+from butlers.skills.skill_set import FOLDER as SKILLS_FOLDER
 from butlers.skills.tree import translate_os_errors
 
 _STDIN = "-"
+FOLDER_NAME = "folder-name"
 Document = dict[str, Any]
 
 
@@ -72,12 +75,22 @@ def _checked(folder: Path, *, fix: bool, clients: Sequence[str]) -> Document:
     fixed, checked = fix_skill(folder) if fix else ((), check(folder))
     label = checked.skill.label if checked.skill else None
     verdicts = [client_verdict(client, folder, checked.reading) for client in clients]
-    document = _document(folder, label, checked.diagnostics, fixed)
+    document = _document(folder, label, _strict_name(folder, checked.diagnostics), fixed)
     document["clients"] = [
         {"client": one.client, "outcome": str(one.outcome), "reasons": list(one.reasons)}
         for one in verdicts
     ]
     return document
+
+
+def _strict_name(folder: Path, diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Make a wrong folder name an error if the skill is in a butler's folder, where names are strict."""
+    skills = folder.absolute().parent
+    strict = skills.name == SKILLS_FOLDER and (skills.parent / CONFIG_FILE).is_file()
+    return [
+        replace(found, severity=Severity.ERROR) if strict and found.code == FOLDER_NAME else found
+        for found in diagnostics
+    ]
 
 
 def _document(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from butlers.cli.fleet import load_roster, owner_client
 from butlers.cli.output import AsJson, print_json, print_rows, print_table
 from butlers.cli.secrets import with_vault
 from butlers.config.settings import Settings
+from butlers.domain.diagnostic import Diagnostic
 from butlers.domain.errors import ButlersError
 from butlers.wire import directory
 
@@ -59,9 +61,7 @@ def status(as_json: AsJson = False) -> None:
         print_table(columns, [_status_row(state) for state in states])
         for state in states:
             for diagnostic in state.get("diagnostics") or ():
-                place = f"{diagnostic['file']}:{diagnostic['line']}:{diagnostic['column']}"
-                message = f"{place} [{diagnostic['entry']}] {diagnostic['message']}"
-                typer.echo(f"{state['name']}: {message}", err=True)
+                typer.echo(f"{state['name']}: {_problem(diagnostic)}", err=True)
     if any(state["health"] != "healthy" for state in states):
         raise typer.Exit(1)
 
@@ -88,6 +88,10 @@ def doctor(
                 typer.echo(f"{'':24}hint: {check['hint']}")
     if any(check["state"] == "broken" for check in checks):
         raise typer.Exit(1)
+
+
+def _problem(diagnostic: dict[str, Any]) -> Diagnostic:
+    return Diagnostic(**diagnostic | {"file": Path(diagnostic["file"])})
 
 
 def _stopped(name: str) -> dict[str, Any]:
@@ -164,7 +168,7 @@ def _check_home(settings: Settings) -> Check:
 def _check_channels(settings: Settings, stored: set[str] | None) -> list[Check]:
     """Return the checks of every channel, with the configuration of the Messenger and Switchboard."""
     from butlers.channels.registry import channel_checks
-    from butlers.config.roster import working_copy
+    from butlers.config.overrides import working_copy
 
     configs = {}
     if working_copy(settings.home).is_dir():  # before the first start there is no configuration

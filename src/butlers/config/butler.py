@@ -1,4 +1,7 @@
-"""One butler's configuration: the butler.toml in its folder, one frozen model per table."""
+"""One butler's configuration: the butler.toml in its folder, one frozen model per table.
+
+For a shipped butler, a person's changes are merged over it (``overrides.py``).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from butlers.config.document import Document, refuse
+from butlers.config.document import Document, Problem, refuse
+from butlers.config.overrides import find_override
 from butlers.config.settings import Settings
 from butlers.config.values import (
     ButlerName,
@@ -52,8 +56,11 @@ _ROUTE_CONTRACT = re.compile(r"route\.v([0-9]{1,4})")
 
 class DatabaseSection(ConfigTable):
     name: DatabaseName | None = None
+    """Database of the butler. Default: `butlers` with a `schema`, else a database of its own,
+    `butler_<name>`."""
     # `schema` is a method of every pydantic model.
     schema_name: SchemaName | None = Field(default=None, alias="schema")
+    """Schema in the shared database."""
 
     @model_validator(mode="after")
     def _shared_needs_schema(self) -> Self:
@@ -68,15 +75,26 @@ class DatabaseSection(ConfigTable):
 
 class ScheduleConfig(ConfigTable):
     name: Text
+    """Name of the schedule; an override changes the shipped schedule of the same name."""
     cron: Text
+    """Five cron fields, such as "0 7 * * 1-5"."""
     dispatch_mode: Literal["prompt", "job"] = "prompt"
+    """`prompt` starts a session; `job` runs a Python function of the butler without a model."""
     prompt: Text | None = None
+    """Task of the session; required in the mode `prompt`."""
     job_name: Text | None = None
+    """Name of the function; required in the mode `job`."""
     job_args: FrozenTable = FrozenDict()
-    timezone: Timezone | None = None  # None: the butler's
+    """Arguments of the function."""
+    timezone: Timezone | None = None
+    """Time zone of `cron`. Default: the butler's."""
     check: Text | None = None
+    """A job that runs first, without a model: the session is started only if it returns a true value."""
     missed: Literal["skip", "once", "ask"] = "skip"
+    """A time at which the butler did not run is left out (`skip`), made up for once (`once`), or you
+    are asked (`ask`)."""
     missed_within_s: Seconds | None = None
+    """Times that lie further back are not made up for. Default: no limit."""
 
     @model_validator(mode="after")
     def _fits_dispatch_mode(self) -> Self:
@@ -100,18 +118,30 @@ class ScheduleConfig(ConfigTable):
 
 class RuntimeSection(ConfigTable):
     model: Text | None = None
+    """Model of the sessions, as the CLI calls it. Default: the CLI's own."""
     max_concurrent_sessions: Count = 1
+    """Sessions of this butler that run at once."""
     max_queued: Annotated[Integer, Field(ge=0)] = 100
+    """Sessions that may wait for their turn; a trigger beyond that is refused."""
     timeout_s: Seconds = 300
+    """Longest duration of a session."""
     args: tuple[str, ...] = ()
+    """Further arguments for the CLI."""
     access: Access = "workspace"
+    """What a session of your own `butlers trigger` may touch: only the butler's tools (`sealed`), also
+    the butler's folder and its skill scripts (`workspace`), or everything that its CLI can (`full`)."""
     schedule_access: Access = "sealed"
+    """Access of sessions that a schedule starts."""
     routed_access: Access = "sealed"
-    warm: Annotated[Integer, Field(ge=0)] = 0  # started CLI processes that wait for a message
+    """Access of sessions that a message starts."""
+    warm: Annotated[Integer, Field(ge=0)] = 0
+    """Started CLI processes of this butler that wait for a message."""
 
 
 class RuntimeTypeSection(ConfigTable):
     type: RuntimeType = "auto"
+    """What runs the sessions. `auto` takes the first CLI that is installed and has a credential, else
+    `reflex`, which answers fixed patterns without a model."""
 
 
 class RuntimeConfig(RuntimeSection, RuntimeTypeSection):
@@ -130,12 +160,17 @@ class SwitchboardConfig(ConfigTable):
     """Address of the Switchboard, and this butler's entry in its registry."""
 
     url: ShiftedUrl = Field(default=_SWITCHBOARD_URL, validate_default=True)
+    """Address of the Switchboard. A port on this machine is shifted by `BUTLERS_PORT_OFFSET`."""
     advertise: bool = True
+    """Register with the Switchboard, so that messages reach the butler."""
     liveness_ttl_s: Seconds = 300
+    """Without a sign of life for this long, the Switchboard counts the butler as gone."""
     route_contract_min: RouteContract = 1
+    """Oldest version of `route.execute` that the butler accepts, as 1 or "route.v1"."""
     route_contract_max: RouteContract = 1
-    # RE2 patterns; a message that matches one is for this butler.
+    """Newest version of `route.execute` that the butler accepts."""
     triggers: tuple[Text, ...] = ()
+    """RE2 patterns; a message that matches one is for this butler."""
 
     @model_validator(mode="after")
     def _min_below_max(self) -> Self:
@@ -146,23 +181,30 @@ class SwitchboardConfig(ConfigTable):
 
 class BufferConfig(ConfigTable):
     queue_capacity: Count = 100
+    """Messages that may wait in the Switchboard; a sender gets an error for more, and tries again."""
     worker_count: Count = 4
+    """Queue items that are worked on at once."""
     scanner_interval_s: Seconds = 30
+    """Interval of looking for items whose worker died."""
     scanner_grace_s: Seconds = 10
+    """Time after a worker's death before its items are taken over."""
     scanner_batch_size: Count = 50
+    """Items that a worker claims at once."""
     max_consecutive_same_tier: Count = 10
+    """Items of one priority in a row before a less urgent one is claimed."""
 
 
 class TriageConfig(ConfigTable):
     """Inputs of the Switchboard's decision where a message goes."""
 
-    history_minutes: Annotated[Integer, Field(ge=0)] = (
-        15  # of the conversation, sent with a message
-    )
-    history_messages: Annotated[Integer, Field(ge=0, le=200)] = 30  # the most of them
-    affinity_days: Annotated[Integer, Field(ge=0)] = 30  # an email thread stays with its butler
-    # For sources without message ids: equal texts within this time are one message.
+    history_minutes: Annotated[Integer, Field(ge=0)] = 15
+    """Minutes of the conversation that are sent with a message."""
+    history_messages: Annotated[Integer, Field(ge=0, le=200)] = 30
+    """Most messages of the conversation that are sent with a message."""
+    affinity_days: Annotated[Integer, Field(ge=0)] = 30
+    """Days for which an email thread stays with its butler."""
     dedupe_window_s: Seconds = 300
+    """For sources without message ids: equal texts within this time are one message."""
 
 
 def _quiet_hours(value: str) -> str:
@@ -175,38 +217,52 @@ def _quiet_hours(value: str) -> str:
 class DeliveryConfig(ConfigTable):
     """Limits of the Messenger."""
 
-    reply_ttl_s: Seconds = 6 * 3600  # also for reactions
+    reply_ttl_s: Seconds = 6 * 3600
+    """An answer or a reaction that is older is not sent any more."""
     send_ttl_s: Seconds = 24 * 3600
-    per_minute: Count = 60  # per channel destination
+    """Any other message that is older is not sent any more."""
+    per_minute: Count = 60
+    """Messages per minute to one destination of a channel, such as one webhook."""
     per_recipient_per_minute: Count = 10
-    quiet_hours: Annotated[str, AfterValidator(_quiet_hours)] | None = (
-        None  # in the butler's time zone
-    )
+    """Messages per minute to one recipient."""
+    quiet_hours: Annotated[str, AfterValidator(_quiet_hours)] | None = None
+    """Hold back messages that no one waits for, such as "22:00-07:00", in the butler's time zone.
+    Default: none."""
 
 
 class EnvConfig(ConfigTable):
     required: tuple[VariableName, ...] = ()
+    """Variables that sessions and scripts get; the butler does not start if one is not set."""
     optional: tuple[VariableName, ...] = ()
+    """Variables that sessions and scripts get if they are set."""
 
 
 class ShutdownConfig(ConfigTable):
     timeout_s: Seconds = 30
+    """Time for running work to end when the butler is stopped."""
 
 
 class BudgetConfig(ConfigTable):
     """Daily spending limits of this butler; None: no limit."""
 
     daily_usd: Annotated[Decimal, Field(ge=0)] | None = None
+    """Dollars that the butler's sessions may cost per day, by the prices in `prices.toml`. Default: no
+    limit."""
     daily_tokens: Annotated[Integer, Field(ge=0)] | None = None
-    # A message over the budget waits until the next day, or is refused at once.
+    """Tokens that the butler's sessions may use per day. Default: no limit."""
     at_limit: Literal["wait", "refuse"] = "wait"
+    """A message over the budget waits until the next day (`wait`) or is refused at once (`refuse`)."""
 
 
 class SkillsConfig(ConfigTable):
     packs: tuple[Text, ...] = ()
+    """Registered skill packs that the butler uses, such as "social-media@^1"."""
     disclosure: Literal["full", "summary"] = "full"
+    """The prompt has each pack's whole text (`full`) or its summary (`summary`)."""
     allow_soul_edit: bool = False
+    """Sessions may change the butler's soul, the text of its character, with `soul_edit` and `soul_undo`."""
     reflexes: bool = True
+    """Answer by the reflexes of the butler's skills before any model is asked."""
 
 
 def _lower(value: object) -> object:
@@ -217,6 +273,7 @@ class LoggingConfig(ConfigTable):
     level: Annotated[
         Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)
     ] = "info"
+    """Least severity of the log lines that are written."""
 
 
 FEWEST_DAYS = 7  # queued work may wait for days, and late repeats must still be recognized
@@ -240,14 +297,17 @@ class StorageConfig(ConfigTable):
     """Storage of files. A relative blob_dir is below BUTLERS_HOME; in a loaded config it is absolute."""
 
     blob_dir: Annotated[Path, AfterValidator(_usable_path)] = Path("data/blobs")
-    # Days to keep finished messages, deliveries and their files; 0: forever. It must be longer than the
-    # Switchboard is ever down: a call that it repeats later runs again.
+    """Folder of files that came with messages. A relative path is below `BUTLERS_HOME`."""
     keep_days: Annotated[Integer, Field(ge=0, le=36_500), AfterValidator(_retention_days)] = 0
+    """Days to keep finished messages, deliveries and their files, at least 7; 0 keeps them forever. It
+    must be longer than the Switchboard is ever down: a call that it repeats later runs again."""
 
 
 class SchedulerConfig(ConfigTable):
     tick_interval_s: Seconds = 60
+    """Longest interval of looking for due schedules."""
     heartbeat_interval_s: Seconds = 120
+    """Interval of the health log lines."""
 
 
 def _distinct_names(schedules: tuple[ScheduleConfig, ...]) -> tuple[ScheduleConfig, ...]:
@@ -261,10 +321,15 @@ def _distinct_names(schedules: tuple[ScheduleConfig, ...]) -> tuple[ScheduleConf
 
 class ButlerSection(ConfigTable):
     name: ButlerName
+    """Name of the butler: lower-case letters, digits and `-`, a letter first, at most 40."""
     port: ShiftedPort
+    """Port on this machine, to which `BUTLERS_PORT_OFFSET` is added. 0: any free port."""
     description: str = ""
-    timezone: Timezone | None = None  # None: the fleet's
+    """What the butler is for. The Switchboard's classification reads it."""
+    timezone: Timezone | None = None
+    """IANA name of the butler's time zone. Default: that of `fleet.toml`."""
     strict_modules: bool = False
+    """A module that fails ends the start, instead of being shown as failed."""
     db: DatabaseSection = DatabaseSection()
     schedule: Annotated[tuple[ScheduleConfig, ...], AfterValidator(_distinct_names)] = ()
     runtime: RuntimeSection = RuntimeSection()
@@ -272,6 +337,7 @@ class ButlerSection(ConfigTable):
     env: EnvConfig = EnvConfig()
     shutdown: ShutdownConfig = ShutdownConfig()
     shutdown_timeout_s: Seconds | None = None
+    """Another name for `timeout_s` in `[butler.shutdown]`."""
     budget: BudgetConfig = BudgetConfig()
     logging: LoggingConfig = LoggingConfig()
     storage: StorageConfig = StorageConfig()
@@ -309,8 +375,11 @@ class ButlerFile(ConfigTable):
     skills: SkillsConfig = SkillsConfig()
     # Each module and each channel validates its own table.
     modules: FreeTables = FrozenDict()
-    channels: FreeTables = FrozenDict()  # outbound, of the Messenger
-    connectors: FreeTables = FrozenDict()  # inbound, of the Switchboard
+    """`[modules.NAME]` switches a module on; the module validates the table."""
+    channels: FreeTables = FrozenDict()
+    """`[channels.NAME]`, only in the Messenger: channels that messages go out on."""
+    connectors: FreeTables = FrozenDict()
+    """`[connectors.NAME]`, only in the Switchboard: channels that messages come in on."""
 
     @model_validator(mode="before")
     @classmethod
@@ -382,6 +451,7 @@ class ButlerConfig(ConfigTable):
     storage: StorageConfig = StorageConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     directory: Path
+    override: Path | None = None  # the file with a person's changes to a shipped butler
 
     @property
     def role(self) -> ButlerKind:
@@ -395,19 +465,36 @@ class ButlerConfig(ConfigTable):
     def file(self) -> Path:
         return self.directory / CONFIG_FILE
 
+    def document(self, data: Mapping[str, Any] = FrozenDict()) -> Document:
+        """Return the files with data of one part of them, to report its problems with their lines."""
+        return Document.around(self.file, self.override, data)
 
-def load_butler_config(
-    directory: Path, settings: Settings, *, default_timezone: str = "UTC"
-) -> ButlerConfig:
-    """Load the configuration in this folder, or raise a ConfigError with the place and a hint."""
+
+def read_butler_file(directory: Path, settings: Settings) -> tuple[Document, ButlerFile]:
+    """Read and validate the configuration in this folder, as it is written."""
     folder = directory.absolute()
     document = Document.read(
         folder / CONFIG_FILE,
         settings.environ,
         missing_hint=f"create it with `butlers init {folder.name}`",
+        override=find_override(folder, settings.home),
     )
     file = document.validate(ButlerFile, port_offset=settings.port_offset)
-    return _assemble(file, folder, settings.home, default_timezone)
+    if document.overlay is not None and file.butler.name != folder.name:
+        problem = Problem(
+            ("butler", "name"), "butler.name: a shipped butler keeps its name", "remove the line"
+        )
+        raise document.invalid([problem])
+    return document, file
+
+
+def load_butler_config(
+    directory: Path, settings: Settings, *, default_timezone: str = "UTC"
+) -> ButlerConfig:
+    """Load the configuration in this folder, or raise a ConfigError with the place and a hint."""
+    document, file = read_butler_file(directory, settings)
+    config = _assemble(file, directory.absolute(), settings.home, default_timezone)
+    return config.model_copy(update={"override": document.overlay and document.overlay.path})
 
 
 def _assemble(file: ButlerFile, folder: Path, home: Path, default_timezone: str) -> ButlerConfig:
@@ -433,7 +520,7 @@ def _assemble(file: ButlerFile, folder: Path, home: Path, default_timezone: str)
         budget=butler.budget,
         skills=file.skills,
         logging=butler.logging,
-        storage=StorageConfig(blob_dir=home / butler.storage.blob_dir),
+        storage=butler.storage.model_copy(update={"blob_dir": home / butler.storage.blob_dir}),
         scheduler=butler.scheduler,
         directory=folder,
     )

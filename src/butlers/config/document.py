@@ -1,11 +1,15 @@
-"""A TOML file that a person wrote: read it, fill in ${VAR}, and report problems with their lines."""
+"""A TOML file that a person wrote: read it, fill in ${VAR}, and report problems with their lines.
+
+A second file may be merged over it: tables merge, arrays of tables merge by their ``name``, everything else
+is replaced. A problem is reported in the file that it comes from.
+"""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from inspect import isclass
 from pathlib import Path
@@ -177,16 +181,69 @@ _MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
+class Overlay:
+    """The second file, and the path in it of each key that it sets in the merged data."""
+
+    path: Path
+    text: str
+    merged: Mapping[str, Any]
+    own_paths: Mapping[KeyPath, KeyPath]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file, and the path of a key in it."""
+
+    path: Path
+    text: str
+    key: KeyPath
+    overlaid: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     path: Path
     text: str
     data: Mapping[str, Any]
+    overlay: Overlay | None = None
 
     @classmethod
-    def read(cls, path: Path, environ: Mapping[str, str], *, missing_hint: str) -> Document:
+    def read(
+        cls,
+        path: Path,
+        environ: Mapping[str, str],
+        *,
+        missing_hint: str = "",
+        override: Path | None = None,
+    ) -> Document:
+        """Read the file, with the override merged over it if there is one, and fill in the variables."""
+        raw = cls.read_raw(path, missing_hint=missing_hint, override=override)
+        return replace(raw, data=raw._resolved(environ))
+
+    @classmethod
+    def read_raw(
+        cls, path: Path, *, missing_hint: str = "", override: Path | None = None
+    ) -> Document:
+        """Read the file without filling in the variables."""
         text = _decode(path, _read(path, missing_hint))
-        raw = cls(path, text, _parse(path, text))
-        return cls(path, text, raw._resolved(environ))
+        document = cls(path, text, _parse(path, text))
+        if deep := _too_deep(document.data):
+            raise document.invalid([deep])
+        if override is None:
+            return document
+        over = cls.read_raw(override)
+        own_paths: dict[KeyPath, KeyPath] = {}
+        merged = _merged(document.data, over.data, (), (), own_paths)
+        overlay = Overlay(override, over.text, merged, own_paths)
+        return replace(document, data=merged, overlay=overlay)
+
+    @classmethod
+    def around(cls, path: Path, override: Path | None, data: Mapping[str, Any]) -> Document:
+        """Return the file with data of a part of it that was read before, for the lines of its problems."""
+        try:
+            return replace(cls.read_raw(path, override=override), data=data)
+        except ConfigError:  # changed since; the problem is still reported, without its line
+            return cls(path, "", data)
 
     def validate(self, model: type[_Model], **context: object) -> _Model:
         try:
@@ -197,9 +254,20 @@ class Document:
     def invalid(self, problems: Iterable[Problem]) -> ConfigInvalid:
         return self._error(ConfigInvalid, problems)
 
+    def source(self, path: KeyPath) -> Source:
+        """Return the file that sets the key, or else the nearest table around it."""
+        if self.overlay is None:
+            return Source(self.path, self.text, path)
+        for length in range(len(path), -1, -1):
+            start, rest = path[:length], path[length:]
+            if start in self.overlay.own_paths:
+                own = (*self.overlay.own_paths[start], *rest)
+                return Source(self.overlay.path, self.overlay.text, own, overlaid=True)
+            if has_key(self.overlay.merged, start):
+                break
+        return Source(self.path, self.text, path)
+
     def _resolved(self, environ: Mapping[str, str]) -> Mapping[str, Any]:
-        if deep := _too_deep(self.data):
-            raise self.invalid([deep])
         resolver = Resolver(environ)
         data = {key: resolver.resolve(value, (key,)) for key, value in self.data.items()}
         if resolver.problems:
@@ -211,20 +279,81 @@ class Document:
         self, kind: type[_ConfigError], problems: Iterable[Problem], hint: str | None = None
     ) -> _ConfigError:
         """Return one error for all problems, each on its own line in the form that editors can jump to."""
-        places = locate(self.text)
         placed = sorted(
-            ((places.line(problem.path), problem) for problem in problems),
-            key=lambda pair: pair[0] or 0,
+            (self._placed(problem) for problem in problems),
+            key=lambda one: (not one.source.overlaid, one.line or 0),
         )
-        line, first = placed[0]
-        rest = [f"{_place(self.path, at)}: {problem.message}" for at, problem in placed[1:]]
+        first = placed[0]
+        rest = [f"{_place(one.source.path, one.line)}: {one.message}" for one in placed[1:]]
+        hint = hint or first.problem.hint
+        if self.overlay is not None and not first.source.overlaid:
+            merged = f"{self.overlay.path} is merged over this file"
+            hint = f"{hint}; {merged}" if hint else merged
         return kind(
             "\n".join([first.message, *rest]),
-            path=self.path,
-            key=first.key,
-            line=line,
-            hint=hint or first.hint,
+            path=first.source.path,
+            key=dotted(first.source.key),
+            line=first.line,
+            hint=hint,
         )
+
+    def _placed(self, problem: Problem) -> _Placed:
+        source = self.source(problem.path)
+        # In its own file an entry of an array may have another number than in the merged data.
+        message = problem.message.replace(problem.key, dotted(source.key))
+        return _Placed(problem, source, locate(source.text).line(source.key), message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A problem, the file it is in, and its line and message there."""
+
+    problem: Problem
+    source: Source
+    line: int | None
+    message: str
+
+
+def has_key(data: Any, path: KeyPath) -> bool:
+    for key in path:
+        try:
+            data = data[key]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return True
+
+
+def _merged(
+    base: Any, over: Any, at: KeyPath, own: KeyPath, own_paths: dict[KeyPath, KeyPath]
+) -> Any:
+    """Return the value with ``over`` merged over it, and record the path in its file of each key it sets."""
+    own_paths[at] = own
+    if isinstance(over, dict):
+        before = base if isinstance(base, dict) else {}
+        return before | {
+            key: _merged(before.get(key), value, (*at, key), (*own, key), own_paths)
+            for key, value in over.items()
+        }
+    if isinstance(over, list):
+        items = list(base) if _merge_by_name(base, over) else []
+        numbers = {item["name"]: number for number, item in enumerate(items)}
+        for position, value in enumerate(over):
+            name = value.get("name") if isinstance(value, dict) else None
+            # Taken once: a second entry of the same name stays an entry, and is an error.
+            number = numbers.pop(name, None) if isinstance(name, str) else None
+            if number is None:
+                number = len(items)
+                items.append(None)
+            here, there = (*at, number), (*own, position)
+            items[number] = _merged(items[number], value, here, there, own_paths)
+        return items
+    return over
+
+
+def _merge_by_name(base: Any, over: list[Any]) -> bool:
+    if not isinstance(base, list) or not over or not all(isinstance(one, dict) for one in over):
+        return False
+    return all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in base)
 
 
 def _place(path: Path, line: int | None) -> str:

@@ -18,12 +18,13 @@ FLEET_FILE = "fleet.toml"
 
 _FIRST_TEXT = """\
 # Settings of the whole fleet, written by the first start. Edit them as you like; a change takes effect with
-# the next `butlers up`. The settings of one butler are in its butler.toml.
+# the next `butlers up`. Your changes to a shipped butler belong into butlers/NAME.toml beside this file.
 
 # Your time zone, an IANA name such as "Europe/Berlin". A butler.toml may set another one.
 timezone = "UTC"
 
-# The butlers of the shipped roster that run. Your own folders under butlers/ always run.
+# The butlers of the shipped roster that run. No fleet can do without switchboard and messenger. Your own
+# folders under butlers/ always run.
 roster = ["switchboard", "messenger", "general", "health"]
 
 # "roles": each butler has its own database role, which cannot read the data of other butlers.
@@ -54,17 +55,25 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 class FleetConfig(ConfigTable):
     timezone: Timezone = "UTC"
+    """Your time zone, an IANA name. A butler may have another one."""
     roster: Annotated[tuple[ButlerName, ...], Field(min_length=1), AfterValidator(_distinct)] = (
         "switchboard",
         "messenger",
         "general",
         "health",
     )
+    """The shipped butlers that run. `switchboard` and `messenger` must be among all butlers that run."""
     isolation: Literal["roles", "none"] = "roles"
+    """`roles`: each butler has a database role that cannot read the data of other butlers. `none`: no
+    isolation, for a server on which roles cannot be created."""
     max_sessions: Count | None = None
+    """CLI sessions that run at once in the whole fleet. Default: as many as fit in half of the memory."""
     warm_pool: Annotated[Integer, Field(ge=0)] = 0
+    """Started Claude Code or Codex processes that wait for a message to any butler."""
     daily_usd: Annotated[Decimal, Field(ge=0)] | None = None
+    """Dollars that all butlers together may spend per day. Default: no limit."""
     daily_tokens: Annotated[Integer, Field(ge=0)] | None = None
+    """Tokens that all butlers together may use per day. Default: no limit."""
 
 
 def load_fleet_config(settings: Settings) -> FleetConfig:

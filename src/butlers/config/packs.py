@@ -1,4 +1,4 @@
-"""Skill packs in butler configurations: list those that are named, and add one to a butler.toml."""
+"""Skill packs in butler configurations: list those that are named, and add one to a configuration file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from butlers.config.butler import CONFIG_FILE, ButlerConfig, load_butler_config
-from butlers.config.files import exclusive_lock, replace_file
-from butlers.config.roster import known_butlers, may_have_config, shipped_roster, working_copy
+from butlers.config.files import exclusive_lock, make_private_folder, replace_file
+from butlers.config.overrides import override_file, shipped_roster, working_copy
+from butlers.config.roster import known_butlers, may_have_config
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigError, ConfigInvalid
 
@@ -30,10 +31,19 @@ def packs_named(config: ButlerConfig, settings: Settings) -> Mapping[str, Sequen
     return found
 
 
-def packs_written(folder: Path) -> tuple[str, tuple[str, ...]]:
+def packs_written(folder: Path, override: Path | None = None) -> tuple[str, tuple[str, ...]]:
     """Return the name and the packs of a butler.toml without validating it: its environment variables
-    may be unset here. A missing file names no packs; an unreadable one raises ConfigInvalid."""
-    file = folder / CONFIG_FILE
+    may be unset here. A missing file names no packs; an unreadable one raises ConfigInvalid.
+
+    The packs of an override are returned with the others, although they replace them: none of them is unused
+    for certain."""
+    name, packs = _packs_in(folder / CONFIG_FILE)
+    if override is not None:
+        packs += _packs_in(override)[1]
+    return name or folder.name, packs
+
+
+def _packs_in(file: Path) -> tuple[str | None, tuple[str, ...]]:
     try:
         document = _parsed(file.read_bytes().decode("utf-8", "replace"))
     except (FileNotFoundError, NotADirectoryError):
@@ -47,7 +57,8 @@ def packs_written(folder: Path) -> tuple[str, tuple[str, ...]]:
     named = skills.get("packs", [])
     if not isinstance(named, list):
         raise ConfigInvalid("its packs are not a list", path=file)
-    return str(butler.get("name") or folder.name), tuple(str(pack) for pack in named)
+    name = butler.get("name")
+    return str(name) if name else None, tuple(str(pack) for pack in named)
 
 
 def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -66,20 +77,28 @@ def _folders(config: ButlerConfig, settings: Settings) -> Iterator[Path]:
         yield from known_butlers(settings.home)
 
 
-def source_file(directory: Path, home: Path) -> Path:
-    """Return the butler.toml to edit. For a working copy that is the shipped file: copies are replaced at
-    each start."""
+def shipped_folder(directory: Path, home: Path) -> Path:
+    """Return the folder that a working copy was made of, or the given folder."""
     if directory.resolve().is_relative_to(working_copy(home).resolve()):
-        return shipped_roster() / directory.name / CONFIG_FILE
+        return shipped_roster() / directory.name
+    return directory
+
+
+def source_file(directory: Path, home: Path) -> Path:
+    """Return the file to edit. For a working copy that is the override: copies are replaced at each start."""
+    if directory.resolve().is_relative_to(working_copy(home).resolve()):
+        return override_file(directory.name, home)
     return directory / CONFIG_FILE
 
 
 def name_pack(file: Path, pack: str) -> bool:
     """Add ``id@version`` to the packs of a butler.toml, in place of another version of the pack.
 
-    Comments and order stay as they are. Return False if it was there already.
+    Comments and order stay as they are. Return False if it was there already. An override that names no
+    packs begins with those of the shipped butler, because its list replaces theirs.
     """
     try:
+        make_private_folder(file.parent)
         with exclusive_lock(file):
             return _name(file, pack)
     except (OSError, UnicodeDecodeError) as error:
@@ -97,7 +116,7 @@ def _name(file: Path, pack: str) -> bool:
         if skills is None:
             document.add(tomlkit.nl())
             document["skills"] = skills = tomlkit.table()
-        packs = skills.setdefault("packs", tomlkit.array())
+        packs = skills.setdefault("packs", tomlkit.item(_inherited(file)))
         if pack in packs:
             return False
         name = pack.partition("@")[0]
@@ -110,6 +129,12 @@ def _name(file: Path, pack: str) -> bool:
         raise ConfigInvalid("its packs cannot be edited", path=file, hint=_HINT) from error
     replace_file(file, tomlkit.dumps(document).encode(), stat.S_IMODE(file.stat().st_mode))
     return True
+
+
+def _inherited(file: Path) -> list[str]:
+    if file.name == CONFIG_FILE:
+        return []
+    return list(packs_written(shipped_roster() / file.stem)[1])
 
 
 def _parsed(text: str) -> dict[str, Any] | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import stat
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import count
 from pathlib import Path, PurePosixPath
 
 from butlers.config.butler import CONFIG_FILE, ButlerConfig
+from butlers.config.document import Document, Problem
 from butlers.config.files import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
@@ -19,18 +22,26 @@ from butlers.config.files import (
     replace_file,
 )
 from butlers.config.fleet import FLEET_FILE, FleetConfig
+from butlers.config.overrides import check_overrides, override_file, working_copy
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid, ConfigMissing
+from butlers.domain.queues import MESSENGER, SWITCHBOARD
 
 NOTES_FILE = "AGENTS.md"
 NOTES_LINE = b"# Notes to self"
 
-_COPY = "roster"
 _LOCK = ".roster.lock"
-# Lists the files that were copied. Only these may be removed when they leave the shipped roster; other
-# files in the copy, such as a skill that a session made, stay.
+# The files that were copied, with the hashes of what was written: only these may be removed when they leave
+# the shipped roster, and a file with other content was edited. Other files in the copy, such as a skill that
+# a session made, stay.
 _MANIFEST = ".roster.json"
+_EDITED = "edited"  # in the home: edited files that a refresh replaced
 _SKIPPED = "__pycache__"
+# The butlers that every fleet has, and what is impossible without each.
+_CORE = {
+    SWITCHBOARD: "no message can come in without the Switchboard",
+    MESSENGER: "no answer can go out without the Messenger",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +50,42 @@ class _Shipped:
     mode: int
 
 
-def working_copy(home: Path) -> Path:
-    return home / _COPY
+@dataclass(frozen=True, slots=True)
+class ReplacedEdit:
+    """A file of the working copy that a person had edited, and the copy of it that was kept."""
+
+    file: Path
+    kept: Path
+
+    def __str__(self) -> str:
+        text = f"{self.file} was edited, and is now as shipped again. Your version is {self.kept}."
+        if self.file.name == CONFIG_FILE:
+            place = override_file(self.file.parent.name, self.file.parents[2])
+            text += f"\nhint: put your changes, and only these, into {place}"
+        else:
+            text += "\nhint: copy the butler's folder to butlers/ to change more than its settings"
+        return text
 
 
-def refresh_working_copy(shipped: Path, home: Path) -> Path:
-    """Update $BUTLERS_HOME/roster from the shipped roster, and keep the notes that sessions wrote."""
+OnEdit = Callable[[ReplacedEdit], None]
+# Names of the copied files, with the hashes of the content that they may have. None: unknown.
+_Manifest = Mapping[PurePosixPath, frozenset[str] | None]
+
+
+def _ignore_edit(_edit: ReplacedEdit) -> None:
+    return None
+
+
+def refresh_working_copy(shipped: Path, home: Path, on_edit: OnEdit = _ignore_edit) -> Path:
+    """Update $BUTLERS_HOME/roster from the shipped roster, and keep the notes that sessions wrote.
+
+    A file that a person edited is replaced too; its content is kept in $BUTLERS_HOME/edited, and reported.
+    """
     try:
         wanted = _read_shipped(shipped)
         make_private_folder(home)
         with exclusive_lock(home / _LOCK):
-            return _refresh(wanted, home)
+            return _refresh(wanted, home, on_edit)
     except OSError as error:
         raise ConfigInvalid(
             f"the roster cannot be copied: {error.strerror or error}",
@@ -58,18 +94,22 @@ def refresh_working_copy(shipped: Path, home: Path) -> Path:
         ) from error
 
 
-def _refresh(wanted: Mapping[PurePosixPath, _Shipped], home: Path) -> Path:
+def _refresh(wanted: Mapping[PurePosixPath, _Shipped], home: Path, on_edit: OnEdit) -> Path:
     copy, manifest = working_copy(home), home / _MANIFEST
     earlier = _read_manifest(manifest)
+    now = {path: frozenset({_hash(file.content)}) for path, file in wanted.items()}
     # Written before the first copy and again after the last removal: if the refresh is interrupted, the
-    # next one still knows every file that was copied.
-    _write_manifest(manifest, earlier | set(wanted), earlier)
-    for path in sorted(earlier - set(wanted)):
+    # next one still knows every file that was copied, with its old and its new content.
+    both = {**earlier, **{path: _either(earlier.get(path), new) for path, new in now.items()}}
+    _write_manifest(manifest, both, earlier)
+    for path in [*(path for path in earlier if path not in wanted), *wanted]:
+        _keep_edit(copy, path, wanted.get(path), earlier, on_edit)
+    for path in sorted(path for path in earlier if path not in wanted):
         _remove(copy, path)
     make_private_folder(copy)
     for path, file in wanted.items():
         _update(copy, path, file)
-    _write_manifest(manifest, set(wanted), earlier | set(wanted))
+    _write_manifest(manifest, now, both)
     return copy
 
 
@@ -145,6 +185,42 @@ def _update(copy: Path, path: PurePosixPath, file: _Shipped) -> None:
     replace_file(target, content, file.mode)
 
 
+def _keep_edit(
+    copy: Path, path: PurePosixPath, file: _Shipped | None, earlier: _Manifest, on_edit: OnEdit
+) -> None:
+    """Keep the content of a file that differs from what was written there. Sessions write the notes file."""
+    present = _present(copy, path)
+    if present is None or path.name == NOTES_FILE or (file and file.content == present):
+        return
+    if path in earlier and not _is_edited(path, present, earlier[path]):
+        return
+    kept = _free_place(copy.parent / _EDITED / path, present)
+    make_private_folder(kept.parent)
+    replace_file(kept, present)
+    on_edit(ReplacedEdit(copy / path, kept))
+
+
+def _is_edited(path: PurePosixPath, present: bytes, written: frozenset[str] | None) -> bool:
+    if (
+        written is None
+    ):  # an older version of the file, or an edit: keep what a person is likely to edit
+        return path.name == CONFIG_FILE
+    return _hash(present) not in written
+
+
+def _free_place(path: Path, content: bytes) -> Path:
+    """Return a path beside the given one that does not exist, or has this content already."""
+    for number in count(1):
+        place = path.with_name(f"{path.name}.{number}")
+        if not place.exists() or place.read_bytes() == content:
+            return place
+    raise AssertionError("unreachable")
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def _remove(copy: Path, path: PurePosixPath) -> None:
     present = _present(copy, path)
     if present is None or (path.name == NOTES_FILE and _notes_of(present)[1].strip()):
@@ -202,24 +278,34 @@ def _notes_of(text: bytes) -> tuple[bytes, bytes]:
     return b"", b""
 
 
-def _read_manifest(path: Path) -> set[PurePosixPath]:
+def _read_manifest(path: Path) -> _Manifest:
     try:
-        names = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
-        names = None
-    if not isinstance(names, list):
-        return set()  # without a manifest nothing is removed
-    return {PurePosixPath(name) for name in names if _is_inside(name)}
+        return {}  # without a manifest nothing is removed
+    if isinstance(found, list):  # as written by earlier versions
+        found = dict.fromkeys((name for name in found if isinstance(name, str)), None)
+    if not isinstance(found, dict):
+        return {}
+    return {PurePosixPath(name): _hashes(found[name]) for name in found if _is_inside(name)}
+
+
+def _hashes(value: object) -> frozenset[str] | None:
+    return frozenset(map(str, value)) if isinstance(value, list) else None
+
+
+def _either(before: frozenset[str] | None, after: frozenset[str]) -> frozenset[str]:
+    return after if before is None else before | after
 
 
 def _is_inside(name: object) -> bool:
     return isinstance(name, str) and name[:1] != "/" and ".." not in PurePosixPath(name).parts
 
 
-def _write_manifest(path: Path, files: set[PurePosixPath], present: set[PurePosixPath]) -> None:
+def _write_manifest(path: Path, files: _Manifest, present: _Manifest) -> None:
     if files == present:
         return
-    names = sorted(str(file) for file in files)
+    names = {str(file): sorted(files[file] or ()) for file in sorted(files)}
     replace_file(path, json.dumps(names, indent=0).encode())
 
 
@@ -268,11 +354,6 @@ def may_have_config(folder: Path) -> bool:
 # -- the fleet's butlers -------------------------------------------------------------------------
 
 
-def shipped_roster() -> Path:
-    """Return the roster/ folder of this checkout."""
-    return Path(__file__).resolve().parents[3] / "roster"
-
-
 def find_butlers(
     fleet: FleetConfig,
     settings: Settings,
@@ -280,6 +361,7 @@ def find_butlers(
     shipped: Path,
     own: Path | None,
     refresh: bool = True,
+    on_edit: OnEdit = _ignore_edit,
 ) -> tuple[Path, ...]:
     """Return the config folders to run: the fleet's roster from its working copy, then the user's own.
 
@@ -287,8 +369,9 @@ def find_butlers(
     """
     copy = working_copy(settings.home)
     if refresh or not copy.is_dir():
-        copy = refresh_working_copy(shipped, settings.home)
+        copy = refresh_working_copy(shipped, settings.home, on_edit)
     roster = _butlers_in(copy)
+    check_overrides(settings.home, roster)
     users = _butlers_in(own) if own else {}
     for name in fleet.roster:
         if name not in roster and name not in users:
@@ -310,6 +393,23 @@ def check_distinct(configs: Iterable[ButlerConfig]) -> None:
             "\n".join(clashes),
             hint="change one of each pair",
         )
+
+
+def check_core(configs: Iterable[ButlerConfig], home: Path) -> None:
+    """Raise ConfigInvalid if the Switchboard or the Messenger is missing: no message would be answered."""
+    names = {config.name for config in configs}
+    missing = [name for name in _CORE if name not in names]
+    if not missing:
+        return
+    listed = " and ".join(repr(name) for name in missing)
+    needs = "; ".join(_CORE[name] for name in missing)
+    problem = Problem(
+        ("roster",),
+        f"roster: the core butler{'s' if missing[1:] else ''} {listed}"
+        f" {'are' if missing[1:] else 'is'} missing: {needs}",
+        f"add {listed} to the roster, or start without: `butlers up --partial`",
+    )
+    raise Document.around(home / FLEET_FILE, None, {}).invalid([problem])
 
 
 def _butlers_in(folder: Path) -> dict[str, Path]:

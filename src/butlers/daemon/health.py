@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from butlers.config.butler import ButlerKind
+from butlers.domain.diagnostic import Diagnostic
 from butlers.domain.errors import DatabaseUnavailable
 from butlers.domain.module import ModuleState
 from butlers.domain.redaction import redactor
@@ -45,7 +46,7 @@ async def describe_health(butler: Butler) -> dict[str, Any]:
         "runtime": butler.spawner.runtime.name if hasattr(butler, "spawner") else None,
         "queues": queues,
         "switchboard": _switchboard(butler),
-        "diagnostics": [found.as_dict() for found in butler.reflexes.diagnostics],
+        "diagnostics": [found.as_dict() for found in _diagnostics(butler)],
     }
 
 
@@ -85,6 +86,11 @@ def _health(butler: Butler, *, connected: bool) -> str:
     parts = butler.modules.healthy and butler.skills.healthy
     well = connected and parts and not butler.reflexes.diagnostics
     return "healthy" if well else "degraded"
+
+
+def _diagnostics(butler: Butler) -> tuple[Diagnostic, ...]:
+    of_skills = butler.skills.diagnostics if hasattr(butler, "skills") else ()
+    return (*butler.reflexes.diagnostics, *of_skills)
 
 
 def _without_error(state: ModuleState) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid5
 
@@ -11,12 +12,15 @@ import structlog
 
 from butlers.config.packs import packs_named
 from butlers.config.roster import remember_butler
+from butlers.domain.diagnostic import Diagnostic, Severity
 from butlers.sessions.skill_maker import PendingDraft, SkillMaker
 from butlers.sessions.skills import ButlerSkills
+from butlers.skills.names import is_kebab, slug
+from butlers.skills.reader import scan_skills
 from butlers.skills.registry.built_in import butler_tools_of
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.scripts.runner import DEFAULT_PATH, ScriptRunner
-from butlers.skills.skill_set import ButlerSkillSet
+from butlers.skills.skill_set import FOLDER, ButlerSkillSet
 from butlers.tools import mail
 from butlers.tools.declaration import ToolSpec, spec_of
 from butlers.tools.skills import pack_tools, skill_specs, soul_specs
@@ -38,6 +42,9 @@ async def open_skills(butler: Butler) -> ButlerSkills:
     skill_set = await asyncio.to_thread(
         ButlerSkillSet.open, registry, config.name, config.directory, config.skills.packs
     )
+    problems = await asyncio.to_thread(folder_problems, config.directory)
+    for found in problems:
+        log.warning("skill problem", **found.as_dict())
     skills = ButlerSkills(
         config,
         skill_set,
@@ -46,10 +53,32 @@ async def open_skills(butler: Butler) -> ButlerSkills:
         ScriptRunner(butler.home, butler.settings.environ.get("PATH") or DEFAULT_PATH),
         lambda *lent: butler.guard.lend(*lent),  # the guard is created later
         lambda: butler.url,
+        diagnostics=problems,
     )
     butler.stack.push_async_callback(skills.close)
     await skills.open()
     return skills
+
+
+def folder_problems(directory: Path) -> tuple[Diagnostic, ...]:
+    """Return the problems of a butler's skills folder: wrong names, names that appear twice, limits."""
+    root = directory / FOLDER
+    if not root.is_dir():
+        return ()
+    scan = scan_skills(root, directory.parent / "shared" / FOLDER)
+    wrong = (found.folder for found in scan.skills if not is_kebab(found.folder.name))
+    return (*scan.diagnostics, *(_wrong_name(folder) for folder in wrong))
+
+
+def _wrong_name(folder: Path) -> Diagnostic:
+    near = slug(folder.name)
+    return Diagnostic(
+        "folder-name",
+        Severity.ERROR,
+        f"the skill's folder name {folder.name!r} is not kebab-case",
+        folder,
+        hint=f"rename it to {near}" if near else "lower-case letters, digits, single hyphens",
+    )
 
 
 def _record_folder(butler: Butler) -> None:

@@ -26,7 +26,6 @@ import structlog
 from pydantic import Field, create_model
 
 from butlers.config.butler import ButlerConfig, ButlerKind
-from butlers.config.document import Document
 from butlers.db.database import Connection, Database
 from butlers.db.migrations import Chain
 from butlers.domain.errors import ButlersError, DatabaseUnavailable, NotFound
@@ -122,12 +121,11 @@ class ModuleSet:
     # -- phases, in order
 
     async def validate_config(self) -> None:
-        text = self._config.file.read_text(encoding="utf-8-sig")
         for module in self._active():
             async with self._phase(module, FailurePhase.CONFIG):
                 if isinstance(module, UnloadableModule):
                     raise module.error
-                module.config = _validated(module, self._config, text)
+                module.config = _validated(module, self._config)
 
     def chains(self, versions: Path) -> list[Chain]:
         """Return the modules' migration chains, in order, for migrating without a start."""
@@ -352,12 +350,12 @@ class ModuleSet:
         return kept
 
 
-def _validated(module: Module, config: ButlerConfig, text: str) -> Any:
+def _validated(module: Module, config: ButlerConfig) -> Any:
     """Validate the module's section; errors name file, key and line."""
     section = create_model("Modules", section=(module.config_schema, Field(alias=module.name)))
     file = create_model("File", modules=(section, ...))
     written = {"modules": {module.name: config.modules[module.name]}}
-    return Document(config.file, text, written).validate(file).modules.section  # type: ignore[attr-defined]
+    return config.document(written).validate(file).modules.section  # type: ignore[attr-defined]
 
 
 async def _check_credentials(module: Module, store: CredentialSource) -> None:

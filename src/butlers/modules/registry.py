@@ -18,7 +18,7 @@ from types import ModuleType
 import structlog
 
 from butlers.config.butler import ButlerConfig
-from butlers.config.document import Document, Problem
+from butlers.config.document import Problem
 from butlers.db.migrations import CORE, Chain, find_chain
 from butlers.domain.errors import ConfigInvalid, MigrationFailed
 from butlers.modules.base import Module, UnloadableModule
@@ -207,8 +207,7 @@ def _config_error(
     config: ButlerConfig, module: str, message: str, hint: str | None = None
 ) -> ConfigInvalid:
     """Return an error that points at the module's section in butler.toml."""
-    text = config.file.read_text(encoding="utf-8-sig")
-    return Document(config.file, text, {}).invalid([Problem(("modules", module), message, hint)])
+    return config.document().invalid([Problem(("modules", module), message, hint)])
 
 
 LABEL = re.compile(r"[a-z][a-z0-9_]{0,39}")  # becomes part of the version table's name

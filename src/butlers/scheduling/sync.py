@@ -9,7 +9,7 @@ from datetime import date, datetime, time
 from typing import Any
 
 from butlers.config.butler import ButlerConfig, ScheduleConfig
-from butlers.config.document import Document, Problem
+from butlers.config.document import Problem
 from butlers.config.locate import KeyPath
 from butlers.db.database import Connection
 from butlers.domain.clock import uuid7
@@ -93,7 +93,7 @@ def _declared(config: ButlerConfig, now: datetime) -> list[Task]:
         if not found:
             tasks.append(_task(schedule, config.timezone, now))
     if problems:
-        raise _invalid(config, problems)
+        raise config.document().invalid(problems)
     return tasks
 
 
@@ -167,18 +167,9 @@ def _reject_name_clashes(
             hint = f"rename the one in the file, or delete the other: schedule_delete {found.id}"
             problems.append(_problem(index, "name", ButlersError(message, hint=hint)))
     if problems:
-        raise _invalid(config, problems)
+        raise config.document().invalid(problems)
 
 
 def _problem(index: int, key: str, error: ButlersError) -> Problem:
     path: KeyPath = ("butler", "schedule", index, key)
     return Problem(path, f"butler.schedule[{index}].{key}: {error.message}", error.hint)
-
-
-def _invalid(config: ButlerConfig, problems: list[Problem]) -> ConfigInvalid:
-    """Return the error with the line of each problem, if the file is readable."""
-    try:
-        text = config.file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError):
-        text = ""
-    return Document(config.file, text, {}).invalid(problems)

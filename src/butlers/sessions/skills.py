@@ -15,6 +15,7 @@ import structlog
 from butlers.config.butler import ButlerConfig
 from butlers.domain import tasks
 from butlers.domain.caller import Caller, CallerKind
+from butlers.domain.diagnostic import Diagnostic
 from butlers.domain.errors import ButlersError, NotAllowed, SkillError, SkillScriptError
 from butlers.domain.message import RequestContext
 from butlers.domain.session import Access, SessionRequest
@@ -59,6 +60,7 @@ class ButlerSkills:
     url: Callable[[], str]
     servers: tuple[PackServer, ...] = ()
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # variables, by pack
+    diagnostics: tuple[Diagnostic, ...] = ()  # of the butler's skills folder, at start
     _changed: dict[str, str] = field(default_factory=dict)  # error since the start, by pack
     _access: dict[UUID, Access] = field(default_factory=dict)  # of running sessions
     _scripts: dict[UUID | None, set[asyncio.Task[ScriptAnswer]]] = field(default_factory=dict)

@@ -122,6 +122,22 @@ async def test_invalid_reflex_file_is_reported_and_the_others_work(make_butler: 
         assert (await owner.call("trigger", {"prompt": "ping"}))["output"] == "pong"
 
 
+@pytest.mark.scenario("S000-17")
+async def test_wrong_name_of_a_skill_folder_is_reported(make_butler: MakeButler) -> None:
+    tester = make_butler()
+    folder = tester.directory / "skills" / "Morning_Briefing"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text("---\nname: x\ndescription: Plans the day.\n---\nPlan.\n")
+
+    with capture_logs() as logs:
+        await tester.start()
+
+    assert [entry["file"] for entry in logs if entry["event"] == "skill problem"] == [str(folder)]
+    (found,) = (await health(tester))["diagnostics"]
+    assert (found["code"], found["severity"]) == ("folder-name", "error")
+    assert found["hint"] == "rename it to morning-briefing"
+
+
 # -- the database goes away ------------------------------------------------------------------------
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from butlers.config.butler import ButlerConfig, DatabaseConfig
 from butlers.config.fleet import FleetConfig
-from butlers.config.roster import check_distinct, find_butlers, shipped_roster
+from butlers.config.overrides import shipped_roster
+from butlers.config.roster import check_distinct, find_butlers
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid, ConfigMissing
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.config.roster import refresh_working_copy, with_notes_of
+from butlers.config.roster import ReplacedEdit, refresh_working_copy, with_notes_of
 from butlers.domain.errors import ConfigInvalid
 
 
@@ -214,6 +214,93 @@ def test_a_folder_with_foreign_files_is_not_replaced(shipped: Path, home: Path) 
     with pytest.raises(ConfigInvalid, match="not empty"):
         refresh_working_copy(shipped, home)
     assert (copy / "health/skills/run/mine.md").read_text() == "mine"
+
+
+@pytest.fixture
+def edits() -> list[ReplacedEdit]:
+    return []
+
+
+def test_edited_file_is_kept_and_reported(
+    shipped: Path, home: Path, edits: list[ReplacedEdit]
+) -> None:
+    file = refresh_working_copy(shipped, home, edits.append) / "health/butler.toml"
+    file.write_text("mine")
+    refresh_working_copy(shipped, home, edits.append)
+    (edit,) = edits
+    assert (edit.file, edit.kept.read_text()) == (file, "mine")
+    assert file.read_text() == "one"
+    assert not edit.kept.is_relative_to(home / "roster")
+    assert f"into {home}/butlers/health.toml" in str(edit)
+    refresh_working_copy(shipped, home, edits.append)
+    assert len(edits) == 1
+
+
+def test_each_edit_is_kept(shipped: Path, home: Path, edits: list[ReplacedEdit]) -> None:
+    file = refresh_working_copy(shipped, home) / "health/skills/run/run.sh"
+    for text in ("mine", "mine too", "mine"):
+        file.write_text(text)
+        _write(shipped / "health/skills/run/run.sh", f"shipped after {text}")
+        refresh_working_copy(shipped, home, edits.append)
+    assert [edit.kept.read_text() for edit in edits] == ["mine", "mine too", "mine"]
+    assert len({edit.kept for edit in edits}) == 2
+
+
+def test_edit_of_a_file_that_left_the_roster_is_kept(
+    shipped: Path, home: Path, edits: list[ReplacedEdit]
+) -> None:
+    file = refresh_working_copy(shipped, home) / "health/butler.toml"
+    file.write_text("mine")
+    (shipped / "health/butler.toml").unlink()
+    refresh_working_copy(shipped, home, edits.append)
+    assert not file.exists()
+    assert [edit.kept.read_text() for edit in edits] == ["mine"]
+
+
+def test_new_release_is_not_an_edit(shipped: Path, home: Path, edits: list[ReplacedEdit]) -> None:
+    refresh_working_copy(shipped, home, edits.append)
+    _write(shipped / "health/butler.toml", "two")
+    _write(shipped / "health/AGENTS.md", "# Health 2\n")
+    refresh_working_copy(shipped, home, edits.append)
+    assert edits == []
+
+
+def test_content_of_an_interrupted_refresh_is_not_an_edit(
+    shipped: Path, home: Path, edits: list[ReplacedEdit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from butlers.config import roster
+
+    refresh_working_copy(shipped, home)
+    _write(shipped / "health/butler.toml", "two")
+    write, calls = roster._write_manifest, []
+
+    def _write_once(*arguments: object) -> None:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        write(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(roster, "_write_manifest", _write_once)
+        with pytest.raises(KeyboardInterrupt):
+            refresh_working_copy(shipped, home)
+    assert (home / "roster/health/butler.toml").read_text() == "two"
+    _write(shipped / "health/butler.toml", "three")
+    refresh_working_copy(shipped, home, edits.append)
+    assert edits == []
+
+
+def test_manifest_of_an_earlier_version_is_read(
+    shipped: Path, home: Path, edits: list[ReplacedEdit]
+) -> None:
+    copy = refresh_working_copy(shipped, home)
+    (home / ".roster.json").write_text(json.dumps(sorted(_tree(copy))))
+    (copy / "health/butler.toml").write_text("mine, or old")
+    (copy / "shared/AGENTS.md").write_text("old")
+    (shipped / "health/skills/run/run.sh").unlink()
+    refresh_working_copy(shipped, home, edits.append)
+    assert [edit.kept.read_text() for edit in edits] == ["mine, or old"]
+    assert not (copy / "health/skills").exists()
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", '["../../victim", "/etc/x", 5, "", "."]'])

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from butlers.config.overrides import shipped_roster
 from butlers.config.packs import name_pack
-from butlers.config.roster import remember_butler, shipped_roster
+from butlers.config.roster import remember_butler
 from butlers.skills.registry.catalog import SkillState
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from support.skills import write_files, write_pack, write_skill_md
@@ -183,7 +184,7 @@ def test_skill_assigned_to_a_shipped_butler_is_not_removed(
 ) -> None:
     shipped = tmp_path / "shipped"
     shutil.copytree(shipped_roster(), shipped)
-    for module in ("config.packs", "config.roster"):
+    for module in ("config.packs", "config.overrides"):
         monkeypatch.setattr(f"butlers.{module}.shipped_roster", lambda: shipped)
     run("register", pack(tmp_path))
     assert run("assign", "social-media", "general").code == 0

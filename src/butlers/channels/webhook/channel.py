@@ -53,8 +53,10 @@ WebhookName = Annotated[str, AfterValidator(_webhook_name)]
 class InboundWebhook(ConfigTable):
     """``[connectors.webhook.NAME]``: programs post messages signed with the secret."""
 
-    secret: Text  # its name in the secrets store
-    owner: bool = False  # messages count as the owner's own
+    secret: Text
+    """Name of the stored secret that messages are signed with."""
+    owner: bool = False
+    """Messages on this webhook count as your own."""
 
 
 OutboundConfig = Mapping[str, OutboundWebhook]
@@ -93,7 +95,7 @@ class WebhookChannel(Channel):
         secrets: Collection[str] | None,
     ) -> Sequence[ChannelCheck]:
         if not outbound and not inbound:
-            hint = "add [channels.webhook.NAME] to the Messenger's butler.toml"
+            hint = "add [channels.webhook.NAME] to butlers/messenger.toml in BUTLERS_HOME"
             return [ChannelCheck("webhook", "absent", "not configured", hint)]
         return [
             *(

@@ -44,9 +44,11 @@ class OutboundWebhook(ConfigTable):
     """``[channels.webhook.NAME]``: a URL that deliveries are posted to."""
 
     url: WebUrl
+    """Address that messages are posted to."""
     secret_name: Text
-    # Whether the receiver accepts one Idempotency-Key once, so that sending again is harmless.
+    """Name of the stored secret that messages are signed with."""
     idempotent: bool = False
+    """The receiver accepts one `Idempotency-Key` once, so that sending again is harmless."""
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
