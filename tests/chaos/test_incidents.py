@@ -1,4 +1,4 @@
-"""Incidents of other systems, repeated on a fleet of real processes. ``docs/incidents.md`` names more tests."""
+"""Incidents of other systems, repeated on a fleet of real processes. ``docs/incidents.md`` lists all."""
 
 from __future__ import annotations
 

@@ -49,6 +49,7 @@ from butlers.modules.base import (
 from butlers.modules.registry import ModuleChains, load_modules, suggestion
 from butlers.secrets.credentials import CredentialMissing
 from butlers.tools.declaration import ToolSpec
+from butlers.tools.state import put_entry
 
 
 def flag_key(module: str) -> str:
@@ -62,18 +63,6 @@ async def read_flags(connection: Connection, modules: Iterable[str]) -> dict[str
         "SELECT key, value FROM state WHERE key = ANY($1::text[])", list(keys)
     )
     return {keys[row["key"]]: row["value"] is True for row in rows}
-
-
-async def save_flag(connection: Connection, module: str, enabled: bool) -> None:
-    await connection.execute(
-        """
-        INSERT INTO state (key, value) VALUES ($1, $2)
-        ON CONFLICT (key) DO UPDATE
-        SET value = excluded.value, version = state.version + 1, updated_at = now()
-        """,
-        flag_key(module),
-        enabled,
-    )
 
 
 log = structlog.get_logger()
@@ -233,7 +222,7 @@ class ModuleSet:
             raise RuntimeError("set_enabled before start")
         async with self._switching:
             async with self._database.transaction() as connection:
-                await save_flag(connection, name, enabled)
+                await put_entry(connection, flag_key(name), enabled)
             self._states[name] = self._states[name].switched(enabled)
         log.info("module enabled" if enabled else "module disabled", module=name)
         return self.state(name)

@@ -311,6 +311,20 @@ async def sessions_of_request(connection: Connection, request_id: UUID) -> list[
     return [dict(row) for row in rows]
 
 
+async def session_calls_of_request(
+    connection: Connection, request_id: UUID
+) -> list[dict[str, Any]]:
+    """Return the tool calls that sessions of this request made."""
+    rows = await connection.fetch(
+        """
+        SELECT called_at AS at, tool, ok, replayed, error, duration_ms FROM tool_calls
+        WHERE request_id = $1 AND session_id IS NOT NULL
+        """,
+        request_id,
+    )
+    return [dict(row) for row in rows]
+
+
 def _clean(text: str | None) -> str | None:
     """Replace what PostgreSQL cannot store, and mask known secrets."""
     if text is None:

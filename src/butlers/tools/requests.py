@@ -12,15 +12,10 @@ from butlers.db.database import Connection
 from butlers.domain.caller import OWNER_ONLY
 from butlers.domain.errors import NotFound
 from butlers.queue import dead_letters, queries
-from butlers.sessions.session_log import sessions_of_request
+from butlers.sessions.session_log import session_calls_of_request, sessions_of_request
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import Effect, tool
 from butlers.tools.role import Hop
-
-CALLS = """
-SELECT called_at AS at, tool, ok, replayed, error, duration_ms FROM tool_calls
-WHERE request_id = $1 AND session_id IS NOT NULL
-"""
 
 
 @tool(callers=OWNER_ONLY, effect=Effect.READ)
@@ -31,7 +26,7 @@ async def request_path(ctx: CallContext, request_id: UUID) -> dict[str, Any]:
         *as_hops("queued", await queries.items_by_key(connection, [str(request_id)])),
         *as_hops("queued", await queries.outgoing_items(connection, request_id)),
         *as_hops("session", await sessions_of_request(connection, request_id)),
-        *await read_hops(connection, "call", CALLS, request_id),
+        *as_hops("call", await session_calls_of_request(connection, request_id)),
     ]
     for role in ctx.services.roles:
         hops += await role.request_hops(connection, request_id)

@@ -90,7 +90,7 @@ async def test_closures_of_register_tools_become_tools(make_modules: MakeModules
     modules = await harness.bring_up()
     assert modules.healthy, modules.states()
     count, shout = (spec for _, spec in harness.specs)
-    assert (count.name, count.description) == ("note_count", "How many notes there are.")
+    assert (count.name, count.description) == ("note_count", "Count the notes.")
     assert (shout.name, shout.description) == ("shout", "Say it loud.")
     assert count.effect is Effect.LONG  # it opens its own transactions
     assert await count.function(None, prefix="a", limit=1) == {"count": 42}
