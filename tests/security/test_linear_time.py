@@ -279,7 +279,6 @@ ATTACKS = [
 
 
 def _cost(work: Work) -> float:
-    gc.collect()
     gc.disable()
     try:
         started = time.process_time()
