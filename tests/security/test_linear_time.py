@@ -200,7 +200,7 @@ ATTACKS = [
     _front("digits in a name", 10_000, lambda n: f"---\nname: {'1 ' * n}\n---\n"),
     _front("paragraphs", 20_000, lambda n: "# a\n" * n),
     # -- JSON
-    _json("open string of escapes", 20_000, lambda n: "[" * 50 + '"' + '\\"' * n),
+    _json("open string of escapes", 20_000, lambda n: "[" + "[]," * 50 + '"' + '\\"' * n),
     _json("nested lists", 20_000, lambda n: "[" * n),
     _json("nested objects", 20_000, lambda n: '{"a":' * n),
     _json("one line", 5_000, lambda n: json.dumps({"id": 1, **{f"k{i}": [] for i in range(n)}})),
