@@ -1,4 +1,4 @@
-"""Measure the scan of thousands of skill folders against the reference reader, and resolving."""
+"""Measure scanning and checking of skill folders against the reference reader, and resolving."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from statistics import median
 import skills_ref
 
 from benchmarks.report import Measured, report
+from butlers.skills.check.rules import check
 from butlers.skills.reader import scan_skills
 from butlers.skills.registry.catalog import (
     RegisteredSkill,
@@ -27,10 +28,18 @@ from butlers.skills.registry.resolver import resolve
 
 # The reference takes milliseconds per folder, so a part of the folders is enough.
 REFERENCE = 1_000
+CHECKED = 500
 VERSIONS = 5
 NAMED = 20
 DEPENDENCIES = 3
 NOW = "2026-01-01T00:00:00Z"
+PARAGRAPHS = (
+    "\n## Before you start\n\nCheck the options — then run the tool in the folder of the project.\n",
+    "- **field**: value of the field (see [the guide](references/guide.md))\n",
+    "```bash\npython scripts/run.py --input data.json | jq .name\nexport FOO=1\n```\n\n",
+    "The person asks for a table of values; read the file, compare it, and write the answer. " * 4
+    + "\n\n",
+)
 BODY = "\n# Use\n\n" + "One more line of instructions, about as long as people write them.\n" * 60
 
 
@@ -38,10 +47,13 @@ def run(options: argparse.Namespace) -> None:
     count: int = options.skills
     with _skill_folders(count) as root:
         lines = _scans(root, count)
+    with _public_like_folders(CHECKED) as root:
+        lines += _checks(root)
     lines += _resolving(count)
     note = (
         f"{count:,} folders of 4 KB and a script; baseline of the scan = skills-ref's read_properties"
         f" over {min(REFERENCE, count):,} of them;"
+        f" of checking {CHECKED} folders like public ones = skills-ref's validate, CPU time of both;"
         f" of resolving {NAMED} packs = a registry of {NAMED * (DEPENDENCIES + 1)} skills"
     )
     report("skills", lines, note)
@@ -67,6 +79,71 @@ def _write_skill(folder: Path, number: int) -> None:
         "license: MIT\nallowed-tools: Read Bash(git add *)\n"
         f'metadata:\n  author: somebody\n  version: "1.2.{number}"\n---\n{BODY}'
     )
+
+
+@contextmanager
+def _public_like_folders(count: int) -> Iterator[Path]:
+    """Write skills of the size of public ones: 3 to 10 KB of instructions, references, scripts."""
+    order = random.Random(11)
+    root = Path(tempfile.mkdtemp(prefix="butlers-bench-checks-"))
+    try:
+        for number in range(count):
+            folder = root / f"skill-{number}"
+            _write_skill(folder, number)
+            _append_text(folder / "SKILL.md", order.randrange(3_000, 10_000) - len(BODY), order)
+            for name in ("guide", "api", "examples")[: order.randrange(1, 4)]:
+                _append_text(
+                    folder / "references" / f"{name}.md", order.randrange(2_000, 12_000), order
+                )
+            _append_script(folder / "scripts" / "run.py", order.randrange(10, 60))
+            if number % 2:
+                (folder / "scripts" / "go.sh").write_text(
+                    "#!/bin/bash\nset -e\nOUT=x\n" + 'echo "$OUT" | tee log.txt\n' * 30
+                )
+        yield root
+    finally:
+        shutil.rmtree(root)
+
+
+def _append_text(file: Path, size: int, order: random.Random) -> None:
+    file.parent.mkdir(exist_ok=True)
+    with file.open("a") as writing:
+        while writing.tell() < size:
+            writing.write(order.choice(PARAGRAPHS))
+
+
+def _append_script(file: Path, functions: int) -> None:
+    with file.open("a") as writing:
+        for number in range(functions):
+            writing.write(
+                f"\n\ndef step_{number}(value):\n"
+                "    return json.dumps({'value': value, 'home': os.environ.get('HOME')})\n"
+            )
+
+
+def _checks(root: Path) -> list[Measured]:
+    folders = sorted(root.iterdir())
+    ours, theirs = [], []
+    for _ in range(3):
+        theirs.append(_cpu_time(lambda: [skills_ref.validate(folder) for folder in folders]))
+        ours.append(_cpu_time(lambda: [_expect_clean(folder) for folder in folders]))
+    scale = 1_000 / len(folders)
+    return [
+        Measured(
+            "check, CPU seconds per 1,000", min(ours) * scale, "s", min(theirs) * scale, at_most=1
+        )
+    ]
+
+
+def _expect_clean(folder: Path) -> None:
+    checked = check(folder)
+    assert not checked.diagnostics, checked.diagnostics[0]
+
+
+def _cpu_time(work: Callable[[], object]) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
 
 
 def _scans(root: Path, count: int) -> list[Measured]:

@@ -26,7 +26,7 @@ from butlers.skills.check.rules import check
 from butlers.skills.findings import printable
 from butlers.skills.install.capabilities import KINDS, Capabilities, capabilities_of
 from butlers.skills.install.install import InstallOffer
-from butlers.skills.reader import SKILL_FILES, read_skill, scan_skills
+from butlers.skills.reader import SKILL_FILES, named_folder, read_skill, scan_skills
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.registry.resolver import Resolution, resolve
 from butlers.skills.scripts.answer import ScriptAnswer
@@ -59,6 +59,7 @@ def check_folders(folders: Sequence[Path], *, fix: bool, clients: Sequence[str])
 
 def _skills_in(folder: Path) -> Iterator[tuple[Path, Document | None]]:
     """Yield the skill in the folder, or the skills below it, and the problems of finding them."""
+    folder = named_folder(folder)
     with translate_os_errors(folder):
         inside = {path.name.lower() for path in folder.iterdir()} if folder.is_dir() else set()
     if inside & SKILL_FILES or not inside:

@@ -137,9 +137,10 @@ class LineCounter:
     """Finds the places of increasing offsets in one pass over the text."""
 
     def __init__(self, source: str) -> None:
-        self._source, self._seen, self._line = source, 0, 1
+        self._source, self._seen, self._line, self._start = source, 0, 1, 0
 
     def place(self, offset: int) -> Place:
         self._line += self._source.count("\n", self._seen, offset)
+        self._start = self._source.rfind("\n", self._seen, offset) + 1 or self._start
         self._seen = offset
-        return Place(self._line, offset - self._source.rfind("\n", 0, offset))
+        return Place(self._line, offset - self._start + 1)

@@ -37,7 +37,10 @@ PATTERNS = tuple(
         r"(?<=://)[^\s:/@\"'<>]*:(?P<s>[^\s@/\"'<>]+)@",  # scheme://user:PASSWORD@host
         r"(?<![A-Za-z0-9])b1\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{40,}",  # fleet token (wire.tokens)
         r"(?<![A-Za-z0-9])bs\.[A-Za-z0-9_-]{40,}",  # session token (sessions.guard)
-        r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+        # JSON Web Token. The lookahead finds its three parts first: a start in the middle of a part would
+        # read the rest of that part for every "-eyJ" in it.
+        r"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]++\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8})"
+        r"(?:[A-Za-z0-9_-]*?[_-])??(?P<s>eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+)",
         r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<s>[^-]*)",
     )
 )

@@ -19,6 +19,7 @@ from butlers.domain.json_safe import text_safe
 from butlers.skills.check.rules import check
 from butlers.skills.findings import printable
 from butlers.skills.install.draft import SkillDraft, draft_folder, is_temporary, read_manifest
+from butlers.skills.reader import read_skill
 from butlers.skills.registry import packs
 from butlers.skills.registry.catalog import RegisteredSkill, SkillState
 from butlers.skills.registry.registry import NewSkill
@@ -167,10 +168,11 @@ class SkillMaker:
         return found
 
     def _about(self, registered: RegisteredSkill, version: str) -> str:
-        try:
-            return text_safe(str(self._manifest(registered, version)["description"]))
-        except (ButlersError, OSError, ValueError, LookupError) as error:
-            return f"(its description cannot be read: {error})"
+        home = self.skill_set.registry.home
+        reading = read_skill(packs.pack_path(home, registered.id, version, registered.owner))
+        if reading.skill is None:
+            return f"(its description cannot be read: {'; '.join(map(str, reading.diagnostics))})"
+        return text_safe(reading.skill.description)
 
     def _manifest(self, registered: RegisteredSkill, version: str) -> dict[str, Any]:
         home = self.skill_set.registry.home

@@ -45,10 +45,12 @@ RULES: dict[str, Rule] = {
     "skill-shadows": _warning("another skill has the same name"),
     "tree-link-leaves": _error("a symbolic link points outside the skill"),
     "tree-link-broken": _error("a symbolic link is broken or circular"),
+    "tree-link-folder": _error("a symbolic link points to a folder"),
     "tree-special-file": _error("an entry is neither a file nor a folder"),
     "tree-path": _error("a file name is not portable across systems"),
     "tree-too-many": _error("the skill has too many files, or folders that are too deep"),
     "tree-too-large": _error("the skill's files exceed the size limit"),
+    "check-too-long": _error("checking the skill takes too long; the rest was not checked"),
     "scan-too-many": _error("the scanned folder has too many skills, or folders that are too deep"),
     # -- front matter
     "frontmatter-missing": _warning("no front matter; name and description were derived"),
@@ -72,6 +74,7 @@ RULES: dict[str, Rule] = {
     "compatibility-length": _warning("compatibility is empty or has more than 500 characters"),
     "field-type": _warning("a field has a value of the wrong type"),
     "field-unknown": _warning("the standard does not define this field"),
+    "field-runs": _warning("a field makes other clients run commands"),
     "field-twice": _warning("a field appears in two places; one of them is ignored"),
     "metadata-type": _warning("a value under metadata is not a string"),
     "allowed-tools-form": _warning("allowed-tools is not one space-separated string", fixable=True),
@@ -79,6 +82,7 @@ RULES: dict[str, Rule] = {
     "body-empty": _warning("the skill has no instructions"),
     # -- manifest.json
     "manifest-not-json": _error("manifest.json is not a JSON object"),
+    "manifest-foreign": _warning("manifest.json belongs to another tool; it was not read"),
     "manifest-field-missing": _error("a required field is missing"),
     "manifest-id": _error("the id is not lower-case words joined by single hyphens"),
     "manifest-version": _error("the version is not a semantic version"),
@@ -98,6 +102,8 @@ RULES: dict[str, Rule] = {
     "manifest-duplicate-key": _warning("a key appears twice; the last one counts"),
     # -- text of the files
     "content-pipe-to-shell": _warning("downloaded content is piped into a shell"),
+    "content-html-comment": _warning("a comment that readers of the rendered text do not see"),
+    "content-reference-missing": _warning("SKILL.md refers to a file that does not exist"),
     "content-undeclared-env": _warning("a script reads a variable that is not declared"),
 }
 
@@ -135,6 +141,10 @@ class Findings:
     @property
     def has_errors(self) -> bool:
         return self._counts[Severity.ERROR] > 0
+
+    def is_full(self, code: str) -> bool:
+        """Return True if a further problem with this code would be dropped."""
+        return self._counts[_ALL_RULES[code].severity] >= MAX_FINDINGS
 
     def add(
         self,

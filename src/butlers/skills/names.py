@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import dropwhile
 from pathlib import PurePosixPath
 
 MAX_NAME = 64
@@ -46,9 +47,7 @@ def is_version(version: str) -> bool:
 def slug(name: str) -> str | None:
     """Return the closest valid name, or None if no letter is left."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    words = re.findall(r"[a-z0-9]+", plain)
-    while words and not words[0][0].isalpha():
-        words.pop(0)
+    words = dropwhile(lambda word: word[0].isdigit(), re.findall(r"[a-z0-9]+", plain))
     return "-".join(words)[:MAX_NAME].rstrip("-") or None
 
 
@@ -64,4 +63,5 @@ def inner_path(written: str) -> str | None:
 
 def script_language(path: str) -> str | None:
     """Return py, sh or js by the file's suffix; None if the file is no script."""
-    return _LANGUAGES.get(PurePosixPath(path).suffix.lower())
+    stem, dot, suffix = path.rpartition("/")[2].rpartition(".")
+    return _LANGUAGES.get(f"{dot}{suffix.lower()}") if stem else None

@@ -23,12 +23,18 @@ _SKIPPED = IGNORED_NAMES | {"node_modules"}
 SKILL_FILES = frozenset({"skill.md", "manifest.json"})  # in lower case
 
 
+def named_folder(folder: Path) -> Path:
+    """Return a path whose last part is the folder's name, also for `.` and `..`."""
+    return folder if folder.name not in ("", "..") else Path(os.path.abspath(folder))
+
+
 def read_skill(folder: Path, *, shared: Path | None = None) -> Reading:
     """Read a skill from its manifest.json, its SKILL.md, or both.
 
     With both, the manifest gives the fields and SKILL.md the instructions. Links may point into the
     folder or into ``shared``. Problems in the folder become findings; nothing is raised for them.
     """
+    folder = named_folder(folder)
     findings = Findings(folder)
     try:
         present = os.listdir(folder)
@@ -46,6 +52,13 @@ def read_skill(folder: Path, *, shared: Path | None = None) -> Reading:
                 hint="a skill is a folder that contains a SKILL.md",
             )
         return Reading(None, tuple(findings.diagnostics))
+    if pack is not None and manifest.FOREIGN in pack.traits and text is not None and text.skill:
+        findings.add(
+            "manifest-foreign",
+            "manifest.json is not a pack's; only SKILL.md was read",
+            file=folder / "manifest.json",
+        )
+        pack = None
     skill = _joined(pack, text)
     readings = [reading for reading in (pack, text) if reading is not None]
     found = [*findings.diagnostics]

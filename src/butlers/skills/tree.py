@@ -65,6 +65,9 @@ class Tree:
     def get(self, path: str) -> TreeEntry | None:
         return next((entry for entry in self.entries if entry.path == path), None)
 
+    def paths(self) -> frozenset[str]:
+        return frozenset(entry.path for entry in self.entries)
+
     def files(self) -> tuple[TreeEntry, ...]:
         return tuple(entry for entry in self.entries if entry.kind is EntryKind.FILE)
 
@@ -155,6 +158,11 @@ def digest_leaves(leaves: Iterable[Leaf]) -> str:
         for part in (leaf.path, leaf.content):
             whole.update(len(part).to_bytes(8, "big") + part)
     return f"sha256:{whole.hexdigest()}"
+
+
+def digest_file(file: Path) -> str:
+    """Return `sha256:…` of one file's bytes. Raise SkillError for a link."""
+    return f"sha256:{_hash_file(str(file)).hex()}"
 
 
 def _hash_file(path: str) -> bytes:

@@ -8,6 +8,7 @@ import os
 import stat
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -212,3 +213,17 @@ def test_an_encrypted_zip_is_refused(tmp_path: Path, target: Path) -> None:
 def test_missing_archive_is_an_error(tmp_path: Path, target: Path) -> None:
     with pytest.raises(SkillArchiveRefused):
         unpack(tmp_path / "gone.zip", target)
+
+
+@pytest.mark.parametrize("make", [zipped, tarred])
+@pytest.mark.parametrize(
+    "names",
+    [("caf\u00e9.md", "cafe\u0301.md"), ("\u00c9.md", "e\u0301.md")],
+    ids=["form", "form-and-case"],
+)
+def test_names_that_differ_in_unicode_form_are_refused(
+    tmp_path: Path, target: Path, make: Callable[..., Path], names: tuple[str, str]
+) -> None:
+    """One file replaces the other on a file system that normalizes names."""
+    file = make(tmp_path / "x", {"SKILL.md": SKILL, **dict.fromkeys(names, b"x")})
+    assert "twice" in refused(file, target, SkillPathRefused)

@@ -265,6 +265,29 @@ def test_check_fails_for_an_error_and_fix_repairs_safe_ones(run: Run, tmp_path: 
     assert run("check", tmp_path / "empty").code == 1
 
 
+def test_check_in_the_skills_own_folder_uses_its_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_skill_md(tmp_path / "my-skill", "name: my-skill\ndescription: x\n")
+    monkeypatch.chdir(folder)
+    ran = run("check", ".", "--for", "skills-ref", "--json")
+    (outcome,) = ran.json
+    assert (ran.code, outcome["skill"], outcome["diagnostics"]) == (0, "my-skill", [])
+    assert outcome["clients"][0]["outcome"] == "loads"
+
+
+def test_fix_in_the_skills_own_folder_writes_the_folders_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_skill_md(tmp_path / "my-skill", "description: x\n")
+    (folder / "references").mkdir()
+    monkeypatch.chdir(folder / "references")
+    ran = run("check", "..", "--fix")
+    assert ran.code == 0
+    assert "fixed name-missing" in ran.out
+    assert (folder / "SKILL.md").read_text().startswith("---\nname: my-skill\n")
+
+
 def test_install_shows_capabilities_and_needs_consent(run: Run, tmp_path: Path) -> None:
     folder = pack(
         tmp_path,

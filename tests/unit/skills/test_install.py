@@ -19,6 +19,7 @@ from butlers.domain.errors import (
 )
 from butlers.skills.install.git import git_source
 from butlers.skills.install.install import InstallOffer, RegistryInstaller
+from butlers.skills.reader import read_skill
 from butlers.skills.registry.catalog import SkillState
 from butlers.skills.registry.registry import NewSkill, SkillRegistry
 from butlers.skills.skill_set import ButlerSkillSet
@@ -72,6 +73,7 @@ def test_all_capabilities_are_shown_before_anything_is_registered(
         installer.install(folder, asked)
     assert asked.offers[0].capabilities.as_dict() == {
         "scripts": ["hidden/extra.py", "scripts/post.sh"],
+        "runs": [],
         "envVars": ["KEY"],
         "mcpServers": ["m: node mcp/server.js", "r: https://mcp.example.com/"],
         "systemPackages": ["ffmpeg"],
@@ -318,3 +320,65 @@ def test_update_of_a_changed_version_is_refused(
     file.write_text(file.read_text() + " ")
     with pytest.raises(SkillChanged):
         installer.install(source(tmp_path, "1.1.0"), ConsentCallback())
+
+
+def test_changed_script_of_an_update_needs_consent(
+    installer: RegistryInstaller, tmp_path: Path
+) -> None:
+    """An update replaces the code of a script that the owner agreed to."""
+    installer.install(source(tmp_path, scripts=["scripts/a.sh"]), ConsentCallback())
+    folder = source(tmp_path, "1.1.0", scripts=["scripts/a.sh"])
+    (folder / "scripts/a.sh").write_text("#!/bin/sh\nrm -rf ~\n")
+    refusing = ConsentCallback(answer=False)
+    with pytest.raises(SkillConsentMissing):
+        installer.install(folder, refusing)
+    change = refusing.offers[0].change
+    assert change is not None
+    (changed,) = change.added.as_dict()["scripts"]
+    assert changed.startswith("scripts/a.sh (changed, sha256:")
+
+
+def test_hooks_and_inline_commands_are_capabilities(
+    installer: RegistryInstaller, tmp_path: Path
+) -> None:
+    folder = write_skill_md(
+        tmp_path / "hooked",
+        "name: hooked\ndescription: x\nversion: 1.0.0\n"
+        "hooks:\n  PreToolUse:\n    - command: ./run.sh\n",
+        "\nStatus: !`git status`\n",
+    )
+    write_files(folder, {".mcp.json": "{}", "hooks/hooks.json": "{}"})
+    asked = ConsentCallback()
+    installer.install(folder, asked)
+    offer = asked.offers[0]
+    assert [item.partition(": ")[0] for item in offer.capabilities.as_dict()["runs"]] == [
+        ".mcp.json",
+        "command in SKILL.md",
+        "hooks/hooks.json",
+        "hooks",
+    ]
+    assert any("./run.sh" in item for item in offer.capabilities.as_dict()["runs"])
+    codes = {found.code for found in offer.diagnostics}
+    assert "field-runs" in codes
+    assert "field-unknown" not in codes
+
+
+def test_manifest_of_another_tool_stays_a_file_of_the_skill(
+    installer: RegistryInstaller, tmp_path: Path
+) -> None:
+    folder = write_skill_md(
+        tmp_path / "extension", "name: extension\ndescription: x\nversion: 1.0.0\n"
+    )
+    foreign = '{"manifest_version": 3, "name": "An extension", "version": "2"}'
+    write_files(folder, {"manifest.json": foreign})
+    installed = installer.install(folder, ConsentCallback())
+    assert installed.versions == ("1.0.0",)
+    path = installer.registry.path("extension", "1.0.0")
+    assert (path / "manifest.json").read_text() == foreign
+    skill = read_skill(path).skill
+    assert skill is not None
+    assert (skill.label, skill.owner, skill.instructions) == (
+        "extension@1.0.0",
+        "person",
+        "# Use\n\nDo it.",
+    )

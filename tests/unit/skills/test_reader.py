@@ -144,3 +144,34 @@ def test_oversized_file_is_refused(tmp_path: Path) -> None:
 
 def test_missing_folder_is_an_error(tmp_path: Path) -> None:
     assert read_skill(tmp_path / "nowhere").codes() == {"skill-unreadable"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        '{"manifest_version": 3, "name": "Extension", "version": "1"}',
+        '{"id": "/app", "name": "App", "icons": []}',
+        '{"name": "x", "version": "1.0.0", "scripts": {"build": "tsc"}, "dependencies": {}}',
+    ],
+    ids=["browser", "web-app", "npm"],
+)
+def test_manifest_of_another_tool_does_not_veto_a_skill_md(tmp_path: Path, document: str) -> None:
+    folder = write_skill_md(tmp_path / "a-skill", "name: a-skill\ndescription: x\n")
+    write_files(folder, {"manifest.json": document})
+    reading = read_skill(folder)
+    assert reading.skill is not None
+    assert (reading.skill.name, reading.skill.has_manifest) == ("a-skill", False)
+    assert [found.code for found in reading.diagnostics] == ["manifest-foreign"]
+
+
+def test_manifest_without_skill_md_is_always_read_as_a_pack(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "a-skill", {"manifest.json": '{"name": "x"}'})
+    codes = {found.code for found in read_skill(folder).diagnostics}
+    assert "manifest-field-missing" in codes
+
+
+def test_manifest_that_names_pack_fields_is_checked_beside_a_skill_md(tmp_path: Path) -> None:
+    folder = write_skill_md(tmp_path / "a-skill", "name: a-skill\ndescription: x\n")
+    write_files(folder, {"manifest.json": '{"id": "a-skill", "owner": "me"}'})
+    entries = {found.entry for found in read_skill(folder).diagnostics}
+    assert {"version", "description"} <= entries

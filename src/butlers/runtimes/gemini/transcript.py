@@ -29,7 +29,7 @@ _NO_SERVER = re.compile(r"MCP issues detected")
 _ANSWERED = re.compile(
     r"^  status: \d{3}$", re.MULTILINE
 )  # status of the model's API, in the trace of an error
-_NO_KEY = re.compile(r"[^\n]*(?:GEMINI_API_KEY|Auth method)[^\n]*")
+_NO_KEY = re.compile(r"^[^\n]*(?:GEMINI_API_KEY|Auth method)[^\n]*", re.MULTILINE)
 
 
 class GeminiTranscript:

@@ -9,6 +9,7 @@ from butlers.domain.errors import InvalidSkill
 from butlers.skills.check.rules import ENV_EXAMPLE, Checked, check
 from butlers.skills.findings import RULES
 from butlers.skills.formats.skill_md import FORMAT, with_valid_front_matter
+from butlers.skills.reader import named_folder
 from butlers.skills.skill import SkillSpec
 from butlers.skills.tree import translate_os_errors
 
@@ -18,6 +19,7 @@ _PACK_CODES = frozenset({"manifest-script-not-executable", "manifest-env-example
 
 def fix(folder: Path) -> tuple[tuple[str, ...], Checked]:
     """Apply every safe fix. Return the codes that are fixed, and a new check."""
+    folder = named_folder(folder)
     before = check(folder)
     codes = {found.code for found in before.diagnostics if RULES[found.code].fixable}
     if before.skill is None or "tree-link-leaves" in before.reading.codes():

@@ -45,13 +45,26 @@ def decode(content: bytes, findings: Findings) -> str:
         return content.decode("utf-8", "replace")
 
 
-# Separated by blanks or commas outside of parentheses. An unclosed parenthesis extends to the end.
-_TOOL = re.compile(r"(?:[^\s,()]|\)|\((?:[^()]|\([^()]*\))*(?:\)|\Z|(?=\()))+")
+_TOOL_MARK = re.compile(r"[\s,()]")
 
 
 def split_tools(written: str) -> tuple[str, ...]:
-    """Split a list of tools: `Bash(git add *) Read` is two."""
-    return tuple(tool.rstrip() for tool in _TOOL.findall(written))
+    """Split a list of tools at blanks and commas: `Bash(git add *) Read` is two.
+
+    Parentheses keep their content together; one that is not closed extends to the end.
+    """
+    tools: list[str] = []
+    start = depth = 0
+    for mark in _TOOL_MARK.finditer(written):
+        if mark[0] == "(":
+            depth += 1
+        elif mark[0] == ")":
+            depth = max(0, depth - 1)
+        elif depth == 0:
+            tools.append(written[start : mark.start()])
+            start = mark.end()
+    tools.append(written[start:].rstrip())
+    return tuple(tool for tool in tools if tool)
 
 
 def is_space_separated(written: str, tools: tuple[str, ...]) -> bool:

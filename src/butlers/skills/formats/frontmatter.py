@@ -23,7 +23,7 @@ _END = re.compile(
 )
 _FIELD_LINE = re.compile(r"^[A-Za-z_][A-Za-z0-9_-]{0,63}[ \t]*:(?:[ \t]|\r?$)", re.MULTILINE)
 _STOP = re.compile(r"^(?:[ \t]*\r?$|#)", re.MULTILINE)
-_KEY = re.compile(r"(?P<key>[A-Za-z_][A-Za-z0-9_-]{0,63})[ \t]*:(?:[ \t]+|$)(?P<value>.*)")
+_KEY = re.compile(r"(?P<key>[A-Za-z_][A-Za-z0-9_-]{0,63})[ \t]*:(?P<value>(?:[ \t].*)?)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[\x80-\x84\x86-\x9f\ufffe\uffff]")
 _BLOCK = re.compile(r"[|>][+-]?[0-9]?[ \t]*(?:#.*)?$")
 
@@ -47,10 +47,11 @@ def split(text: str, findings: Findings) -> Split:
         )
     first = opening.end()
     line = text.count("\n", 0, first) + 1
+    field = _FIELD_LINE.search(text, first)
     for end in _END.finditer(text, first):
         if end["glued"] is None:
             return Split(text[first : end.start()], text[end.end() :], line)
-        if _FIELD_LINE.search(text, first, end.start()):
+        if field is not None and field.end() <= end.start():
             findings.add(
                 "frontmatter-glued",
                 f"the closing --- is followed by {quoted(text[end.end() : end.end() + 20])}",

@@ -17,7 +17,8 @@ from butlers.skills.formats.base import SURROGATE, replace_surrogates
 MAX_DEPTH = 40
 
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+# Possessive, and a string that is not closed is one token: no text is read twice.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 _CONSTANTS = ("NaN", "Infinity", "-Infinity")
 
 

@@ -28,6 +28,10 @@ _FRONTMATTER = "frontmatter"
 KNOWN = (*REQUIRED, *KEYS, *REGISTRY, *_OPTIONAL, *_TOOLS, *_TRIGGERS, _FRONTMATTER)
 
 
+# Trait of a manifest.json that lacks the fields of a pack: many tools have a file of this name.
+FOREIGN = "foreign-manifest"
+
+
 class Manifest:
     file_names: tuple[str, ...] = ("manifest.json",)
 
@@ -38,7 +42,8 @@ class Manifest:
             return Reading(None, tuple(findings.diagnostics))
         reader = _Reader(document, findings)
         skill = reader.skill(source.folder_name)
-        return Reading(skill, tuple(findings.diagnostics), where=reader.where)
+        traits = frozenset() if _is_pack(document.value) else frozenset({FOREIGN})
+        return Reading(skill, tuple(findings.diagnostics), traits, reader.where)
 
     def render(self, skill: SkillSpec) -> Mapping[str, bytes]:
         require_writable(skill)
@@ -68,6 +73,11 @@ class Manifest:
         return {"manifest.json": (json.dumps(kept, indent=2, ensure_ascii=False) + "\n").encode()}
 
 
+def _is_pack(document: Mapping[str, Any]) -> bool:
+    """Return True if the file has an id, and another field that only packs have."""
+    return "id" in document and any(key in document for key in KEYS)
+
+
 def _document(text: str, findings: Findings) -> JsonDocument | None:
     try:
         document = parse(text)
@@ -91,14 +101,23 @@ class _Reader:
         self._written, self._findings = document, findings
         self._document: dict[str, Any] = document.value
         self._fields = PackFields(self._document, findings, document.place)
+        self._positions: dict[str, dict[str, int]] = {}  # of a list's paths, by key
 
     def where(self, key: str, path: str | None = None) -> Place:
         """Return the place of a field, or of the item in its list that equals ``path``."""
-        written = self._document.get(key)
-        for position, item in enumerate(written if isinstance(written, list) else ()):
-            if path is not None and isinstance(item, str) and names.inner_path(item) == path:
-                return self._written.place(key, position)
-        return self._written.place(key)
+        position = None if path is None else self._positions_of(key).get(path)
+        return self._written.place(key) if position is None else self._written.place(key, position)
+
+    def _positions_of(self, key: str) -> dict[str, int]:
+        if key not in self._positions:
+            written = self._document.get(key)
+            found: dict[str, int] = {}
+            for position, item in enumerate(written if isinstance(written, list) else ()):
+                inner = names.inner_path(item) if isinstance(item, str) else None
+                if inner is not None:
+                    found.setdefault(inner, position)
+            self._positions[key] = found
+        return self._positions[key]
 
     def skill(self, folder: str) -> SkillSpec:
         required = {key: self._required(key) for key in REQUIRED}

@@ -30,6 +30,7 @@ from butlers.skills.formats.strict import (
     FRONT_MATTER,
     PACK,
     RESERVED_METADATA,
+    RUNNING_FIELDS,
     TRIGGERS,
     VERSION,
     require_writable,
@@ -349,7 +350,10 @@ class FieldReader:
         for key, node in self._fields.items.items():
             if key not in FRONT_MATTER:
                 extra[key] = value_of(node)
-                self._add("field-unknown", key, f"the standard has no field {quoted(key)}")
+                if key in RUNNING_FIELDS:
+                    self._add("field-runs", key, f"other clients may run commands of {quoted(key)}")
+                else:
+                    self._add("field-unknown", key, f"the standard has no field {quoted(key)}")
         return freeze(extra)  # type: ignore[no-any-return]
 
     # -- metadata

@@ -27,6 +27,18 @@ FRONT_MATTER = (
     VERSION,
     TRIGGERS,
 )
+# Fields of SKILL.md that are no part of the standard and make a client run something.
+RUNNING_FIELDS = (
+    "hooks",
+    "mcpServers",
+    "mcp-servers",
+    "mcp_servers",
+    "command",
+    "commands",
+    "install",
+    "setup",
+    "shell",
+)
 # Integers that JSON and YAML parsers agree on.
 _MAX_INTEGER = 10**30
 

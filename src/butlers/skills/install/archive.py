@@ -11,6 +11,7 @@ import lzma
 import os
 import stat
 import tarfile
+import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -97,10 +98,11 @@ class _Unpacking:
                 hint=_HINT,
             )
         parts = PurePosixPath(path).parts
-        # On a file system that ignores case, one file would replace the other.
-        if path.casefold() in self.seen:
+        # On a file system that ignores case or Unicode form, one file would replace the other.
+        same = unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
+        if same in self.seen:
             raise SkillPathRefused(f"the archive has {path!r} twice", hint=_HINT)
-        self.seen.add(path.casefold())
+        self.seen.add(same)
         if len(self.seen) > MAX_FILES or len(parts) > MAX_DEPTH:
             raise SkillTooLarge(
                 f"the archive has more than {MAX_FILES} files, or folders more than {MAX_DEPTH} deep"

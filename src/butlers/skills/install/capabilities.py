@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from butlers.skills.check.text import decoded, linear
+from butlers.skills.formats.strict import RUNNING_FIELDS
 from butlers.skills.names import script_language
 from butlers.skills.skill import PackMcpServer, ServerKind, SkillSpec
-from butlers.skills.tree import walk
+from butlers.skills.tree import digest_file, walk
 
-KINDS = ("scripts", "envVars", "mcpServers", "systemPackages", "allowed-tools", "dependencies")
+KINDS = (
+    "scripts",
+    "runs",
+    "envVars",
+    "mcpServers",
+    "systemPackages",
+    "allowed-tools",
+    "dependencies",
+)
+# Files that other clients act on: they start servers, or run commands at an event.
+_RUN_FILES = frozenset({".mcp.json", "mcp.json", "hooks.json", "hooks/hooks.json"})
+# Claude Code runs such a command when it loads the skill, and puts its output into the prompt.
+_INLINE_COMMAND = linear(rb"!`([^`\n]+)`")
+_MAX_ITEM = 300  # characters of a capability
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Items by kind. Scripts that the skill does not declare count too."""
+    """Items by kind. Scripts that the skill does not declare count too.
+
+    ``script_digests`` are the hashes of the scripts, by path.
+    """
 
     by_kind: Mapping[str, tuple[str, ...]]
+    script_digests: Mapping[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, list[str]]:
         return {kind: list(self.by_kind.get(kind, ())) for kind in KINDS}
@@ -34,24 +55,58 @@ class Difference:
 
 
 def capabilities_of(folder: Path, skill: SkillSpec) -> Capabilities:
-    scripts = {*skill.scripts}
+    scripts, runs = {*skill.scripts}, {*_commands_of(skill)}
+    digests = {}
     for entry in walk(folder).files():
-        if entry.executable or script_language(entry.path) is not None:
+        if (
+            entry.executable
+            or entry.path in skill.scripts
+            or script_language(entry.path) is not None
+        ):
             scripts.add(entry.path)
+            digests[entry.path] = digest_file(folder / entry.path)
+        if entry.path in _RUN_FILES:
+            runs.add(f"{entry.path}: {digest_file(folder / entry.path)}")
     return Capabilities(
         {
             "scripts": tuple(sorted(scripts)),
+            "runs": tuple(sorted(runs)),
             "envVars": tuple(sorted(skill.env_vars)),
             "mcpServers": tuple(_described(server) for server in skill.mcp_servers),
             "systemPackages": tuple(sorted(skill.system_packages)),
             "allowed-tools": tuple(sorted(skill.allowed_tools)),
             "dependencies": tuple(sorted(skill.dependencies)),
-        }
+        },
+        digests,
     )
 
 
+def _commands_of(skill: SkillSpec) -> Iterator[str]:
+    """Yield what another client would run: hooks and servers of the front matter, inline commands."""
+    for key in RUNNING_FIELDS:
+        if key in skill.extra:
+            yield _cut(f"{key}: {json.dumps(skill.extra[key], sort_keys=True)}")
+    for found in _INLINE_COMMAND.finditer(skill.body.encode()):
+        yield _cut(f"command in SKILL.md: {decoded(found[1])}")
+
+
+def _cut(text: str) -> str:
+    """Return the text, or its beginning and its hash, so that every change is a new capability."""
+    if len(text) <= _MAX_ITEM:
+        return text
+    return f"{text[:_MAX_ITEM]}… (sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]})"
+
+
 def difference(before: Capabilities, after: Capabilities) -> Difference:
-    return Difference(_minus(after, before), _minus(before, after))
+    """Compare capabilities. A script with other content is a new capability."""
+    added = _minus(after, before)
+    changed = tuple(
+        f"{path} (changed, {digest[:19]})"
+        for path, digest in sorted(after.script_digests.items())
+        if before.script_digests.get(path, digest) != digest
+    )
+    scripts = (*added.by_kind.get("scripts", ()), *changed)
+    return Difference(Capabilities({**added.by_kind, "scripts": scripts}), _minus(before, after))
 
 
 def _minus(one: Capabilities, other: Capabilities) -> Capabilities:

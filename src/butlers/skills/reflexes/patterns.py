@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import re2
@@ -131,12 +132,13 @@ class Template:
 
 def parse_template(text: str) -> Template:
     parts: list[str | Placeholder] = []
-    for token in _TOKEN.finditer(text):
-        part = _part(token)
-        if isinstance(part, str) and parts and isinstance(parts[-1], str):
-            parts[-1] += part
+    for is_text, run in groupby(
+        map(_part, _TOKEN.finditer(text)), lambda part: isinstance(part, str)
+    ):
+        if is_text:
+            parts.append("".join(part for part in run if isinstance(part, str)))
         else:
-            parts.append(part)
+            parts += run
     return Template(tuple(parts))
 
 

@@ -167,7 +167,7 @@ _COUNT_WORDS = "|".join(sorted(map(re.escape, _COUNT_OF), key=len, reverse=True)
 _DURATION_PART = re.compile(
     rf"(?P<count>[0-9]{{1,9}}(?:[.,][0-9]{{1,6}})?|(?:{_COUNT_WORDS})(?![a-z]))\s*(?P<unit>[a-z]+)\.?"
 )
-_JOIN = re.compile(r"\s*(?:,|and)?\s*(?P<half>a half$)?")
+_JOIN = re.compile(r"\s*(?:(?:,|and)\s*)?(?P<half>a half$)?")
 _BARE_MINUTES = re.compile(r"[0-5][0-9]")
 
 

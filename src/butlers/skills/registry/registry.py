@@ -25,7 +25,7 @@ from butlers.domain.errors import (
 from butlers.skills import names
 from butlers.skills.check.rules import check
 from butlers.skills.findings import quoted
-from butlers.skills.formats import manifest
+from butlers.skills.formats import manifest, skill_md
 from butlers.skills.registry import packs
 from butlers.skills.registry.catalog import (
     RegisteredSkill,
@@ -245,7 +245,7 @@ def _is_registered(
 
 
 def _complete(new: NewSkill, staged: Path) -> tuple[SkillSpec, str]:
-    """Check the staged copy and add a manifest if it has none. Return the skill and its version."""
+    """Check the staged copy and add the fields of a pack if it has none. Return the skill and its version."""
     checked = check(staged)
     if checked.skill is None or not checked.valid:
         raise InvalidSkill(
@@ -266,11 +266,12 @@ def _complete(new: NewSkill, staged: Path) -> tuple[SkillSpec, str]:
         version=skill.version or new.version,
         has_manifest=True,
     )
-    rendered = manifest.FORMAT.render(skill)
+    # Another tool's manifest.json is a file of the skill and stays as it is.
+    foreign = "manifest-foreign" in checked.reading.codes()
+    rendered = skill_md.FORMAT.render(skill) if foreign else manifest.FORMAT.render(skill)
     version = require_label(skill)
     for path, content in rendered.items():
-        (staged / path).write_bytes(content)
-        (staged / path).chmod(0o444)
+        replace_file(staged / path, content, 0o444)
     return skill, version
 
 
