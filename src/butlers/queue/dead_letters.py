@@ -204,7 +204,7 @@ def _reply_text(letter: DeadLetter, request: RequestContext) -> str:
     if request.source_channel != CONSOLE:  # only the owner is shown the reason
         return GIVEN_UP
     error = _one_line(letter.error) or "it failed each time"
-    return f"I could not deal with your message: {error}.{HOW_TO_RETRY}"
+    return f"Your message could not be handled: {error}.{HOW_TO_RETRY}"
 
 
 def _one_line(error: str) -> str:

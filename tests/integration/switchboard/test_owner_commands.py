@@ -269,7 +269,7 @@ async def test_sender_of_a_failing_command_is_notified(
         return [one["message"] for one in said if one["request_id"] == str(request.request_id)]
 
     (words,) = await until("the owner to be notified", notices)
-    assert "could not deal with your message" in words
+    assert "Your message could not be handled" in words
 
 
 @pytest.mark.parametrize("text", ["/stopped", "stop", "/stop it /pause"[:5] + "ping", "/unknown"])
