@@ -1,0 +1,386 @@
+"""The broker's HTTP side: checks a request, forwards it with the real key, streams and meters the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import httpx
+import structlog
+import uvicorn
+
+from butlers.broker.grants import Estimate, Grant, Grants, LimitReached, Terms, TokenRefused
+from butlers.broker.ledger import Entry, Ledger
+from butlers.broker.meter import BYTES_PER_TOKEN, Meter
+from butlers.broker.providers import (
+    PROVIDERS,
+    Endpoint,
+    Provider,
+    key_headers,
+    model_of,
+    session_token,
+)
+from butlers.broker.upstream import ProviderUnavailable, Upstreams
+from butlers.config.prices import PriceTable
+from butlers.domain.clock import Clock
+from butlers.domain.errors import ButlersError
+from butlers.domain.session import Usage
+
+log = structlog.get_logger()
+
+LARGEST_BODY = 64 * 2**20
+USUAL_OUTPUT = 2_000  # tokens expected of an answer, where the request names no smaller limit
+REFUSALS_SHOWN = 50
+# A limit is answered with a status that no CLI retries.
+LIMIT_STATUS = 400
+_HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_OURS = frozenset({"host", "content-length", "accept-encoding", "authorization", "x-api-key"})
+_NOT_FORWARDED = _HOP_BY_HOP | _OURS | {"x-goog-api-key", "cookie", "proxy-authorization"}
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Credentials(Protocol):
+    async def resolve(self, name: str, *, env: str | None = None) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request of a CLI, checked and ready to be forwarded."""
+
+    provider: Provider
+    endpoint: Endpoint
+    grant: Grant
+    terms: Terms
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+    model: str | None
+    document: Mapping[str, Any]
+
+
+class Refused(ButlersError):
+    """The broker does not forward this request."""
+
+    code = "broker_refused"
+    status = 403
+
+
+@dataclass(slots=True)
+class Broker:
+    ledger: Ledger
+    grants: Grants
+    upstreams: Upstreams
+    credentials: Credentials
+    prices: PriceTable
+    clock: Clock
+    refusals: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=REFUSALS_SHOWN))
+    url: str = ""
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "url": self.url,
+            "providers": self.upstreams.circuits(),
+            "refusals": list(self.refusals),
+        }
+
+    def base_url(self, provider: Provider) -> str:
+        return f"{self.url}/{provider.name}"
+
+    # -- one request ---------------------------------------------------------------------------
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return None
+        provider, path = _provider_of(scope["path"])
+        try:
+            if scope["method"] == "HEAD":  # Claude Code looks whether anybody is there
+                return await _reply(send, 200, b"")
+            asked = await self._check(scope, provider, path, receive)
+            await self._forward(asked, receive, send)
+        except TokenRefused as error:
+            await self._refuse(send, provider, 401, error, path)
+        except LimitReached as error:
+            await self._refuse(send, provider, LIMIT_STATUS, error, path)
+        except Refused as error:
+            await self._refuse(send, provider, error.status, error, path)
+        except ProviderUnavailable as error:
+            after = {"retry-after": str(int(error.after_s) + 1)} if error.after_s else {}
+            body = provider.error_body(error.status, error.message)
+            await _reply(send, error.status, body, after)
+
+    async def _check(
+        self, scope: Message, provider: Provider, path: str, receive: Receive
+    ) -> Asked:
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        if (host := headers.get("host", "").rpartition(":")[0]) not in ("127.0.0.1", "localhost"):
+            raise Refused(f"the broker is not at {host!r}")
+        grant, terms = self.grants.find(session_token(headers))
+        if terms.provider != provider.name:
+            raise Refused(f"this session does not use {provider.name}")
+        endpoint = provider.endpoint(scope["method"], path)
+        if endpoint is None:
+            raise Refused(f"{scope['method']} {path} is not offered here")
+        body = await _read_body(receive)
+        document = _document(body)
+        model = model_of(path, document)
+        if endpoint.metered and not terms.allows(model):
+            raise Refused(f"this session may not use the model {model!r}")
+        return Asked(
+            provider,
+            endpoint,
+            grant,
+            terms,
+            scope["method"],
+            path,
+            _query(scope["query_string"].decode("latin-1")),
+            headers,
+            body,
+            model,
+            document,
+        )
+
+    async def _forward(self, asked: Asked, receive: Receive, send: Send) -> None:
+        ticket = None
+        if asked.endpoint.metered:
+            ticket = await self.grants.admit(asked.grant, self._estimate(asked))
+        try:
+            body, hides_usage = _with_usage(asked)
+            url = self.upstreams.base_url(asked.provider) + asked.path + asked.query
+            headers = await self._headers(asked)
+            answer = await self.upstreams.send(asked.provider, asked.method, url, headers, body)
+            try:
+                await self._stream(asked, answer, receive, send, hides_usage=hides_usage)
+            finally:
+                await answer.aclose()
+        finally:
+            if ticket is not None:
+                await self.grants.settle(ticket)
+
+    async def _headers(self, asked: Asked) -> dict[str, str]:
+        kept = {name: value for name, value in asked.headers.items() if name not in _NOT_FORWARDED}
+        for credential in asked.provider.credentials:
+            if key := await self.credentials.resolve(credential, env=credential):
+                return {**kept, "accept-encoding": "identity", **key_headers(credential, key)}
+        raise Refused(
+            f"there is no credential for {asked.provider.name}",
+            hint=f"butlers secrets set {asked.provider.credentials[0]}",
+        )
+
+    async def _stream(
+        self,
+        asked: Asked,
+        answer: httpx.Response,
+        receive: Receive,
+        send: Send,
+        *,
+        hides_usage: bool,
+    ) -> None:
+        """Pass the answer on byte for byte. Its usage is in the ledger before its last byte leaves."""
+        meter = Meter(asked.provider, answer.headers.get("content-type", ""), len(asked.body))
+        drop = _UsageChunk() if hides_usage else None
+        watch = asyncio.create_task(_cancel_when_gone(receive, asyncio.current_task()))
+        recorded = not (asked.endpoint.metered and answer.is_success)
+        try:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": answer.status_code,
+                    "headers": _kept(answer),
+                }
+            )
+            async for chunk in answer.aiter_raw():
+                meter.feed(chunk)
+                shown = chunk if drop is None else drop.without(chunk)
+                if shown:
+                    await send({"type": "http.response.body", "body": shown, "more_body": True})
+            meter.end()
+            if not recorded:
+                recorded = True
+                self._record(asked, answer.status_code, meter)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except asyncio.CancelledError:
+            if not watch.done() or (task := asyncio.current_task()) is None:
+                raise
+            task.uncancel()  # the CLI has hung up; the request ends here, quietly
+        except (httpx.TransportError, httpx.StreamError) as error:
+            # The answer has begun: cutting it is all that can be said to the CLI.
+            log.warning("provider cut its answer", provider=asked.provider.name, error=str(error))
+            raise
+        finally:
+            watch.cancel()
+            if not recorded:  # the CLI was killed, or the provider cut the stream
+                self._record(asked, answer.status_code, meter)
+
+    def _record(self, asked: Asked, status: int, meter: Meter) -> None:
+        usage, terms = meter.usage, asked.terms
+        entry = Entry.of(
+            usage,
+            at=self.clock.now(),
+            session=terms.session,
+            butler=terms.butler,
+            provider=asked.provider.name,
+            model=asked.model or "",
+            status=status,
+            usd=self.prices.cost(asked.model, usage),
+            estimated=not meter.is_reported,
+        )
+        self.ledger.append(entry)
+        asked.grant.used.add(entry)
+
+    def _estimate(self, asked: Asked) -> Estimate:
+        limit = asked.document.get("max_tokens") or asked.document.get("max_output_tokens")
+        output = min(limit, USUAL_OUTPUT) if isinstance(limit, int) else USUAL_OUTPUT
+        given = len(asked.body) // BYTES_PER_TOKEN
+        usage = Usage(input_tokens=given, output_tokens=output)
+        return Estimate(given + output, self.prices.cost(asked.model, usage))
+
+    async def _refuse(
+        self, send: Send, provider: Provider, status: int, error: ButlersError, path: str
+    ) -> None:
+        log.warning(
+            "broker refused a request", provider=provider.name, path=path, reason=error.message
+        )
+        self.refusals.append(
+            {"at": self.clock.now().isoformat(), "path": path[:200], "reason": error.message}
+        )
+        await _reply(send, status, provider.error_body(status, error.message))
+
+
+class _UsageChunk:
+    """Removes the usage event of a chat stream that the CLI did not ask for."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def without(self, chunk: bytes) -> bytes:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        kept = [line for line in lines if not (b'"usage":{' in line and b'"choices":[]' in line)]
+        return b"".join(line + b"\n" for line in kept)
+
+
+def _provider_of(path: str) -> tuple[Provider, str]:
+    name, _, rest = path.lstrip("/").partition("/")
+    return PROVIDERS.get(name) or PROVIDERS["openai"], f"/{rest}"
+
+
+def _query(given: str) -> str:
+    """Keep the query without a key: Gemini's clients may put one there."""
+    kept = [part for part in given.split("&") if part and not part.startswith("key=")]
+    return f"?{'&'.join(kept)}" if kept else ""
+
+
+def _document(body: bytes) -> Mapping[str, Any]:
+    if not body:
+        return {}
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, Mapping):
+        error = Refused("the body is not a JSON object")
+        error.status = 400
+        raise error
+    return found
+
+
+def _with_usage(asked: Asked) -> tuple[bytes, bool]:
+    """Ask a chat stream for its usage; say whether the CLI must not see it."""
+    document = asked.document
+    if not (asked.path.endswith("/chat/completions") and document.get("stream")):
+        return asked.body, False
+    options = document.get("stream_options")
+    if isinstance(options, Mapping) and options.get("include_usage"):
+        return asked.body, False
+    wanted = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
+    return json.dumps({**document, "stream_options": wanted}).encode(), True
+
+
+def _kept(answer: httpx.Response) -> list[tuple[bytes, bytes]]:
+    return [
+        (name.lower(), value)
+        for name, value in answer.headers.raw
+        if name.decode("latin-1").lower() not in _HOP_BY_HOP
+    ]
+
+
+async def _read_body(receive: Receive) -> bytes:
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused("the client has gone")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > LARGEST_BODY:
+            error = Refused(f"the body has more than {LARGEST_BODY:,} bytes")
+            error.status = 413
+            raise error
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+async def _cancel_when_gone(receive: Receive, task: asyncio.Task[Any] | None) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if task is not None:
+        task.cancel()
+
+
+async def _reply(
+    send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None
+) -> None:
+    shown = {"content-type": "application/json", "content-length": str(len(body))}
+    shown |= headers or {}
+    raw = [(name.encode(), value.encode()) for name, value in shown.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # signals belong to the process that hosts the broker
+
+
+@asynccontextmanager
+async def serving(broker: Broker, port: int = 0) -> AsyncIterator[Broker]:
+    """Serve on loopback for the length of the block; running answers are cut at its end."""
+    with contextlib.closing(socket.socket()) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        broker.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        config = uvicorn.Config(
+            broker, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=75
+        )
+        server = _Server(config)
+        task = asyncio.create_task(server.serve(sockets=[listener]), name="broker")
+        try:
+            yield broker
+        finally:
+            server.should_exit = server.force_exit = True
+            await task
+            await broker.upstreams.close()
