@@ -18,7 +18,7 @@ import uvicorn
 
 from butlers.broker.grants import Estimate, Grant, Grants, LimitReached, Terms, TokenRefused
 from butlers.broker.ledger import Entry, Ledger
-from butlers.broker.meter import BYTES_PER_TOKEN, Meter
+from butlers.broker.meter import Meter
 from butlers.broker.providers import (
     PROVIDERS,
     Endpoint,
@@ -36,7 +36,10 @@ from butlers.domain.session import Usage
 log = structlog.get_logger()
 
 LARGEST_BODY = 64 * 2**20
-USUAL_OUTPUT = 2_000  # tokens expected of an answer, where the request names no smaller limit
+# Room that a running request holds. More than it will use, so that requests that run at the same time do
+# not overspend together; once it has ended, what it really used counts instead.
+LEAST_INPUT, BYTES_PER_HELD_TOKEN = 2_000, 2
+MOST_OUTPUT = 8_000
 REFUSALS_SHOWN = 50
 # A limit is answered with a status that no CLI retries.
 LIMIT_STATUS = 400
@@ -164,6 +167,18 @@ class Broker:
         )
 
     async def _forward(self, asked: Asked, receive: Receive, send: Send) -> None:
+        """Forward the request; give it up, and its room, when the CLI hangs up."""
+        watch = asyncio.create_task(_cancel_when_gone(receive, asyncio.current_task()))
+        try:
+            await self._exchange(asked, send)
+        except asyncio.CancelledError:
+            if not watch.done() or (task := asyncio.current_task()) is None:
+                raise
+            task.uncancel()
+        finally:
+            watch.cancel()
+
+    async def _exchange(self, asked: Asked, send: Send) -> None:
         ticket = None
         if asked.endpoint.metered:
             ticket = await self.grants.admit(asked.grant, self._estimate(asked))
@@ -173,7 +188,7 @@ class Broker:
             headers = await self._headers(asked)
             answer = await self.upstreams.send(asked.provider, asked.method, url, headers, body)
             try:
-                await self._stream(asked, answer, receive, send, hides_usage=hides_usage)
+                await self._stream(asked, answer, send, hides_usage=hides_usage)
             finally:
                 await answer.aclose()
         finally:
@@ -194,15 +209,13 @@ class Broker:
         self,
         asked: Asked,
         answer: httpx.Response,
-        receive: Receive,
         send: Send,
         *,
         hides_usage: bool,
     ) -> None:
         """Pass the answer on byte for byte. Its usage is in the ledger before its last byte leaves."""
         meter = Meter(asked.provider, answer.headers.get("content-type", ""), len(asked.body))
-        drop = _UsageChunk() if hides_usage else None
-        watch = asyncio.create_task(_cancel_when_gone(receive, asyncio.current_task()))
+        drop = UsageEventFilter() if hides_usage else None
         recorded = not (asked.endpoint.metered and answer.is_success)
         try:
             await send(
@@ -222,16 +235,11 @@ class Broker:
                 recorded = True
                 self._record(asked, answer.status_code, meter)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except asyncio.CancelledError:
-            if not watch.done() or (task := asyncio.current_task()) is None:
-                raise
-            task.uncancel()  # the CLI has hung up; the request ends here, quietly
         except (httpx.TransportError, httpx.StreamError) as error:
             # The answer has begun: cutting it is all that can be said to the CLI.
             log.warning("provider cut its answer", provider=asked.provider.name, error=str(error))
             raise
         finally:
-            watch.cancel()
             if not recorded:  # the CLI was killed, or the provider cut the stream
                 self._record(asked, answer.status_code, meter)
 
@@ -253,8 +261,8 @@ class Broker:
 
     def _estimate(self, asked: Asked) -> Estimate:
         limit = asked.document.get("max_tokens") or asked.document.get("max_output_tokens")
-        output = min(limit, USUAL_OUTPUT) if isinstance(limit, int) else USUAL_OUTPUT
-        given = len(asked.body) // BYTES_PER_TOKEN
+        output = min(limit, MOST_OUTPUT) if isinstance(limit, int) else MOST_OUTPUT
+        given = max(LEAST_INPUT, len(asked.body) // BYTES_PER_HELD_TOKEN)
         usage = Usage(input_tokens=given, output_tokens=output)
         return Estimate(given + output, self.prices.cost(asked.model, usage))
 
@@ -270,7 +278,7 @@ class Broker:
         await _reply(send, status, provider.error_body(status, error.message))
 
 
-class _UsageChunk:
+class UsageEventFilter:
     """Removes the usage event of a chat stream that the CLI did not ask for."""
 
     def __init__(self) -> None:
@@ -278,8 +286,17 @@ class _UsageChunk:
 
     def without(self, chunk: bytes) -> bytes:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        kept = [line for line in lines if not (b'"usage":{' in line and b'"choices":[]' in line)]
-        return b"".join(line + b"\n" for line in kept)
+        return b"".join(line + b"\n" for line in lines if not self._is_usage(line))
+
+    @staticmethod
+    def _is_usage(line: bytes) -> bool:
+        if not line.startswith(b"data:") or b'"usage"' not in line:
+            return False
+        try:
+            event = json.loads(line[5:])
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(event, Mapping) and event.get("choices") == []
 
 
 def _provider_of(path: str) -> tuple[Provider, str]:

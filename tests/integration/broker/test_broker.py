@@ -15,7 +15,7 @@ import pytest
 
 from butlers.broker.grants import DayLimit, Grants, SessionLimits, Terms
 from butlers.broker.ledger import Ledger
-from butlers.broker.server import Broker, serving
+from butlers.broker.server import Broker, UsageEventFilter, serving
 from butlers.broker.upstream import Upstreams
 from butlers.config.prices import Price, PriceTable
 from butlers.domain.clock import SystemClock
@@ -123,15 +123,22 @@ async def test_the_provider_gets_the_real_key_and_never_the_token(
     ] in (json.dumps(dict(asked.headers)))
 
 
-async def test_a_chat_stream_that_asked_for_no_usage_shows_none(
-    broker: Broker, model: FakeModel
-) -> None:
-    token = broker.grants.mint(terms("openai"))
-    answer = await ask(broker, token, CHAT)
+async def test_a_chat_stream_is_asked_for_its_usage(broker: Broker, model: FakeModel) -> None:
+    answer = await ask(broker, broker.grants.mint(terms("openai")), CHAT)
     assert model.requests[0].body["stream_options"] == {"include_usage": True}
-    assert '"usage": {' not in answer.text
-    assert '"usage":{' not in answer.text
     assert "[DONE]" in answer.text
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_usage_event_that_was_not_asked_for_is_left_out(size: int) -> None:
+    delta = b'data: {"choices": [{"delta": {"content": "the \\"usage\\" of it"}}]}\n\n'
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":1}}\n\n'
+    given, end = delta + usage, b"data: [DONE]\n\n"
+    filtered, stream = UsageEventFilter(), given + end
+    passed = b"".join(
+        filtered.without(stream[at : at + size]) for at in range(0, len(stream), size)
+    )
+    assert passed == delta + b"\n" + end
 
 
 @pytest.mark.parametrize("case", ["none", "unknown", "unbound", "expired", "revoked", "real key"])
@@ -286,7 +293,7 @@ async def test_a_client_that_hangs_up_ends_the_request_and_frees_its_room(
                 json={"model": "priced"},
             )
     async with asyncio.timeout(10):
-        while broker.grants._pending:
+        while broker.grants._pending:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
