@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from typing import Protocol
 
 from butlers.broker.ledger import Ledger, Total
 from butlers.domain.clock import Clock
@@ -28,6 +29,12 @@ class LimitReached(ButlersError):
     """A limit of the session, its butler or the fleet is used up."""
 
     code = "broker_limit_reached"
+
+
+class Credentials(Protocol):
+    """The credential store of the butler whose session asks."""
+
+    async def resolve(self, name: str, *, env: str | None = None) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,7 @@ class Terms:
     session: str
     butler: str
     provider: str
+    credentials: Credentials = field(repr=False, compare=False)
     expires_at: float  # by the monotonic clock
     models: tuple[str, ...] = ()  # names or parts of names; empty: any model
     limits: SessionLimits = SessionLimits()
@@ -78,6 +86,8 @@ class Grant:
     used: Total = field(default_factory=Total)
     requests: int = 0
     stopped: str | None = None  # why the broker ended the session
+    day_is_used_up: bool = False  # it was a limit of the day, not one of the session
+    failure: str | None = None  # of the broker itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +105,8 @@ class Grants:
         self._ledger = ledger
         self._clock = clock
         self._grants: dict[str, Grant] = {}
-        self._pending: dict[object, tuple[Terms, Estimate]] = {}  # requests under way
-        self._settled = asyncio.Condition()
+        self._pending: dict[object, tuple[Grant, Terms, Estimate]] = {}  # requests under way
+        self._settled = asyncio.Event()  # replaced each time a request has ended
 
     def mint(self, terms: Terms | None = None) -> str:
         token = PREFIX + secrets.token_urlsafe(32)
@@ -122,37 +132,56 @@ class Grants:
         """Take room for a request, or raise LimitReached. Waits for others that hold the room."""
         terms = grant.terms
         assert terms is not None
+        try:
+            async with asyncio.timeout(LONGEST_WAIT_S):
+                while not self._has_room(grant, terms, estimate):
+                    await self._settled.wait()
+        except TimeoutError:
+            why = "other sessions hold the rest of the budget"
+            grant.stopped, grant.day_is_used_up = why, True
+            raise LimitReached(why) from None
         ticket = object()
-        async with asyncio.timeout(LONGEST_WAIT_S), self._settled:
-            while True:
-                if (why := self._reason(grant, terms, None)) is not None:
-                    grant.stopped = why
-                    raise LimitReached(why)
-                if not self._pending or self._reason(grant, terms, estimate) is None:
-                    break
-                await self._settled.wait()
-            grant.requests += 1
-            self._pending[ticket] = (terms, estimate)
+        grant.requests += 1
+        self._pending[ticket] = (grant, terms, estimate)
         return ticket
 
-    async def settle(self, ticket: object) -> None:
-        async with self._settled:
-            self._pending.pop(ticket, None)
-            self._settled.notify_all()
+    def settle(self, ticket: object) -> None:
+        """Give the room of a request back, after its use was written to the ledger."""
+        self._pending.pop(ticket, None)
+        self._settled.set()
+        self._settled = asyncio.Event()
 
-    def _reason(self, grant: Grant, terms: Terms, more: Estimate | None) -> str | None:
-        """Name the limit that is used up: by what was metered, or together with all that runs."""
-        limits, used = terms.limits, grant.used
+    async def wait_idle(self, grant: Grant, timeout_s: float) -> None:
+        """Wait until the last request of a session that has ended is in the ledger."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while any(one is grant for one, _, _ in self._pending.values()):
+                    await self._settled.wait()
+
+    def _has_room(self, grant: Grant, terms: Terms, estimate: Estimate) -> bool:
+        """Raise LimitReached if a limit is used up by what was metered."""
+        if (why := self._session_reason(grant, terms.limits)) is not None:
+            grant.stopped = why
+            raise LimitReached(why)
+        if (why := self._days_reason(terms, None)) is not None:
+            grant.stopped, grant.day_is_used_up = why, True
+            raise LimitReached(why)
+        return not self._pending or self._days_reason(terms, estimate) is None
+
+    def _session_reason(self, grant: Grant, limits: SessionLimits) -> str | None:
+        used = grant.used
         if limits.max_turns is not None and grant.requests >= limits.max_turns:
             return f"the session has used its {limits.max_turns} turns"
         if limits.max_tokens is not None and used.tokens >= limits.max_tokens:
             return f"the session has used its {limits.max_tokens:,} tokens"
         if limits.max_usd is not None and used.usd >= limits.max_usd:
             return f"the session has used its ${limits.max_usd}"
-        for day in terms.days:
-            if (why := self._day_reason(day, more)) is not None:
-                return why
         return None
+
+    def _days_reason(self, terms: Terms, more: Estimate | None) -> str | None:
+        """Name the day's limit that is used up: by what was metered, or together with all that runs."""
+        reasons = (self._day_reason(day, more) for day in terms.days)
+        return next((why for why in reasons if why is not None), None)
 
     def _day_reason(self, day: DayLimit, more: Estimate | None) -> str | None:
         total = self._ledger.total(day.since(self._clock.now()), day.butler)
@@ -161,15 +190,13 @@ class Grants:
             return f"{day.name} of {day.tokens:,} tokens is used up ({total.tokens:,} used)"
         if day.usd is None:
             return None
-        if total.usd + usd >= day.usd:
-            return f"{day.name} of ${day.usd} is used up (${total.usd:.2f} used)"
-        most = day.tokens_without_price
-        if day.tokens is None and most is not None and total.unpriced + unpriced >= most:
-            return (
-                f"{day.name} of ${day.usd} is used up: {total.unpriced:,} tokens of models whose"
-                f" price is unknown, of at most {most:,}"
-            )
-        return None
+        # Tokens of unknown price take their share of the dollars.
+        most = None if day.tokens is not None else day.tokens_without_price
+        share = day.usd * (total.unpriced + unpriced) / most if most else Decimal(0)
+        if total.usd + usd + share < day.usd:
+            return None
+        note = f", and {total.unpriced:,} tokens of unknown price" if most and total.unpriced else ""
+        return f"{day.name} of ${day.usd} is used up (${total.usd:.2f} used{note})"
 
     def _running(self, day: DayLimit, more: Estimate | None) -> tuple[int, Decimal, int]:
         """Sum the estimates of running requests and this one: tokens, dollars, unpriced tokens."""
@@ -177,7 +204,7 @@ class Grants:
             return 0, Decimal(0), 0
         running = [more] + [
             estimate
-            for terms, estimate in self._pending.values()
+            for _, terms, estimate in self._pending.values()
             if day.butler in (None, terms.butler)
         ]
         return (

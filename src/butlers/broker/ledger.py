@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -78,14 +78,33 @@ class Total:
     usd: Decimal = Decimal(0)
     unpriced: int = 0  # tokens whose price is unknown
     requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    written_tokens: int = 0
 
     def add(self, entry: Entry) -> None:
         self.tokens += entry.tokens
         self.requests += 1
+        self.input_tokens += entry.input_tokens
+        self.output_tokens += entry.output_tokens
+        self.cached_tokens += entry.cached_tokens
+        self.written_tokens += entry.written_tokens
         if entry.usd is None:
             self.unpriced += entry.tokens
         else:
             self.usd += entry.usd
+
+    @property
+    def usage(self) -> Usage:
+        """Return the sum as a session's usage; its cost is unknown if a price was."""
+        return Usage(
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cached_tokens=self.cached_tokens,
+            cost_usd=None if self.unpriced else self.usd,
+            written_tokens=self.written_tokens,
+        )
 
 
 class Ledger:
@@ -126,13 +145,13 @@ class Ledger:
                         total.add(entry)
         return self._sums[key]
 
-    def session_total(self, session: str, since: datetime) -> Total:
-        """Return what one session used, read from the files."""
-        total = Total()
+    def session_totals(self, sessions: Collection[str], since: datetime) -> dict[str, Total]:
+        """Return what these sessions used; a session without a request is left out."""
+        totals: dict[str, Total] = {}
         for entry in self.since(since):
-            if entry.session == session:
-                total.add(entry)
-        return total
+            if entry.session in sessions:
+                totals.setdefault(entry.session, Total()).add(entry)
+        return totals
 
     def _follow(self, since: datetime) -> None:
         """Add what was appended since the last look to every sum that it belongs to."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 import structlog
@@ -28,8 +28,9 @@ from butlers.broker.providers import (
     session_token,
 )
 from butlers.broker.upstream import ProviderUnavailable, Upstreams
-from butlers.config.prices import PriceTable
-from butlers.domain.clock import Clock
+from butlers.config.prices import PriceTable, load_prices
+from butlers.config.settings import Settings
+from butlers.domain.clock import Clock, SystemClock
 from butlers.domain.errors import ButlersError
 from butlers.domain.session import Usage
 
@@ -62,10 +63,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-class Credentials(Protocol):
-    async def resolve(self, name: str, *, env: str | None = None) -> str | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One request of a CLI, checked and ready to be forwarded."""
@@ -95,11 +92,18 @@ class Broker:
     ledger: Ledger
     grants: Grants
     upstreams: Upstreams
-    credentials: Credentials
     prices: PriceTable
     clock: Clock
     refusals: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=REFUSALS_SHOWN))
     url: str = ""
+    is_serving: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> Broker:
+        """Return the broker of this home, with the proxy and certificates of its environment."""
+        clock, ledger = SystemClock(), Ledger(settings.home)
+        upstreams = Upstreams(clock, settings.environ)
+        return cls(ledger, Grants(ledger, clock), upstreams, load_prices(settings), clock)
 
     def status(self) -> dict[str, Any]:
         return {
@@ -142,6 +146,8 @@ class Broker:
         if (host := headers.get("host", "").rpartition(":")[0]) not in ("127.0.0.1", "localhost"):
             raise Refused(f"the broker is not at {host!r}")
         grant, terms = self.grants.find(session_token(headers))
+        if grant.failure is not None:
+            raise Refused(grant.failure)
         if terms.provider != provider.name:
             raise Refused(f"this session does not use {provider.name}")
         endpoint = provider.endpoint(scope["method"], path)
@@ -184,8 +190,7 @@ class Broker:
             ticket = await self.grants.admit(asked.grant, self._estimate(asked))
         try:
             body, hides_usage = _with_usage(asked)
-            url = self.upstreams.base_url(asked.provider) + asked.path + asked.query
-            headers = await self._headers(asked)
+            url, headers = await self._destination(asked)
             answer = await self.upstreams.send(asked.provider, asked.method, url, headers, body)
             try:
                 await self._stream(asked, answer, send, hides_usage=hides_usage)
@@ -193,12 +198,27 @@ class Broker:
                 await answer.aclose()
         finally:
             if ticket is not None:
-                await self.grants.settle(ticket)
+                self.grants.settle(ticket)
+
+    async def _destination(self, asked: Asked) -> tuple[str, dict[str, str]]:
+        """Return the provider's address and the headers with the real key, as its butler has them."""
+        provider, resolve = asked.provider, asked.terms.credentials.resolve
+        try:
+            variable = provider.base_url_variable
+            base = await resolve(variable, env=variable) or provider.default_upstream
+            return base.rstrip("/") + asked.path + asked.query, await self._headers(asked)
+        except Refused:
+            raise
+        except Exception as error:  # the credential store failed, and the session with it
+            log.exception("broker has no credential", butler=asked.terms.butler)
+            asked.grant.failure = f"the key broker could not read the credential: {error}"
+            failed = ProviderUnavailable(asked.grant.failure)
+            raise failed from error
 
     async def _headers(self, asked: Asked) -> dict[str, str]:
         kept = {name: value for name, value in asked.headers.items() if name not in _NOT_FORWARDED}
         for credential in asked.provider.credentials:
-            if key := await self.credentials.resolve(credential, env=credential):
+            if key := await asked.terms.credentials.resolve(credential, env=credential):
                 return {**kept, "accept-encoding": "identity", **key_headers(credential, key)}
         raise Refused(
             f"there is no credential for {asked.provider.name}",
@@ -256,8 +276,12 @@ class Broker:
             usd=self.prices.cost(asked.model, usage),
             estimated=not meter.is_reported,
         )
-        self.ledger.append(entry)
         asked.grant.used.add(entry)
+        try:
+            self.ledger.append(entry)
+        except OSError as error:  # without the ledger no limit would hold: the session ends here
+            log.error("broker cannot write its ledger", error=str(error))
+            asked.grant.failure = f"the key broker cannot write its ledger: {error}"
 
     def _estimate(self, asked: Asked) -> Estimate:
         limit = asked.document.get("max_tokens") or asked.document.get("max_output_tokens")
@@ -395,6 +419,8 @@ async def serving(broker: Broker, port: int = 0) -> AsyncIterator[Broker]:
         )
         server = _Server(config)
         task = asyncio.create_task(server.serve(sockets=[listener]), name="broker")
+        broker.is_serving = True
+        task.add_done_callback(lambda _ended: setattr(broker, "is_serving", False))
         try:
             yield broker
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import ssl
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,6 +26,7 @@ LONGEST_PAUSE_S = 20.0  # a longer one is the caller's to wait for
 OPEN_AFTER, OPEN_S = 5, 30.0  # failures in a row until the provider is left alone, and for how long
 _PAUSED = frozenset({429, 529, 503})
 _FAILED = frozenset({500, 502, 504})
+_NOT_PROXIED = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 
 
 class ProviderUnavailable(ButlersError):
@@ -61,17 +61,12 @@ class Circuit:
 
 @dataclass(slots=True)
 class Upstreams:
-    """Where each provider is, by the environment; default addresses otherwise."""
+    """Connections to the providers, by the proxy and the certificates that the environment names."""
 
     clock: Clock
     environ: Mapping[str, str]
-    base_urls: Mapping[str, str] = field(default_factory=dict)  # provider -> configured address
     _circuits: dict[str, Circuit] = field(default_factory=dict)
     _client: httpx.AsyncClient | None = None
-
-    def base_url(self, provider: Provider) -> str:
-        given = self.base_urls.get(provider.name) or self.environ.get(provider.base_url_variable)
-        return (given or provider.default_upstream).rstrip("/")
 
     def circuits(self) -> dict[str, dict[str, Any]]:
         now = self.clock.monotonic()
@@ -150,26 +145,19 @@ class Upstreams:
     def _open(self) -> httpx.AsyncClient:
         if self._client is None:
             proxy = self._variable("HTTPS_PROXY") or self._variable("HTTP_PROXY")
-            mounts = {
-                "all://": httpx.AsyncHTTPTransport(proxy=proxy, verify=self._tls())
-                if proxy
-                else None
-            }
-            for base in {*self.base_urls.values(), *self._configured()}:
-                if _is_loopback(host := httpx.URL(base).host):
-                    mounts[f"all://{host}"] = None  # never through a proxy
+            mounts: dict[str, httpx.AsyncHTTPTransport | None] = {}
+            if proxy:
+                mounts = dict.fromkeys(_NOT_PROXIED)
+                mounts["all://"] = httpx.AsyncHTTPTransport(proxy=proxy, verify=self._tls())
             self._client = httpx.AsyncClient(
                 timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S),
                 limits=httpx.Limits(max_connections=200, max_keepalive_connections=20),
                 follow_redirects=False,
                 trust_env=False,
                 verify=self._tls(),
-                mounts={key: value for key, value in mounts.items() if proxy},
+                mounts=mounts,
             )
         return self._client
-
-    def _configured(self) -> list[str]:
-        return [url for name, url in self.environ.items() if name.endswith("_BASE_URL") and url]
 
     def _variable(self, name: str) -> str | None:
         return self.environ.get(name) or self.environ.get(name.lower()) or None
@@ -192,8 +180,3 @@ def _retry_after(answer: httpx.Response) -> float | None:
         return max(0.0, float(answer.headers.get("retry-after", "")))
     return None
 
-
-def _is_loopback(host: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"

@@ -31,8 +31,23 @@ CLOCK = SystemClock()
 
 
 class Keys:
+    """The credential store of a butler, which also knows where its providers are."""
+
+    def __init__(self) -> None:
+        self.urls: dict[str, str] = {}
+
+    def send_to(self, url: str) -> None:
+        self.urls = {
+            "ANTHROPIC_BASE_URL": url,
+            "OPENAI_BASE_URL": f"{url}/v1",
+            "GOOGLE_GEMINI_BASE_URL": url,
+        }
+
     async def resolve(self, name: str, *, env: str | None = None) -> str | None:
-        return KEYS.get(name)
+        return KEYS.get(name) or self.urls.get(name)
+
+
+STORE = Keys()
 
 
 @pytest.fixture
@@ -45,16 +60,15 @@ async def model() -> AsyncIterator[FakeModel]:
 async def broker(model: FakeModel, tmp_path: Path) -> AsyncIterator[Broker]:
     ledger = Ledger(tmp_path)
     prices = PriceTable(dated=datetime.now(UTC).date(), models={"priced": PRICE})
-    urls = {"anthropic": model.url, "openai": f"{model.url}/v1", "gemini": model.url}
-    broker = Broker(
-        ledger, Grants(ledger, CLOCK), Upstreams(CLOCK, {}, urls), Keys(), prices, CLOCK
-    )
+    STORE.send_to(model.url)
+    broker = Broker(ledger, Grants(ledger, CLOCK), Upstreams(CLOCK, {}), prices, CLOCK)
     async with serving(broker):
         yield broker
 
 
 def terms(provider: str = "anthropic", session: str = "s1", **given: Any) -> Terms:
-    return Terms(session, given.pop("butler", "health"), provider, CLOCK.monotonic() + 60, **given)
+    expires_at = CLOCK.monotonic() + 60
+    return Terms(session, given.pop("butler", "health"), provider, STORE, expires_at, **given)
 
 
 def a_day(tokens: int, butler: str | None = "health") -> DayLimit:
@@ -146,7 +160,7 @@ async def test_a_token_that_stands_for_no_session_is_refused(
     broker: Broker, model: FakeModel, case: str
 ) -> None:
     grants = broker.grants
-    expired = Terms("s1", "health", "anthropic", CLOCK.monotonic() - 1)
+    expired = Terms("s1", "health", "anthropic", STORE, CLOCK.monotonic() - 1)
     revoked = grants.mint(terms())
     grants.revoke(revoked)
     token = {
@@ -274,7 +288,7 @@ async def test_a_final_answer_of_the_provider_is_passed_on(
 
 
 async def test_a_provider_that_is_away_is_a_failure_with_its_own_text(broker: Broker) -> None:
-    broker.upstreams.base_urls = {"anthropic": "http://127.0.0.1:9"}
+    STORE.send_to("http://127.0.0.1:9")
     answer = await ask(broker, broker.grants.mint(terms()))
     assert answer.status_code == 503
     assert "anthropic cannot be reached" in answer.json()["error"]["message"]
