@@ -113,8 +113,10 @@ class Grants:
         self._grants[token] = Grant(terms)
         return token
 
-    def bind(self, token: str, terms: Terms) -> None:
-        self._grants[token].terms = terms
+    def bind(self, token: str, terms: Terms) -> Grant:
+        grant = self._grants[token]
+        grant.terms = terms
+        return grant
 
     def revoke(self, token: str) -> Grant | None:
         """Make the token worthless and return what it used."""
@@ -195,7 +197,9 @@ class Grants:
         share = day.usd * (total.unpriced + unpriced) / most if most else Decimal(0)
         if total.usd + usd + share < day.usd:
             return None
-        note = f", and {total.unpriced:,} tokens of unknown price" if most and total.unpriced else ""
+        note = (
+            f", and {total.unpriced:,} tokens of unknown price" if most and total.unpriced else ""
+        )
         return f"{day.name} of ${day.usd} is used up (${total.usd:.2f} used{note})"
 
     def _running(self, day: DayLimit, more: Estimate | None) -> tuple[int, Decimal, int]:

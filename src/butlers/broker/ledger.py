@@ -95,6 +95,11 @@ class Total:
         else:
             self.usd += entry.usd
 
+    def __iadd__(self, other: Total) -> Total:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
     @property
     def usage(self) -> Usage:
         """Return the sum as a session's usage; its cost is unknown if a price was."""

@@ -179,4 +179,3 @@ def _retry_after(answer: httpx.Response) -> float | None:
     with suppress(ValueError):
         return max(0.0, float(answer.headers.get("retry-after", "")))
     return None
-

@@ -108,6 +108,10 @@ class RuntimeSection(ConfigTable):
     schedule_access: Access = "sealed"
     routed_access: Access = "sealed"
     warm: Annotated[Integer, Field(ge=0)] = 0  # started CLI processes that wait for a message
+    # Limits of one session, which the key broker enforces; None: no limit.
+    max_turns: Count | None = 50  # requests to the model
+    max_tokens: Count | None = None
+    max_usd: Annotated[Decimal, Field(gt=0)] | None = None
 
 
 class RuntimeTypeSection(ConfigTable):

@@ -42,6 +42,11 @@ isolation = "roles"
 # Number of started Claude Code or Codex processes that wait for a message to any butler. While they wait,
 # they have no data of a butler. Each takes about 150 MB of memory (Claude Code) or 90 MB (Codex).
 # warm_pool = 0
+
+# The key broker: sessions reach their model through a proxy on this machine, which adds the key of the
+# provider, counts tokens and ends a session at its limit. No session has a key.
+# With false, each session has the key itself in its environment, and budgets are counted when it has ended.
+broker = true
 """
 
 
@@ -63,6 +68,7 @@ class FleetConfig(ConfigTable):
     isolation: Literal["roles", "none"] = "roles"
     max_sessions: Count | None = None
     warm_pool: Annotated[Integer, Field(ge=0)] = 0
+    broker: bool = True
     daily_usd: Annotated[Decimal, Field(ge=0)] | None = None
     daily_tokens: Annotated[Integer, Field(ge=0)] | None = None
 

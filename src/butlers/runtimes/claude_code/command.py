@@ -43,6 +43,7 @@ SWITCHES = {
     # could name any file.
     "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
 }
+BROKERED_SWITCHES = {"CLAUDE_CODE_MAX_RETRIES": "0"}
 CONFINED_SWITCHES = {
     "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS": "1",
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
@@ -132,7 +133,12 @@ def compose(executable: Path, call: Invocation, butlers: Collection[str] = ()) -
         *(("--model", terms.model) if terms.model else ()),
         *terms.args,
     )
-    switches = {**SWITCHES, **(FULL_SWITCHES if full else CONFINED_SWITCHES), **_shell(terms)}
+    switches = {
+        **SWITCHES,
+        **(BROKERED_SWITCHES if terms.brokered else {}),
+        **(FULL_SWITCHES if full else CONFINED_SWITCHES),
+        **_shell(terms),
+    }
     return ProcessCommand(
         argv,
         own_environment(call.env, terms, **switches),
