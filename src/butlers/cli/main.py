@@ -7,6 +7,7 @@ import sys
 import typer
 
 from butlers.cli import (
+    costs,
     database,
     messages,
     messenger,
@@ -39,6 +40,7 @@ app.command()(sessions.tool)
 app.command()(sessions.trigger)
 app.command()(messages.trace)
 app.command(name="stop-all")(sessions.stop_all)
+app.command()(costs.costs)
 app.command()(status.doctor)
 app.command()(switchboard.connectors)
 app.command()(messages.triage)
