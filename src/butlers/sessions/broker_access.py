@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from butlers.broker.grants import Credentials, DayLimit, Grant, SessionLimits, Terms
@@ -25,6 +25,17 @@ NOT_SERVING = "the key broker is not running"
 _MODEL_ARGUMENTS = ("-m", "--model")
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerToken:
+    """The token of one process, and the environment that holds it."""
+
+    value: str | None = field(repr=False)  # None: there is no broker
+    env: Mapping[str, str] = field(repr=False)
+
+
+NO_TOKEN = BrokerToken(None, {})
+
+
 @contextmanager
 def reserve_token(broker: Broker | None, env: Mapping[str, str]) -> Iterator[BrokerToken]:
     """Make an unbound token for a process, put it into its environment, and revoke it at the end."""
@@ -37,14 +48,6 @@ def reserve_token(broker: Broker | None, env: Mapping[str, str]) -> Iterator[Bro
         yield BrokerToken(token, shown)
     finally:
         broker.grants.revoke(token)
-
-
-class BrokerToken:
-    """The token of one process, and the environment that holds it."""
-
-    def __init__(self, value: str | None, env: Mapping[str, str]) -> None:
-        self.value = value
-        self.env = env
 
 
 class BrokerAccess:

@@ -41,7 +41,12 @@ from butlers.runtimes.base import (
     Workspace,
 )
 from butlers.runtimes.cli import describe_servers
-from butlers.sessions.broker_access import BrokerAccess, BrokerToken, reserve_token
+from butlers.sessions.broker_access import (
+    NO_TOKEN,
+    BrokerAccess,
+    BrokerToken,
+    reserve_token,
+)
 from butlers.sessions.concurrency import FleetSlots
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
 from butlers.sessions.workspace import SessionEnvironment, Workspaces
@@ -77,7 +82,7 @@ class WarmProcess:
     process: WarmCli
     stack: ExitStack
     spec: ProcessSpec
-    token: BrokerToken
+    token: BrokerToken = NO_TOKEN
     live: LiveSession | None = None  # the token of a process that is connected to its butler
 
     async def close(self) -> None:
