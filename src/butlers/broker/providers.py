@@ -32,6 +32,8 @@ class Provider:
     endpoints: tuple[Endpoint, ...]
     read_usage: Callable[[Usage, Json], Usage]  # one JSON document or stream event
     write_error: Callable[[int, str], Json]
+    # The CLI would wait by itself for a pause that it reads of, and hold its session's slot for minutes.
+    hides_pause: bool = False
 
     def endpoint(self, method: str, path: str) -> Endpoint | None:
         for endpoint in self.endpoints:
@@ -210,6 +212,7 @@ OPENAI = Provider(
     ),
     _openai_usage,
     _openai_error,
+    hides_pause=True,
 )
 GEMINI = Provider(
     "gemini",

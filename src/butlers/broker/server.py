@@ -44,6 +44,7 @@ MOST_OUTPUT = 8_000
 REFUSALS_SHOWN = 50
 # A limit is answered with a status that no CLI retries.
 LIMIT_STATUS = 400
+_DO_NOT_REPEAT = {"x-should-retry": "false"}  # understood by the SDKs of Anthropic and OpenAI
 _HOP_BY_HOP = frozenset(
     {
         "connection",
@@ -133,9 +134,11 @@ class Broker:
         except Refused as error:
             await self._refuse(send, provider, error.status, error, path)
         except ProviderUnavailable as error:
-            after = {"retry-after": str(int(error.after_s) + 1)} if error.after_s else {}
+            headers = dict(_DO_NOT_REPEAT)
+            if error.after_s and not provider.hides_pause:
+                headers["retry-after"] = str(int(error.after_s) + 1)
             body = provider.error_body(error.status, error.message)
-            await _reply(send, error.status, body, after)
+            await _reply(send, error.status, body, headers)
 
     async def _check(
         self, scope: Message, provider: Provider, path: str, receive: Receive
@@ -242,7 +245,7 @@ class Broker:
                 {
                     "type": "http.response.start",
                     "status": answer.status_code,
-                    "headers": _kept(answer),
+                    "headers": _kept(answer, asked.provider),
                 }
             )
             async for chunk in answer.aiter_raw():
@@ -360,12 +363,17 @@ def _with_usage(asked: Asked) -> tuple[bytes, bool]:
     return json.dumps({**document, "stream_options": wanted}).encode(), True
 
 
-def _kept(answer: httpx.Response) -> list[tuple[bytes, bytes]]:
-    return [
+def _kept(answer: httpx.Response, provider: Provider) -> list[tuple[bytes, bytes]]:
+    """Return the headers for the CLI. An error has been retried here already."""
+    dropped = _HOP_BY_HOP | ({"retry-after"} if provider.hides_pause else set())
+    kept = [
         (name.lower(), value)
         for name, value in answer.headers.raw
-        if name.decode("latin-1").lower() not in _HOP_BY_HOP
+        if name.decode("latin-1").lower() not in dropped
     ]
+    if answer.is_error:
+        kept += [(name.encode(), value.encode()) for name, value in _DO_NOT_REPEAT.items()]
+    return kept
 
 
 async def _read_body(receive: Receive) -> bytes:

@@ -72,6 +72,12 @@ class Upstreams:
         now = self.clock.monotonic()
         return {name: circuit.as_dict(now) for name, circuit in sorted(self._circuits.items())}
 
+    def pause_s(self, provider: str) -> float | None:
+        """Return how long the provider is to be left alone; None: not at all."""
+        circuit = self._circuits.get(provider)
+        left = 0.0 if circuit is None else circuit.paused_until - self.clock.monotonic()
+        return left if left > 0 else None
+
     async def close(self) -> None:
         if self._client is not None:
             await self._client.aclose()

@@ -128,6 +128,9 @@ class BrokerAccess:
                 return replace(result, outcome=Outcome.BROKER_FAILED, error=grant.failure)
         if not self.broker.is_serving:
             return replace(result, outcome=Outcome.BROKER_FAILED, error=NOT_SERVING)
+        if result.outcome is Outcome.RATE_LIMITED and grants and (terms := grants[-1].terms):
+            pause_s = self.broker.upstreams.pause_s(terms.provider)
+            return replace(result, retry_after_s=pause_s or result.retry_after_s)
         return result
 
 

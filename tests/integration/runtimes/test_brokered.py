@@ -23,7 +23,7 @@ from butlers.sessions.pool import shared_pool
 from butlers.wire.tokens import FleetKey
 from support.cli_butler import CliButler, OpenCliButler
 from support.clis import CLAUDE, CLIS, CODEX, Cli
-from support.fake_model import Fail, FakeModel, Hang, Say, Use
+from support.fake_model import Cut, Fail, FakeModel, Hang, Say, Use
 from support.fake_model.turn import CACHED, INPUT, OUTPUT
 from support.waiting import until
 
@@ -205,7 +205,31 @@ async def test_rate_limit_of_the_provider_is_the_sessions_outcome(
         assert result.outcome is Outcome.RATE_LIMITED
         assert len(butler.model.turns) == 1, "the CLI does not ask again while the provider pauses"
         assert butler.broker.upstreams.circuits().popitem()[1]["state"] == "paused"
+        assert 30 < (result.retry_after_s or 0) <= 60
         assert (await stored(butler))["input_tokens"] == 0
+
+
+async def test_failure_of_the_provider_is_repeated_by_the_broker(
+    open_cli_butler: OpenCliButler, cli: Cli
+) -> None:
+    async with open_cli_butler(cli, brokered=True) as butler:
+        butler.model.script = [Fail(500, times=2), Say("Here again.")]
+        result = await butler.run()
+        assert (result.outcome, result.text) == (Outcome.OK, "Here again.")
+        assert len(butler.model.turns) == 3
+        assert len(entries(butler)) == 1
+
+
+@pytest.mark.parametrize("cli", [CLAUDE, CODEX], ids=["claude-code", "codex"])
+async def test_answer_that_is_cut_is_asked_for_again(
+    open_cli_butler: OpenCliButler, cli: Cli
+) -> None:
+    async with open_cli_butler(cli, brokered=True) as butler:
+        butler.model.script = [Cut(times=1), Say("Here again.")]
+        result = await butler.run()
+        assert (result.outcome, result.text) == (Outcome.OK, "Here again.")
+        cut, whole = entries(butler)
+        assert (whole.tokens, cut.session) == (of_one(cli), whole.session)
 
 
 async def test_wrong_key_is_the_sessions_outcome(open_cli_butler: OpenCliButler, cli: Cli) -> None:

@@ -43,7 +43,6 @@ SWITCHES = {
     # could name any file.
     "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
 }
-BROKERED_SWITCHES = {"CLAUDE_CODE_MAX_RETRIES": "0"}
 CONFINED_SWITCHES = {
     "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS": "1",
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
@@ -135,7 +134,6 @@ def compose(executable: Path, call: Invocation, butlers: Collection[str] = ()) -
     )
     switches = {
         **SWITCHES,
-        **(BROKERED_SWITCHES if terms.brokered else {}),
         **(FULL_SWITCHES if full else CONFINED_SWITCHES),
         **_shell(terms),
     }

@@ -173,18 +173,16 @@ def _spellings(terms: Terms) -> set[Path]:
 def _provider(env: Mapping[str, str], *, brokered: bool) -> dict[str, Any]:
     """Define our own provider: the built-in one tries a WebSocket for seconds before it uses HTTP.
 
-    The key broker repeats requests that fail, so the CLI does not: it would also wait for minutes where the
-    provider asks for a pause.
+    The key broker repeats requests that fail, so the CLI repeats only streams that were cut.
     """
-    retries = 0 if brokered else RETRIES
     provider = {
         "name": PROVIDER,
         "base_url": env.get("OPENAI_BASE_URL") or OPENAI,
         "env_key": "OPENAI_API_KEY",
         "wire_api": "responses",
         "supports_websockets": False,
-        "request_max_retries": retries,
-        "stream_max_retries": retries,
+        "request_max_retries": 0 if brokered else RETRIES,
+        "stream_max_retries": RETRIES,
     }
     return {"model_provider": PROVIDER, "model_providers": {PROVIDER: provider}}
 
