@@ -30,6 +30,11 @@ roster = ["switchboard", "messenger", "general", "health"]
 # "none":  no isolation, for a database server on which roles cannot be created.
 isolation = "roles"
 
+# The key broker: sessions reach their model through a proxy on this machine, which adds the key of the
+# provider, counts tokens and ends a session at its limit. No session has a key.
+# With false, each session has the key itself in its environment, and budgets are counted when it has ended.
+broker = true
+
 # Number of CLI sessions that run at once in the whole fleet. Default: as many as fit in half of the memory.
 # max_sessions = 4
 
@@ -42,11 +47,6 @@ isolation = "roles"
 # Number of started Claude Code or Codex processes that wait for a message to any butler. While they wait,
 # they have no data of a butler. Each takes about 150 MB of memory (Claude Code) or 90 MB (Codex).
 # warm_pool = 0
-
-# The key broker: sessions reach their model through a proxy on this machine, which adds the key of the
-# provider, counts tokens and ends a session at its limit. No session has a key.
-# With false, each session has the key itself in its environment, and budgets are counted when it has ended.
-broker = true
 """
 
 
