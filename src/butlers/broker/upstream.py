@@ -157,7 +157,7 @@ class Upstreams:
                 mounts["all://"] = httpx.AsyncHTTPTransport(proxy=proxy, verify=self._tls())
             self._client = httpx.AsyncClient(
                 timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S),
-                limits=httpx.Limits(max_connections=200, max_keepalive_connections=20),
+                limits=httpx.Limits(max_connections=200, max_keepalive_connections=100),
                 follow_redirects=False,
                 trust_env=False,
                 verify=self._tls(),

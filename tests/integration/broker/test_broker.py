@@ -137,6 +137,52 @@ async def test_the_provider_gets_the_real_key_and_never_the_token(
     ] in (json.dumps(dict(asked.headers)))
 
 
+async def test_oauth_token_of_claude_is_a_bearer_token(broker: Broker, model: FakeModel) -> None:
+    class OauthStore:
+        async def resolve(self, name: str, *, env: str | None = None) -> str | None:
+            found = {"CLAUDE_CODE_OAUTH_TOKEN": "real-oauth", "ANTHROPIC_BASE_URL": model.url}
+            return found.get(name)
+
+    given = Terms("s1", "health", "anthropic", OauthStore(), CLOCK.monotonic() + 60)
+    token = broker.grants.mint(given)
+    async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
+        answer = await client.post(
+            f"{broker.url}/anthropic/v1/messages",
+            headers={"authorization": f"Bearer {token}", "anthropic-beta": "oauth-2025-04-20"},
+            json={"model": "priced", "messages": []},
+        )
+    assert answer.status_code == 200
+    (asked,) = model.requests
+    assert asked.headers["authorization"] == "Bearer real-oauth"
+    assert asked.headers["anthropic-beta"] == "oauth-2025-04-20"
+    assert "x-api-key" not in asked.headers
+
+
+async def test_each_butler_has_its_own_key(broker: Broker, model: FakeModel) -> None:
+    class Own(Keys):
+        async def resolve(self, name: str, *, env: str | None = None) -> str | None:
+            return "key-of-general" if name == "ANTHROPIC_API_KEY" else self.urls.get(name)
+
+    own = Own()
+    own.send_to(model.url)
+    general = Terms("s2", "general", "anthropic", own, CLOCK.monotonic() + 60)
+    for token in (broker.grants.mint(terms()), broker.grants.mint(general)):
+        await ask(broker, token)
+    keys = [asked.headers["x-api-key"] for asked in model.requests]
+    assert keys == ["real-anthropic-key", "key-of-general"]
+
+
+async def test_credential_store_that_fails_is_a_failure_of_the_broker(broker: Broker) -> None:
+    class Broken:
+        async def resolve(self, name: str, *, env: str | None = None) -> str | None:
+            raise OSError("the database is gone")
+
+    token = broker.grants.mint(Terms("s1", "health", "anthropic", Broken(), CLOCK.monotonic() + 60))
+    assert (await ask(broker, token)).status_code == 503
+    grant, _ = broker.grants.find(token)
+    assert grant.failure == "the key broker could not read the credential: the database is gone"
+
+
 async def test_a_chat_stream_is_asked_for_its_usage(broker: Broker, model: FakeModel) -> None:
     answer = await ask(broker, broker.grants.mint(terms("openai")), CHAT)
     assert model.requests[0].body["stream_options"] == {"include_usage": True}

@@ -238,7 +238,24 @@ async def test_wrong_key_is_the_sessions_outcome(open_cli_butler: OpenCliButler,
         assert (await butler.run()).outcome is Outcome.NO_CREDENTIAL
 
 
-async def test_another_model_is_refused(open_cli_butler: OpenCliButler, cli: Cli) -> None:
+@pytest.mark.parametrize("cli", [CODEX], ids=["codex"])
+async def test_twenty_sessions_at_once_are_each_metered(
+    open_cli_butler: OpenCliButler, cli: Cli
+) -> None:
+    async with open_cli_butler(cli, "max_concurrent_sessions = 20\n", brokered=True) as butler:
+        butler.model.script = [WRITE, Say("It is written.")]
+        results = await asyncio.gather(*(butler.run() for _ in range(20)))
+        assert {(result.outcome, result.text) for result in results} == {
+            (Outcome.OK, "It is written.")
+        }
+        assert len(entries(butler)) == len(butler.model.turns) == 40
+        rows = await butler.rows("SELECT input_tokens + output_tokens AS used FROM sessions")
+        assert [row["used"] for row in rows] == [2 * of_one(cli)] * 20
+
+
+async def test_session_uses_the_configured_model_and_nothing_is_refused(
+    open_cli_butler: OpenCliButler, cli: Cli
+) -> None:
     async with open_cli_butler(cli, brokered=True) as butler:
         await butler.run()
         (entry,) = entries(butler)
