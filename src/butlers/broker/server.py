@@ -259,9 +259,8 @@ class Broker:
                 self._record(asked, answer.status_code, meter)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except (httpx.TransportError, httpx.StreamError) as error:
-            # The answer has begun: cutting it is all that can be said to the CLI.
+            # The answer has begun: the server closes the connection of an answer that is not complete.
             log.warning("provider cut its answer", provider=asked.provider.name, error=str(error))
-            raise
         finally:
             if not recorded:  # the CLI was killed, or the provider cut the stream
                 self._record(asked, answer.status_code, meter)
