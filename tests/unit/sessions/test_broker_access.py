@@ -11,12 +11,14 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from butlers.broker.ledger import Entry
+from butlers.broker.providers import BY_RUNTIME
 from butlers.broker.server import Broker
 from butlers.config.butler import BudgetConfig, ButlerConfig, load_butler_config
 from butlers.config.fleet import FleetConfig
 from butlers.config.settings import Settings
 from butlers.domain.clock import uuid7
 from butlers.domain.session import Access
+from butlers.runtimes.registry import cli_runtimes
 from butlers.sessions.broker_access import PLACEHOLDER, BrokerAccess, reserve_token
 from butlers.sessions.budget import Budget, FleetBudget
 from butlers.sessions.workspace import SessionEnvironment
@@ -136,3 +138,9 @@ def test_crashed_sessions_have_their_sum_in_the_ledger(broker: Broker) -> None:
     used, unknown = totals["a"].usage, totals["b"].usage
     assert (used.input_tokens, used.output_tokens, used.cached_tokens) == (20, 10, 8)
     assert (used.cost_usd, unknown.cost_usd) == (3, None)
+
+
+def test_every_runtime_has_a_provider_with_its_credentials_and_address() -> None:
+    for name, cli in cli_runtimes().items():
+        assert BY_RUNTIME[name].credentials == cli.credentials
+        assert BY_RUNTIME[name].base_url_variable in cli.settings
