@@ -29,7 +29,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from benchmarks.report import Measured, percentile, report
-from butlers.broker.grants import Grants, Terms
+from butlers.broker.grants import SessionTokens, TokenTerms
 from butlers.broker.ledger import Ledger
 from butlers.broker.server import Broker, serving
 from butlers.broker.upstream import Upstreams
@@ -183,10 +183,12 @@ def _broker(pipe: Connection, upstream: str) -> None:
         with tempfile.TemporaryDirectory(prefix=f"broker-{os.getpid()}-") as home:
             ledger = Ledger(Path(home))
             prices = PriceTable(dated=datetime.now(UTC).date(), models={})
-            broker = Broker(ledger, Grants(ledger, clock), Upstreams(clock, {}), prices, clock)
+            broker = Broker(
+                ledger, SessionTokens(ledger, clock), Upstreams(clock, {}), prices, clock
+            )
             async with serving(broker):
                 expires = clock.monotonic() + LIFETIME_S
-                token = broker.grants.mint(Terms("s", "b", "anthropic", Keys(), expires))
+                token = broker.grants.mint(TokenTerms("s", "b", "anthropic", Keys(), expires))
                 await asyncio.sleep(0.2)
                 pipe.send(f"{broker.url}/anthropic {token}")
                 await asyncio.Event().wait()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -59,7 +59,7 @@ class DayLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class TokenTerms:
     """Everything that a session's token stands for."""
 
     session: str
@@ -82,7 +82,7 @@ class Terms:
 class Grant:
     """One token: unbound while its process waits for a prompt, then bound to one session."""
 
-    terms: Terms | None = None
+    terms: TokenTerms | None = None
     used: Total = field(default_factory=Total)
     requests: int = 0
     stopped: str | None = None  # why the broker ended the session
@@ -98,22 +98,22 @@ class Estimate:
     usd: Decimal | None = None  # None: the price is unknown
 
 
-class Grants:
+class SessionTokens:
     """The living tokens of one broker, and the requests that are under way."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger
         self._clock = clock
         self._grants: dict[str, Grant] = {}
-        self._pending: dict[object, tuple[Grant, Terms, Estimate]] = {}  # requests under way
+        self._pending: dict[object, tuple[Grant, TokenTerms, Estimate]] = {}  # requests under way
         self._settled = asyncio.Event()  # replaced each time a request has ended
 
-    def mint(self, terms: Terms | None = None) -> str:
+    def mint(self, terms: TokenTerms | None = None) -> str:
         token = PREFIX + secrets.token_urlsafe(32)
         self._grants[token] = Grant(terms)
         return token
 
-    def bind(self, token: str, terms: Terms) -> Grant:
+    def bind(self, token: str, terms: TokenTerms) -> Grant:
         grant = self._grants[token]
         grant.terms = terms
         return grant
@@ -122,7 +122,7 @@ class Grants:
         """Make the token worthless and return what it used."""
         return self._grants.pop(token, None)
 
-    def find(self, token: str | None) -> tuple[Grant, Terms]:
+    def find(self, token: str | None) -> tuple[Grant, TokenTerms]:
         grant = self._grants.get(token or "")
         if grant is None or grant.terms is None:
             raise TokenRefused
@@ -160,7 +160,7 @@ class Grants:
                 while any(one is grant for one, _, _ in self._pending.values()):
                     await self._settled.wait()
 
-    def _has_room(self, grant: Grant, terms: Terms, estimate: Estimate) -> bool:
+    def _has_room(self, grant: Grant, terms: TokenTerms, estimate: Estimate) -> bool:
         """Raise LimitReached if a limit is used up by what was metered."""
         if (why := self._session_reason(grant, terms.limits)) is not None:
             grant.stopped = why
@@ -180,7 +180,7 @@ class Grants:
             return f"the session has used its ${limits.max_usd}"
         return None
 
-    def _days_reason(self, terms: Terms, more: Estimate | None) -> str | None:
+    def _days_reason(self, terms: TokenTerms, more: Estimate | None) -> str | None:
         """Name the day's limit that is used up: by what was metered, or together with all that runs."""
         reasons = (self._day_reason(day, more) for day in terms.days)
         return next((why for why in reasons if why is not None), None)
@@ -216,13 +216,3 @@ class Grants:
             sum((one.usd for one in running if one.usd is not None), Decimal(0)),
             sum(one.tokens for one in running if one.usd is None),
         )
-
-
-@contextmanager
-def minted(grants: Grants, terms: Terms) -> Iterator[str]:
-    """A token for the length of a block."""
-    token = grants.mint(terms)
-    try:
-        yield token
-    finally:
-        grants.revoke(token)

@@ -14,7 +14,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ApiPath:
     """One path of an API. Usage is read from the answers of metered endpoints only."""
 
     pattern: re.Pattern[str]
@@ -29,13 +29,13 @@ class Provider:
     credentials: tuple[str, ...]  # variables that hold a key; the first is the usual one
     base_url_variable: str
     runtime: str  # the CLI that speaks this API
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[ApiPath, ...]
     read_usage: Callable[[Usage, Json], Usage]  # one JSON document or stream event
     write_error: Callable[[int, str], Json]
     # The CLI would wait by itself for a pause that it reads of, and hold its session's slot for minutes.
     hides_pause: bool = False
 
-    def endpoint(self, method: str, path: str) -> Endpoint | None:
+    def endpoint(self, method: str, path: str) -> ApiPath | None:
         for endpoint in self.endpoints:
             if method in endpoint.methods and endpoint.pattern.fullmatch(path):
                 return endpoint
@@ -192,9 +192,9 @@ ANTHROPIC = Provider(
     "ANTHROPIC_BASE_URL",
     "claude-code",
     (
-        Endpoint(re.compile(r"/v1/messages"), _POST, metered=True),
-        Endpoint(re.compile(r"/v1/messages/count_tokens"), _POST),
-        Endpoint(re.compile(r"/v1/models(/[\w.:-]+)?"), _GET),
+        ApiPath(re.compile(r"/v1/messages"), _POST, metered=True),
+        ApiPath(re.compile(r"/v1/messages/count_tokens"), _POST),
+        ApiPath(re.compile(r"/v1/models(/[\w.:-]+)?"), _GET),
     ),
     _anthropic_usage,
     _anthropic_error,
@@ -206,9 +206,9 @@ OPENAI = Provider(
     "OPENAI_BASE_URL",
     "codex",
     (
-        Endpoint(re.compile(r"/responses"), _POST, metered=True),
-        Endpoint(re.compile(r"/chat/completions"), _POST, metered=True),
-        Endpoint(re.compile(r"/models(/[\w.:-]+)?"), _GET),
+        ApiPath(re.compile(r"/responses"), _POST, metered=True),
+        ApiPath(re.compile(r"/chat/completions"), _POST, metered=True),
+        ApiPath(re.compile(r"/models(/[\w.:-]+)?"), _GET),
     ),
     _openai_usage,
     _openai_error,
@@ -221,13 +221,13 @@ GEMINI = Provider(
     "GOOGLE_GEMINI_BASE_URL",
     "gemini",
     (
-        Endpoint(
+        ApiPath(
             re.compile(r"/v1(beta)?/models/[\w.-]+:(streamGenerateContent|generateContent)"),
             _POST,
             metered=True,
         ),
-        Endpoint(re.compile(r"/v1(beta)?/models/[\w.-]+:countTokens"), _POST),
-        Endpoint(re.compile(r"/v1(beta)?/models(/[\w.-]+)?"), _GET),
+        ApiPath(re.compile(r"/v1(beta)?/models/[\w.-]+:countTokens"), _POST),
+        ApiPath(re.compile(r"/v1(beta)?/models(/[\w.-]+)?"), _GET),
     ),
     _gemini_usage,
     _gemini_error,

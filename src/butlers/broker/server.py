@@ -16,12 +16,19 @@ import httpx
 import structlog
 import uvicorn
 
-from butlers.broker.grants import Estimate, Grant, Grants, LimitReached, Terms, TokenRefused
+from butlers.broker.grants import (
+    Estimate,
+    Grant,
+    LimitReached,
+    SessionTokens,
+    TokenRefused,
+    TokenTerms,
+)
 from butlers.broker.ledger import Entry, Ledger
 from butlers.broker.meter import Meter
 from butlers.broker.providers import (
     PROVIDERS,
-    Endpoint,
+    ApiPath,
     Provider,
     key_headers,
     model_of,
@@ -69,9 +76,9 @@ class Asked:
     """One request of a CLI, checked and ready to be forwarded."""
 
     provider: Provider
-    endpoint: Endpoint
+    endpoint: ApiPath
     grant: Grant
-    terms: Terms
+    terms: TokenTerms
     method: str
     path: str
     query: str
@@ -81,7 +88,7 @@ class Asked:
     document: Mapping[str, Any]
 
 
-class Refused(ButlersError):
+class RequestRefused(ButlersError):
     """The broker does not forward this request."""
 
     code = "broker_refused"
@@ -91,7 +98,7 @@ class Refused(ButlersError):
 @dataclass(slots=True)
 class Broker:
     ledger: Ledger
-    grants: Grants
+    grants: SessionTokens
     upstreams: Upstreams
     prices: PriceTable
     clock: Clock
@@ -104,7 +111,7 @@ class Broker:
         """Return the broker of this home, with the proxy and certificates of its environment."""
         clock, ledger = SystemClock(), Ledger(settings.home)
         upstreams = Upstreams(clock, settings.environ)
-        return cls(ledger, Grants(ledger, clock), upstreams, load_prices(settings), clock)
+        return cls(ledger, SessionTokens(ledger, clock), upstreams, load_prices(settings), clock)
 
     def status(self) -> dict[str, Any]:
         return {
@@ -131,7 +138,7 @@ class Broker:
             await self._refuse(send, provider, 401, error, path)
         except LimitReached as error:
             await self._refuse(send, provider, LIMIT_STATUS, error, path)
-        except Refused as error:
+        except RequestRefused as error:
             await self._refuse(send, provider, error.status, error, path)
         except ProviderUnavailable as error:
             headers = dict(_DO_NOT_REPEAT)
@@ -147,20 +154,20 @@ class Broker:
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
         if (host := headers.get("host", "").rpartition(":")[0]) not in ("127.0.0.1", "localhost"):
-            raise Refused(f"the broker is not at {host!r}")
+            raise RequestRefused(f"the broker is not at {host!r}")
         grant, terms = self.grants.find(session_token(headers))
         if grant.failure is not None:
-            raise Refused(grant.failure)
+            raise RequestRefused(grant.failure)
         if terms.provider != provider.name:
-            raise Refused(f"this session does not use {provider.name}")
+            raise RequestRefused(f"this session does not use {provider.name}")
         endpoint = provider.endpoint(scope["method"], path)
         if endpoint is None:
-            raise Refused(f"{scope['method']} {path} is not offered here")
+            raise RequestRefused(f"{scope['method']} {path} is not offered here")
         body = await _read_body(receive)
         document = _document(body)
         model = model_of(path, document)
         if endpoint.metered and not terms.allows(model):
-            raise Refused(f"this session may not use the model {model!r}")
+            raise RequestRefused(f"this session may not use the model {model!r}")
         return Asked(
             provider,
             endpoint,
@@ -210,7 +217,7 @@ class Broker:
             variable = provider.base_url_variable
             base = await resolve(variable, env=variable) or provider.default_upstream
             return base.rstrip("/") + asked.path + asked.query, await self._headers(asked)
-        except Refused:
+        except RequestRefused:
             raise
         except Exception as error:  # the credential store failed, and the session with it
             log.exception("broker has no credential", butler=asked.terms.butler)
@@ -223,7 +230,7 @@ class Broker:
         for credential in asked.provider.credentials:
             if key := await asked.terms.credentials.resolve(credential, env=credential):
                 return {**kept, "accept-encoding": "identity", **key_headers(credential, key)}
-        raise Refused(
+        raise RequestRefused(
             f"there is no credential for {asked.provider.name}",
             hint=f"butlers secrets set {asked.provider.credentials[0]}",
         )
@@ -344,7 +351,7 @@ def _document(body: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, Mapping):
-        error = Refused("the body is not a JSON object")
+        error = RequestRefused("the body is not a JSON object")
         error.status = 400
         raise error
     return found
@@ -380,11 +387,11 @@ async def _read_body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused("the client has gone")
+            raise RequestRefused("the client has gone")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > LARGEST_BODY:
-            error = Refused(f"the body has more than {LARGEST_BODY:,} bytes")
+            error = RequestRefused(f"the body has more than {LARGEST_BODY:,} bytes")
             error.status = 413
             raise error
         if not message.get("more_body"):
@@ -408,7 +415,7 @@ async def _reply(
     await send({"type": "http.response.body", "body": body})
 
 
-class _Server(uvicorn.Server):
+class _BrokerServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # signals belong to the process that hosts the broker
@@ -424,7 +431,7 @@ async def serving(broker: Broker, port: int = 0) -> AsyncIterator[Broker]:
         config = uvicorn.Config(
             broker, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=75
         )
-        server = _Server(config)
+        server = _BrokerServer(config)
         task = asyncio.create_task(server.serve(sockets=[listener]), name="broker")
         broker.is_serving = True
         task.add_done_callback(lambda _ended: setattr(broker, "is_serving", False))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from butlers.broker.grants import Credentials, DayLimit, Grant, SessionLimits, Terms
+from butlers.broker.grants import Credentials, DayLimit, Grant, SessionLimits, TokenTerms
 from butlers.broker.ledger import Total
 from butlers.broker.providers import BY_RUNTIME, PROVIDERS
 from butlers.broker.server import Broker
@@ -90,7 +90,7 @@ class BrokerAccess:
         if token.value is None or (provider := BY_RUNTIME.get(runtime)) is None:
             return
         config = self._config.runtime
-        terms = Terms(
+        terms = TokenTerms(
             session=str(session_id),
             butler=self._config.name,
             provider=provider.name,

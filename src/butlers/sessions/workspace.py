@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 from uuid import UUID
 
+from butlers.broker.grants import Credentials
 from butlers.config.butler import ButlerConfig
 from butlers.config.files import make_private_folder
 from butlers.domain.session import Access, SessionRequest
@@ -123,10 +123,6 @@ def _run_commands(file: Path, directory: Path) -> Iterator[str]:
         yield f"{runner} {path}"
     if os.access(file, os.X_OK):
         yield f"./{path}"
-
-
-class Credentials(Protocol):
-    async def resolve(self, name: str, *, env: str | None = None) -> str | None: ...
 
 
 class SessionEnvironment:

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from butlers.broker.grants import DayLimit, Grants, SessionLimits, Terms
+from butlers.broker.grants import DayLimit, SessionLimits, SessionTokens, TokenTerms
 from butlers.broker.ledger import Ledger
 from butlers.broker.server import Broker, UsageEventFilter, serving
 from butlers.broker.upstream import Upstreams
@@ -61,14 +61,14 @@ async def broker(model: FakeModel, tmp_path: Path) -> AsyncIterator[Broker]:
     ledger = Ledger(tmp_path)
     prices = PriceTable(dated=datetime.now(UTC).date(), models={"priced": PRICE})
     STORE.send_to(model.url)
-    broker = Broker(ledger, Grants(ledger, CLOCK), Upstreams(CLOCK, {}), prices, CLOCK)
+    broker = Broker(ledger, SessionTokens(ledger, CLOCK), Upstreams(CLOCK, {}), prices, CLOCK)
     async with serving(broker):
         yield broker
 
 
-def terms(provider: str = "anthropic", session: str = "s1", **given: Any) -> Terms:
+def terms(provider: str = "anthropic", session: str = "s1", **given: Any) -> TokenTerms:
     expires_at = CLOCK.monotonic() + 60
-    return Terms(session, given.pop("butler", "health"), provider, STORE, expires_at, **given)
+    return TokenTerms(session, given.pop("butler", "health"), provider, STORE, expires_at, **given)
 
 
 def a_day(tokens: int, butler: str | None = "health") -> DayLimit:
@@ -143,7 +143,7 @@ async def test_oauth_token_of_claude_is_a_bearer_token(broker: Broker, model: Fa
             found = {"CLAUDE_CODE_OAUTH_TOKEN": "real-oauth", "ANTHROPIC_BASE_URL": model.url}
             return found.get(name)
 
-    given = Terms("s1", "health", "anthropic", OauthStore(), CLOCK.monotonic() + 60)
+    given = TokenTerms("s1", "health", "anthropic", OauthStore(), CLOCK.monotonic() + 60)
     token = broker.grants.mint(given)
     async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
         answer = await client.post(
@@ -165,7 +165,7 @@ async def test_each_butler_has_its_own_key(broker: Broker, model: FakeModel) -> 
 
     own = Own()
     own.send_to(model.url)
-    general = Terms("s2", "general", "anthropic", own, CLOCK.monotonic() + 60)
+    general = TokenTerms("s2", "general", "anthropic", own, CLOCK.monotonic() + 60)
     for token in (broker.grants.mint(terms()), broker.grants.mint(general)):
         await ask(broker, token)
     keys = [asked.headers["x-api-key"] for asked in model.requests]
@@ -177,7 +177,9 @@ async def test_credential_store_that_fails_is_a_failure_of_the_broker(broker: Br
         async def resolve(self, name: str, *, env: str | None = None) -> str | None:
             raise OSError("the database is gone")
 
-    token = broker.grants.mint(Terms("s1", "health", "anthropic", Broken(), CLOCK.monotonic() + 60))
+    token = broker.grants.mint(
+        TokenTerms("s1", "health", "anthropic", Broken(), CLOCK.monotonic() + 60)
+    )
     assert (await ask(broker, token)).status_code == 503
     grant, _ = broker.grants.find(token)
     assert grant.failure == "the key broker could not read the credential: the database is gone"
@@ -206,7 +208,7 @@ async def test_a_token_that_stands_for_no_session_is_refused(
     broker: Broker, model: FakeModel, case: str
 ) -> None:
     grants = broker.grants
-    expired = Terms("s1", "health", "anthropic", STORE, CLOCK.monotonic() - 1)
+    expired = TokenTerms("s1", "health", "anthropic", STORE, CLOCK.monotonic() - 1)
     revoked = grants.mint(terms())
     grants.revoke(revoked)
     token = {

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from butlers.broker.grants import Grants, Terms
+from butlers.broker.grants import SessionTokens, TokenTerms
 from butlers.broker.ledger import Entry, Ledger
 from butlers.broker.server import Broker, serving
 from butlers.broker.upstream import Upstreams
@@ -158,7 +158,7 @@ class Keys:
 async def ask(broker: Broker, keys: Keys, script: Script) -> None:
     provider, path = PATHS[script.api]
     expires = CLOCK.monotonic() + 60
-    token = broker.grants.mint(Terms(script.name, "health", provider, keys, expires))
+    token = broker.grants.mint(TokenTerms(script.name, "health", provider, keys, expires))
     headers = {"authorization": f"Bearer {token}"}
     body = {} if provider == "gemini" else {"model": script.name, "stream": True}
     url = f"{broker.url}/{provider}{path.format(model=script.name)}"
@@ -178,7 +178,7 @@ async def test_ledger_agrees_with_the_model_to_the_token(tmp_path: Path, seed: i
     model = Model({script.name: script for script in scripts})
     ledger = Ledger(tmp_path)
     prices = PriceTable(dated=datetime.now(UTC).date(), models={})
-    broker = Broker(ledger, Grants(ledger, CLOCK), Upstreams(CLOCK, {}), prices, CLOCK)
+    broker = Broker(ledger, SessionTokens(ledger, CLOCK), Upstreams(CLOCK, {}), prices, CLOCK)
     async with served(model) as url, serving(broker):
         keys = Keys(url)
         for first in range(0, SCRIPTS, AT_ONCE):

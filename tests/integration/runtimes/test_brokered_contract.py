@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.broker.grants import Terms as BrokerTerms
+from butlers.broker.grants import TokenTerms
 from butlers.broker.providers import BY_RUNTIME
 from butlers.broker.server import Broker, serving
 from butlers.config.settings import Settings
@@ -45,7 +45,7 @@ class BrokeredSession(CliSession):
             Store(dict(self.cli.environment(self.model.url))),
         )
         expires = self.broker.clock.monotonic() + 120
-        terms = BrokerTerms("contract", "tester", provider.name, store, expires)
+        terms = TokenTerms("contract", "tester", provider.name, store, expires)
         return {
             "PATH": PATH,
             self.cli.no_key: self.broker.grants.mint(terms),
