@@ -7,7 +7,7 @@ import logging
 
 import structlog
 
-from benchmarks import message, queue, sessions, skills, start, ticks
+from benchmarks import broker, message, queue, sessions, skills, start, ticks
 
 BENCHMARKS = {
     "start": start.run,
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "ticks": ticks.run,
     "sessions": sessions.run,
     "skills": skills.run,
+    "broker": broker.run,
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from butlers.broker.server import Broker, serving
 from butlers.config.settings import Settings
 from butlers.db.provision import Provisioner
 from butlers.domain.clock import uuid7
@@ -62,17 +63,29 @@ class CliButler(InProcessButler):
 
     @asynccontextmanager
     async def running(
-        self, *, shared_pool: ProcessPool | None = None, **environ: str
+        self,
+        *,
+        shared_pool: ProcessPool | None = None,
+        broker: Broker | None = None,
+        brokered: bool = False,
+        **environ: str,
     ) -> AsyncIterator[CliButler]:
+        """``brokered``: with a key broker of its own."""
         path = f"{npm.installed('clis')}:{PATH}"
         given = {"PATH": path, **self.cli.environment(self.model.url), **environ}
         settings = Settings(self.home, environ=MappingProxyType(given))
-        butler = self.make(settings=settings, shared_pool=shared_pool)
-        await butler.start()
-        try:
-            yield self
-        finally:
-            await self.close()
+        async with serving(Broker.of(settings)) if brokered else nullcontext(broker) as chosen:
+            butler = self.make(settings=settings, shared_pool=shared_pool, broker=chosen)
+            await butler.start()
+            try:
+                yield self
+            finally:
+                await self.close()
+
+    @property
+    def broker(self) -> Broker:
+        assert self.butler.broker is not None
+        return self.butler.broker
 
     def message(self, text: str = "do it") -> SessionRequest:
         request = replace(request_context(), request_id=uuid7())

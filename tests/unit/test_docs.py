@@ -40,6 +40,7 @@ PATH = re.compile(r"`((?:[\w.-]+/)+(?:[\w.-]+)?|[\w-]+\.(?:md|toml|lock))`")
 LINK = re.compile(r"\]\(([^)#:\s]+)\)")
 FOR_TESTS = {"BUTLERS_KILL_POINT", "BUTLERS_TEST_PACE"}
 PATHS_OF_USERS = {
+    "usage/",
     "keys/",
     "data/",
     "prices.toml",

@@ -8,6 +8,7 @@ import typer
 
 from butlers.cli import (
     config,
+    costs,
     database,
     messages,
     messenger,
@@ -40,6 +41,7 @@ app.command()(sessions.tool)
 app.command()(sessions.trigger)
 app.command()(messages.trace)
 app.command(name="stop-all")(sessions.stop_all)
+app.command()(costs.costs)
 app.command()(status.doctor)
 app.command()(switchboard.connectors)
 app.command()(messages.triage)

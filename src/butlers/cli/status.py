@@ -62,6 +62,8 @@ def status(as_json: AsJson = False) -> None:
         for state in states:
             for diagnostic in state.get("diagnostics") or ():
                 typer.echo(f"{state['name']}: {_problem(diagnostic)}", err=True)
+        for line in _provider_lines(states):
+            typer.echo(line, err=True)
     if any(state["health"] != "healthy" for state in states):
         raise typer.Exit(1)
 
@@ -96,6 +98,17 @@ def _problem(diagnostic: dict[str, Any]) -> Diagnostic:
 
 def _stopped(name: str) -> dict[str, Any]:
     return {"name": name, "health": "stopped", "diagnostics": []}
+
+
+def _provider_lines(states: list[dict[str, Any]]) -> list[str]:
+    """Return one line for each model provider that fails or asked for a pause, as a broker sees it."""
+    lines = {
+        f"{name}: {circuit['state']}, {circuit['reason']}, next request in {circuit['paused_s']:g} s"
+        for state in states
+        for name, circuit in (state.get("providers") or {}).items()
+        if circuit["state"] != "ok"
+    }
+    return sorted(lines)
 
 
 def _status_row(state: dict[str, Any]) -> list[object]:
@@ -218,8 +231,10 @@ async def _check_butler(settings: Settings, butler: str) -> Check:
     except ButlersError as error:
         return _check(butler, "broken", str(error), error.hint)
     state = "ok" if status["health"] == "healthy" else "broken"
-    facts = {key: status[key] for key in ("health", "runtime", "uptime_s")}
-    return _check(butler, state, f"{status['health']}, runtime {status['runtime']}", **facts)
+    facts = {key: status[key] for key in ("health", "runtime", "uptime_s", "providers")}
+    troubles = "".join(f"; {line}" for line in _provider_lines([status]))
+    detail = f"{status['health']}, runtime {status['runtime']}{troubles}"
+    return _check(butler, state, detail, **facts)
 
 
 async def _check_model(settings: Settings, running: list[str]) -> Check:

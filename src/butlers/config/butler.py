@@ -136,6 +136,12 @@ class RuntimeSection(ConfigTable):
     """Access of sessions that a message starts."""
     warm: Annotated[Integer, Field(ge=0)] = 0
     """Started CLI processes of this butler that wait for a message."""
+    max_turns: Count | None = 50
+    """Requests to the model in one session. The key broker enforces this limit and the next two."""
+    max_tokens: Count | None = None
+    """Tokens of one session. Default: no limit."""
+    max_usd: Annotated[Decimal, Field(gt=0)] | None = None
+    """Dollars of one session. Default: no limit."""
 
 
 class RuntimeTypeSection(ConfigTable):

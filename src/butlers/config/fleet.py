@@ -31,6 +31,11 @@ roster = ["switchboard", "messenger", "general", "health"]
 # "none":  no isolation, for a database server on which roles cannot be created.
 isolation = "roles"
 
+# The key broker: sessions reach their model through a proxy on this machine, which adds the key of the
+# provider, counts tokens and ends a session at its limit. No session has a key.
+# With false, each session has the key itself in its environment, and budgets are counted when it has ended.
+broker = true
+
 # Number of CLI sessions that run at once in the whole fleet. Default: as many as fit in half of the memory.
 # max_sessions = 4
 
@@ -70,6 +75,9 @@ class FleetConfig(ConfigTable):
     """CLI sessions that run at once in the whole fleet. Default: as many as fit in half of the memory."""
     warm_pool: Annotated[Integer, Field(ge=0)] = 0
     """Started Claude Code or Codex processes that wait for a message to any butler."""
+    broker: bool = True
+    """Sessions reach their model through the key broker, which holds the key, counts tokens and enforces
+    limits. `false`: sessions get the key itself and have no limit while they run."""
     daily_usd: Annotated[Decimal, Field(ge=0)] | None = None
     """Dollars that all butlers together may spend per day. Default: no limit."""
     daily_tokens: Annotated[Integer, Field(ge=0)] | None = None

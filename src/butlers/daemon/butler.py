@@ -14,6 +14,7 @@ from uuid import UUID
 import structlog
 from fastmcp import FastMCP
 
+from butlers.broker.server import Broker
 from butlers.config.butler import ButlerConfig
 from butlers.config.settings import Settings
 from butlers.daemon.endpoint import Endpoint
@@ -87,6 +88,7 @@ class Butler:
         max_sessions: int | None = None,
         shared_pool: ProcessPool | None = None,
         fleet_budget: FleetBudget | None = None,
+        broker: Broker | None = None,
         phases: tuple[Phase, ...] = PHASES,
     ) -> None:
         self.config = config
@@ -99,6 +101,7 @@ class Butler:
         self.max_sessions = max_sessions  # of the whole fleet; None: as many as the memory allows
         self.shared_pool = shared_pool
         self.fleet_budget = fleet_budget
+        self.broker = broker  # None: sessions have the key of their provider
         self.in_flight = InFlight()
         self.pause_state = PauseState()
         self.phase = "created"

@@ -7,11 +7,12 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import structlog
 
+from butlers.broker.server import Broker, serving
 from butlers.config.butler import ButlerConfig, ButlerKind
 from butlers.config.fleet import FleetConfig
 from butlers.config.roster import check_distinct
@@ -59,7 +60,11 @@ class Fleet:
         """Start all butlers, serve until a signal, stop all."""
         self._handle_signals()
         adopt_library_logs()
-        async with database_server(self._settings) as admin, self._shared_pool() as pool:
+        async with (
+            database_server(self._settings) as admin,
+            self._broker() as broker,
+            self._shared_pool(broker) as pool,
+        ):
             key = FleetKey.load(self._settings.home)
             provisioner = Provisioner(admin, key, isolated=self._fleet.isolation == "roles")
             budget = FleetBudget.of(self._fleet, self._settings.home)
@@ -72,6 +77,7 @@ class Fleet:
                     max_sessions=self._fleet.max_sessions,
                     shared_pool=pool,
                     fleet_budget=budget,
+                    broker=broker,
                 )
                 for config in self._configs
             ]
@@ -84,10 +90,15 @@ class Fleet:
             finally:
                 await self._stop_all(butlers)
 
-    def _shared_pool(self) -> AbstractAsyncContextManager[ProcessPool | None]:
+    def _broker(self) -> AbstractAsyncContextManager[Broker | None]:
+        return serving(Broker.of(self._settings)) if self._fleet.broker else nullcontext()
+
+    def _shared_pool(
+        self, broker: Broker | None
+    ) -> AbstractAsyncContextManager[ProcessPool | None]:
         names = [config.name for config in self._configs]
         fleet = self._fleet
-        return shared_pool(self._settings.home, fleet.warm_pool, names, fleet.max_sessions)
+        return shared_pool(self._settings.home, fleet.warm_pool, names, fleet.max_sessions, broker)
 
     def stop(self) -> None:
         self._stop.set()

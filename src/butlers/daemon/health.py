@@ -44,6 +44,7 @@ async def describe_health(butler: Butler) -> dict[str, Any]:
         "stripped_tools": list(modules.stripped_tools) if modules else [],
         "skills": butler.skills.states() if hasattr(butler, "skills") else [],
         "runtime": butler.spawner.runtime.name if hasattr(butler, "spawner") else None,
+        "providers": butler.broker.upstreams.circuits() if butler.broker else {},
         "queues": queues,
         "switchboard": _switchboard(butler),
         "diagnostics": [found.as_dict() for found in _diagnostics(butler)],

@@ -36,6 +36,7 @@ from butlers.queue.listener import Listener
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.secrets.credentials import CredentialStore
 from butlers.secrets.master_key import MasterKey
+from butlers.sessions.broker_access import BrokerAccess
 from butlers.sessions.budget import Budget
 from butlers.sessions.concurrency import FleetSlots
 from butlers.sessions.guard import SessionGuard
@@ -175,10 +176,18 @@ async def create_spawner(butler: Butler) -> None:
     workspaces = Workspaces(butler.home, config.name, config.directory)
     workspaces.take()
     butler.stack.callback(workspaces.release)
-    await butler.session_log.close_crashed()
+    ledger = butler.broker.ledger if butler.broker else None
+    await butler.session_log.close_crashed(ledger)
     butler.guard = SessionGuard(config.name, hidden=MAIL_TOOLS)
+    prices = load_prices(butler.settings)
+    budget = Budget(config.budget, prices, zone, butler.fleet_budget, config.name, ledger)
+    access = (
+        None
+        if butler.broker is None
+        else BrokerAccess(butler.broker, config, butler.credentials, budget.days())
+    )
     environment = SessionEnvironment(
-        config, butler.credentials, butler.settings.environ, _credentials_of(butler)
+        config, butler.credentials, butler.settings.environ, _credentials_of(butler), access
     )
     slots = FleetSlots(butler.home, butler.max_sessions)
     butler.warm = ButlerPool(
@@ -189,6 +198,7 @@ async def create_spawner(butler: Butler) -> None:
         environment,
         warm_slots(butler.home, butler.max_sessions),
         butler.shared_pool,
+        access,
     )
     deps = SpawnerDeps(
         config=config,
@@ -199,13 +209,14 @@ async def create_spawner(butler: Butler) -> None:
         guard=butler.guard,
         workspaces=workspaces,
         environment=environment,
-        budget=Budget(config.budget, load_prices(butler.settings), zone, butler.fleet_budget),
+        budget=budget,
         slots=slots,
         warm=butler.warm,
         skills=butler.skills,
         notes=Notes(butler.home, config.name, butler.tell_owner),
         context=butler.modules.session_context,
         offered_bytes=partial(_offered_bytes, butler),
+        broker=access,
     )
     reflexes = OwnerReflexes(butler.reflexes, butler.clock, zone, config.skills.reflexes)
     model = await choose_runtime(config, butler.settings, butler.credentials)

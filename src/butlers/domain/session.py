@@ -20,6 +20,8 @@ class Outcome(StrEnum):
     NO_CREDENTIAL = "no-credential"
     RATE_LIMITED = "rate-limited"
     OVER_BUDGET = "over-budget"
+    LIMIT_REACHED = "limit-reached"  # of the session itself: turns, tokens or dollars
+    BROKER_FAILED = "broker-failed"  # the key broker, through which it reaches its model
     TIMED_OUT = "timed-out"
     CRASHED = "crashed"
     CANCELLED = "cancelled"
@@ -60,7 +62,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens and cost as the CLI counted them; None where it did not report them."""
+    """Tokens and cost as the broker or the CLI counted them; None where they are not known."""
 
     input_tokens: int | None = None  # all of them, cached ones included
     output_tokens: int | None = None

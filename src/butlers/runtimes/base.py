@@ -61,6 +61,7 @@ class Terms:
     args: tuple[str, ...] = ()  # from the configuration, added to the command line
     request: RequestContext | None = None
     skills: bool = False  # its home holds skills that the CLI is to load by itself
+    brokered: bool = False  # the key broker repeats failed requests, so the CLI does not
 
 
 @dataclass(frozen=True, slots=True)

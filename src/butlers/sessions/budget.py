@@ -1,7 +1,11 @@
 """Daily budgets of a butler and of the whole fleet.
 
-The use of a session is unknown before it ends, so a fixed amount is reserved when it starts and replaced by
-the real use when it ends. The reservation has to fit into the butler's own budget and into the fleet's.
+With the key broker, each request to a model is checked and counted while the session runs: a session starts
+if something of the day is left by the broker's ledger, and reserves nothing.
+
+Without it, the use of a session is unknown before it ends, so a fixed amount is reserved when it starts and
+replaced by the real use when it ends. The reservation has to fit into the butler's own budget and into the
+fleet's.
 
 A limit in dollars cannot bind a model of unknown price, so tokens bind it instead. Where no number of
 tokens is set, it is what the dollars would buy on an expensive model, less what sessions of known price used.
@@ -24,6 +28,8 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
+from butlers.broker.grants import DayLimit
+from butlers.broker.ledger import Ledger
 from butlers.config.butler import BudgetConfig
 from butlers.config.files import PRIVATE_FILE, make_private_folder
 from butlers.config.fleet import FleetConfig
@@ -49,6 +55,9 @@ class Claim:
 
     tokens: int
     usd: Decimal | None  # None: unknown
+
+
+LEAST_CLAIM = Claim(1, Decimal("0.000001"))  # fits as long as anything is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +213,8 @@ class Budget:
     prices: PriceTable
     zone: ZoneInfo
     fleet: FleetBudget | None = None
+    butler: str = ""
+    ledger: Ledger | None = None  # of the key broker
     _warned: set[str] = field(default_factory=set, init=False)
 
     async def open(
@@ -214,6 +225,13 @@ class Budget:
         now: datetime,
     ) -> None:
         """Write the session to the log with its reservation, or raise ``OverBudget``."""
+        if self.ledger is not None:
+            for limit, butler in self._scopes:
+                total = self.ledger.total(limit.day_of(now), butler)
+                spent = Spent(total.tokens, total.usd, total.unpriced)
+                limit.check(spent, LEAST_CLAIM, now)
+            await session_log.open_session(connection, session, opening)
+            return
         claim = Claim(_tokens(RESERVED), self._reserved(opening.model))
         opening = replace(opening, reserved_tokens=claim.tokens, reserved_usd=claim.usd)
         if claim.usd is None:
@@ -234,6 +252,26 @@ class Budget:
     @property
     def _limits(self) -> tuple[DailyLimit, ...]:
         return (self.limit, self.fleet.limit) if self.fleet else (self.limit,)
+
+    @property
+    def _scopes(self) -> list[tuple[DailyLimit, str | None]]:
+        """The limits that are set, each with the butler that it is for; None: all of them."""
+        scopes = zip(self._limits, (self.butler, None), strict=False)
+        return [(limit, butler) for limit, butler in scopes if limit.exists]
+
+    def days(self) -> tuple[DayLimit, ...]:
+        """Return the limits of the day, as the key broker checks them at each request."""
+        return tuple(
+            DayLimit(
+                name=limit.name,
+                since=limit.day_of,
+                butler=butler,
+                tokens=limit.tokens,
+                usd=limit.usd,
+                tokens_without_price=limit.tokens_without_price,
+            )
+            for limit, butler in self._scopes
+        )
 
     def _reserved(self, model: str | None) -> Decimal | None:
         """Price the reservation. If the model is not known yet, assume the most expensive one: otherwise

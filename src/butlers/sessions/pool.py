@@ -4,7 +4,8 @@ A pool has one of two scopes. A butler's own pool (``[butler.runtime] warm``) bo
 connected to the butler, with a token that opens nothing before the session has begun. The shared pool
 (``warm_pool`` in fleet.toml) boots processes that know no butler and no token; one is connected to the
 butler that takes it. A process is taken only by a butler that would boot it with the same model, arguments
-and environment now, to the credential's value.
+and environment now: to the credential's value, or, with the key broker, with its own token in place of each
+credential. That token opens nothing until the session has begun.
 
 Pools use at most part of the fleet's slots and let their processes go when no message comes for a while. If
 anything is wrong with a warm process, the session starts cold.
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import structlog
 
+from butlers.broker.server import Broker
 from butlers.config.butler import ButlerConfig
 from butlers.domain import tasks
 from butlers.domain.clock import uuid7
@@ -39,6 +41,12 @@ from butlers.runtimes.base import (
     Workspace,
 )
 from butlers.runtimes.cli import describe_servers
+from butlers.sessions.broker_access import (
+    NO_TOKEN,
+    BrokerAccess,
+    BrokerToken,
+    reserve_token,
+)
 from butlers.sessions.concurrency import FleetSlots
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
 from butlers.sessions.workspace import SessionEnvironment, Workspaces
@@ -74,6 +82,7 @@ class WarmProcess:
     process: WarmCli
     stack: ExitStack
     spec: ProcessSpec
+    token: BrokerToken = NO_TOKEN
     live: LiveSession | None = None  # the token of a process that is connected to its butler
 
     async def close(self) -> None:
@@ -93,14 +102,19 @@ class WarmProcess:
 
 
 # Starts a process and pushes what it needs on the stack; None if the runtime has no warm processes.
-Start = Callable[[Runtime, ProcessSpec, ExitStack], tuple[WarmCli, LiveSession | None] | None]
+Start = Callable[
+    [Runtime, ProcessSpec, Mapping[str, str], ExitStack], tuple[WarmCli, LiveSession | None] | None
+]
 
 
 class ProcessPool:
     """Keep up to ``size`` processes ready while messages come."""
 
-    def __init__(self, size: int, slots: FleetSlots, start: Start) -> None:
+    def __init__(
+        self, size: int, slots: FleetSlots, start: Start, broker: Broker | None = None
+    ) -> None:
         self.size = size
+        self._broker = broker
         self.expected: str | None = None  # system prompt of the latest message
         self._slots = slots
         self._start = start
@@ -184,11 +198,12 @@ class ProcessPool:
         runtime, spec = self._next
         with ExitStack() as stack:
             stack.callback(os.close, slot[1])
-            started = self._start(runtime, spec, stack)
+            token = stack.enter_context(reserve_token(self._broker, spec.env))
+            started = self._start(runtime, spec, token.env, stack)
             if started is None:
                 return None
             process, live = started
-            ready = WarmProcess(process, stack.pop_all(), spec, live)
+            ready = WarmProcess(process, stack.pop_all(), spec, token, live)
         await ready.boot(self.expected)
         return ready
 
@@ -200,7 +215,11 @@ async def _close_all(processes: deque[WarmProcess]) -> None:
 
 @asynccontextmanager
 async def shared_pool(
-    home: Path, size: int, butlers: Collection[str], max_sessions: int | None
+    home: Path,
+    size: int,
+    butlers: Collection[str],
+    max_sessions: int | None,
+    broker: Broker | None = None,
 ) -> AsyncIterator[ProcessPool | None]:
     """Keep processes ready for any of these butlers; None where no size is set."""
     if not size:
@@ -208,18 +227,24 @@ async def shared_pool(
         return
     workspaces = Workspaces(home, SHARED, home)
 
-    def start(runtime: Runtime, spec: ProcessSpec, stack: ExitStack) -> tuple[WarmCli, None] | None:
+    def start(
+        runtime: Runtime, spec: ProcessSpec, env: Mapping[str, str], stack: ExitStack
+    ) -> tuple[WarmCli, None] | None:
         private = stack.enter_context(workspaces.open(uuid7())).private
         empty = private / "empty"
         empty.mkdir(mode=0o700)
         terms = Terms(
-            Workspace(empty, private), Grants(Access.SEALED), model=spec.model, args=spec.args
+            Workspace(empty, private),
+            Grants(Access.SEALED),
+            model=spec.model,
+            args=spec.args,
+            brokered=broker is not None,
         )
-        process = runtime.warm({}, spec.env, terms, butlers)
+        process = runtime.warm({}, env, terms, butlers)
         return None if process is None else (process, None)
 
     workspaces.take()
-    pool = ProcessPool(size, warm_slots(home, max_sessions), start)
+    pool = ProcessPool(size, warm_slots(home, max_sessions), start, broker)
     running = asyncio.create_task(pool.run())
     try:
         yield pool
@@ -240,8 +265,11 @@ class ButlerPool:
         environment: SessionEnvironment,
         slots: FleetSlots,
         shared: ProcessPool | None = None,
+        broker: BrokerAccess | None = None,
     ) -> None:
-        self.own = ProcessPool(config.runtime.warm, slots, self._start)
+        proxy = None if broker is None else broker.broker
+        self.own = ProcessPool(config.runtime.warm, slots, self._start, proxy)
+        self._broker = broker
         self.shared = shared
         self._config = config
         self._url = url
@@ -274,6 +302,9 @@ class ButlerPool:
         limits: TimeLimits,
         lifetime_s: float,
     ) -> SessionResult:
+        if self._broker is not None:
+            runtime = ready.spec.runtime
+            self._broker.bind(ready.token, session.session_id, runtime, Access.SEALED)
         if ready.live is not None:
             ready.live.begin(session, lifetime_s)
             return await ready.process.ask(prompt, system_prompt, limits)
@@ -291,14 +322,21 @@ class ButlerPool:
         return ProcessSpec(runtime.name, self._config.runtime.model, self._config.runtime.args, env)
 
     def _start(
-        self, runtime: Runtime, spec: ProcessSpec, stack: ExitStack
+        self, runtime: Runtime, spec: ProcessSpec, given: Mapping[str, str], stack: ExitStack
     ) -> tuple[WarmCli, LiveSession] | None:
         address = uuid7()
         token, live = stack.enter_context(self._guard.reserve(address))
         workspace = stack.enter_context(self._workspaces.open(address))
         servers = {self._config.name: McpServer(f"{self._url}?{QUERY}={address}", token)}
-        env = {**spec.env, MCP_SERVERS: json.dumps(describe_servers(servers))}
+        env = {**given, MCP_SERVERS: json.dumps(describe_servers(servers))}
         limits = TimeLimits.within(self._config.runtime.timeout_s)
-        terms = Terms(workspace, Grants(Access.SEALED), limits, spec.model, spec.args)
+        terms = Terms(
+            workspace,
+            Grants(Access.SEALED),
+            limits,
+            spec.model,
+            spec.args,
+            brokered=self._broker is not None,
+        )
         process = runtime.warm(servers, env, terms)
         return None if process is None else (process, live)

@@ -26,7 +26,8 @@ from butlers.wire.telemetry import span
 TELL_AFTER = timedelta(minutes=1)
 WAITING = "I cannot answer that right now. Your message is kept, and I will try again."
 Links = tuple[str, ...]
-TRY_AGAIN = (Outcome.RATE_LIMITED, Outcome.MCP_UNAVAILABLE)
+TRY_AGAIN = (Outcome.RATE_LIMITED, Outcome.MCP_UNAVAILABLE, Outcome.BROKER_FAILED)
+CUT_OFF = (Outcome.OVER_BUDGET, Outcome.LIMIT_REACHED)
 
 
 async def accept_route(connection: Connection, route: RouteRequest) -> bool:
@@ -85,7 +86,10 @@ class RouteInbox:
         if result.outcome in TRY_AGAIN:
             await self._tell_of_waiting(route)
             raise _unavailable(result)
-        answered = _answered(route, result) or await self._was_answered(route)
+        # A session that was cut off has not finished, even if it has replied before.
+        answered = result.outcome not in CUT_OFF and (
+            _answered(route, result) or await self._was_answered(route)
+        )
         outcome = str(result.outcome)
         ended = {"session_id": str(session.session_id), "outcome": outcome, "well": result.ok}
         reply = None if answered else _reply_text(result)

@@ -16,11 +16,12 @@ from uuid import UUID
 
 import structlog
 
+from butlers.broker.ledger import Ledger
 from butlers.db.database import Connection, Database
 from butlers.domain.clock import uuid7
 from butlers.domain.json_safe import json_safe
 from butlers.domain.redaction import redactor
-from butlers.domain.session import Outcome, SessionRequest, SessionResult, ToolCall
+from butlers.domain.session import Outcome, SessionRequest, SessionResult, ToolCall, Usage
 from butlers.domain.trace import current_trace
 
 log = structlog.get_logger()
@@ -161,19 +162,33 @@ def _call_error(call: ToolCall) -> str | None:
     return _clean(message[:MAX_ERROR]) or "no reason given"
 
 
-async def close_crashed(connection: Connection) -> list[UUID]:
-    """Close the sessions that ran when their daemon was killed."""
+async def close_crashed(connection: Connection) -> dict[UUID, datetime]:
+    """Close the sessions that ran when their daemon was killed. Return them with their start."""
     rows = await connection.fetch(
         """
         UPDATE sessions
         SET outcome = $1, success = false, completed_at = now(),
             duration_ms = least(extract(epoch FROM now() - started_at) * 1000, 2147483647)::integer,
             error = 'the butler was ended while the session ran', end_reason = 'daemon-ended'
-        WHERE completed_at IS NULL RETURNING id
+        WHERE completed_at IS NULL RETURNING id, started_at
         """,
         Outcome.CRASHED,
     )
-    return [row["id"] for row in rows]
+    return {row["id"]: row["started_at"] for row in rows}
+
+
+async def record_usage(connection: Connection, session_id: UUID, usage: Usage) -> None:
+    await connection.execute(
+        """
+        UPDATE sessions SET input_tokens = $2, output_tokens = $3, cached_tokens = $4, cost_usd = $5
+        WHERE id = $1
+        """,
+        session_id,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cached_tokens,
+        usage.cost_usd,
+    )
 
 
 async def calls_of_request(connection: Connection, request_id: UUID) -> list[EarlierCall]:
@@ -359,8 +374,18 @@ class SessionLog:
         async with self.database.transaction() as connection:
             await close_session(connection, session_id, result, duration_ms, cost_usd)
 
-    async def close_crashed(self) -> None:
-        """Close the sessions that ran when an earlier daemon of this butler was killed."""
+    async def close_crashed(self, ledger: Ledger | None = None) -> None:
+        """Close the sessions that ran when an earlier daemon of this butler was killed.
+
+        Their usage is what the key broker's ledger says.
+        """
         async with self.database.transaction() as connection:
-            for session_id in await close_crashed(connection):
+            crashed = await close_crashed(connection)
+            for session_id in crashed:
                 log.warning("session crashed with its butler", session=str(session_id))
+            if not crashed or ledger is None:
+                return
+            names = {str(session_id): session_id for session_id in crashed}
+            totals = ledger.session_totals(names, min(crashed.values()))
+            for name, total in totals.items():
+                await record_usage(connection, names[name], total.usage)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import structlog
 
+from butlers.broker.grants import Credentials
 from butlers.config.butler import ButlerConfig
 from butlers.domain import tasks
 from butlers.domain.caller import Caller, CallerKind
@@ -23,7 +24,6 @@ from butlers.process.runner import ScriptLimits
 from butlers.sessions.pack_servers import PackServer
 from butlers.sessions.skill_maker import SkillMaker
 from butlers.sessions.system_prompt import skills_text
-from butlers.sessions.workspace import Credentials
 from butlers.skills.registry.built_in import butler_tools_of
 from butlers.skills.scripts.answer import ScriptAnswer
 from butlers.skills.scripts.runner import Arguments, CallbackAccess, ScriptRun, ScriptRunner

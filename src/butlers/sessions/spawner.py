@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -16,6 +17,7 @@ from contextlib import (
     ExitStack,
     contextmanager,
     nullcontext,
+    suppress,
 )
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -37,6 +39,7 @@ from butlers.runtimes.base import McpServer, NotWarm, Runtime, Terms
 from butlers.runtimes.failures import STOPPED
 from butlers.runtimes.reflex import ReflexRuntime
 from butlers.sessions import session_log
+from butlers.sessions.broker_access import BrokerAccess, reserve_token
 from butlers.sessions.budget import Budget
 from butlers.sessions.concurrency import FleetSlots, RunningSessions, SessionStopped
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
@@ -57,6 +60,7 @@ REFUSED = (
     Outcome.OVER_BUDGET,  # of the account at the vendor
     Outcome.MCP_UNAVAILABLE,
 )
+CUT_OFF = (Outcome.OVER_BUDGET, Outcome.LIMIT_REACHED)
 NO_USAGE = Usage(0, 0, 0)
 CANCELLED = SessionResult(Outcome.CANCELLED, STOPPED, error=STOPPED)
 BYTES_PER_TOKEN = 4  # roughly
@@ -84,6 +88,7 @@ class SpawnerDeps:
     # Text of modules for the system prompt, and bytes of the tools that a session is offered.
     context: Callable[[SessionRequest], Awaitable[Sequence[str]]]
     offered_bytes: Callable[[SessionRequest], int]
+    broker: BrokerAccess | None = None  # None: sessions have the key itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +199,7 @@ class Spawner:
             await asyncio.shield(self._running.track_task(failed))
             raise
         ended = self._close(session, plan, result, span, started)
-        await asyncio.shield(self._running.track_task(ended))
-        return result
+        return await asyncio.shield(self._running.track_task(ended))
 
     async def _open(self, session: SessionRequest, plan: _Plan) -> Sequence[EarlierCall]:
         """Write the session to the log, within the budget. Return earlier calls of its request."""
@@ -234,6 +238,9 @@ class Spawner:
     async def _invoke(
         self, session: SessionRequest, plan: _Plan, done: Sequence[EarlierCall]
     ) -> SessionResult:
+        broker = self._deps.broker if plan.uses_model else None
+        if broker is not None and (failed := broker.unavailable()) is not None:
+            return failed
         prompt = compose_prompt(session, done) if plan.uses_model else session.prompt
         total_s = self._deps.config.runtime.timeout_s
         # For a runtime that does not keep its own limits.
@@ -299,11 +306,16 @@ class Spawner:
                 config.runtime.model,
                 config.runtime.args,
                 session.request,
+                brokered=deps.broker is not None,
             )
             outside = session.request is not None
             env = await deps.environment.build(
                 plan.runtime.name, servers, access=plan.access, outside=outside
             )
+            if deps.broker is not None:
+                model_token = stack.enter_context(reserve_token(deps.broker.broker, env))
+                deps.broker.bind(model_token, session.session_id, plan.runtime.name, plan.access)
+                env = dict(model_token.env)
             stack.enter_context(self._guarded_notes(session, live, grants.writable))
             result = await plan.runtime.invoke(prompt, plan.system_prompt, servers, env, terms)
             return result if live.connected or not plan.uses_model else _unreached(result)
@@ -327,9 +339,12 @@ class Spawner:
         result: SessionResult,
         span: SessionSpan,
         started: float,
-    ) -> None:
+    ) -> SessionResult:
+        """Write the end to the log. Return the result with the usage that was metered."""
         seconds = time.monotonic() - started
-        if _refused_at_once(result):
+        if plan.uses_model and self._deps.broker is not None:
+            result = await self._metered(self._deps.broker, session, result)
+        elif _refused_at_once(result):
             result = replace(result, usage=NO_USAGE)
         cost = self._cost(plan, result)
         span.ended(result, seconds, None if cost is None else float(cost))
@@ -344,7 +359,7 @@ class Spawner:
             log.warning("session log not closed", session=str(session.session_id), error=str(error))
             if isinstance(error, DatabaseUnavailable):
                 self._running.track_task(self._close_later(session.session_id, close))
-            return
+            return result
         log.info(
             "session ended",
             session=str(session.session_id),
@@ -353,6 +368,22 @@ class Spawner:
             outcome=str(result.outcome),
             duration_ms=duration_ms,
         )
+        return result
+
+    async def _metered(
+        self, broker: BrokerAccess, session: SessionRequest, result: SessionResult
+    ) -> SessionResult:
+        """Set the usage to what passed the broker. Tell what a session did that the broker ended."""
+        result = await broker.settle(session.session_id, result)
+        if result.outcome not in CUT_OFF:
+            return result
+        done = [call.tool for call in result.tool_calls if call.ok and not call.of_cli]
+        if session.request_id is not None:
+            with suppress(ButlersError, asyncpg.PostgresError):
+                async with self._deps.database.transaction() as connection:
+                    made = await session_log.calls_of_request(connection, session.request_id)
+                done = [call.tool for call in made]
+        return replace(result, text=_cut_off_text(result.error or str(result.outcome), done))
 
     async def _close_later(self, session_id: UUID, close: Callable[[], Awaitable[None]]) -> None:
         """Close the log when the database is back. If we stop before, the next start closes it."""
@@ -372,7 +403,19 @@ class Spawner:
     def _cost(self, plan: _Plan, result: SessionResult) -> Decimal | None:
         if not plan.uses_model:
             return None
+        if self._deps.broker is not None:
+            return result.usage.cost_usd
         return self._deps.budget.cost(result, self._deps.config.runtime.model)
+
+
+def _cut_off_text(why: str, done: Sequence[str]) -> str:
+    """Say why a session was ended before it was done, and what it did until then."""
+    counts = Counter(done)
+    names = ", ".join(
+        tool if times == 1 else f"{tool} ({times} times)" for tool, times in counts.items()
+    )
+    told = f"Done until then: {names}." if names else "Nothing was done until then."
+    return f"I had to stop before I was finished: {why}. {told}"
 
 
 def _refused_at_once(result: SessionResult) -> bool:

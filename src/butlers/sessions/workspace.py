@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 from uuid import UUID
 
+from butlers.broker.grants import Credentials
 from butlers.config.butler import ButlerConfig
 from butlers.config.files import make_private_folder
 from butlers.domain.session import Access, SessionRequest
@@ -22,6 +22,7 @@ from butlers.process.leftovers import clear_unlocked, try_lock
 from butlers.runtimes.base import MCP_SERVERS, Grants, McpServer, Workspace
 from butlers.runtimes.cli import describe_servers
 from butlers.runtimes.registry import cli_runtimes
+from butlers.sessions.broker_access import BrokerAccess
 from butlers.skills.skill_set import CUSTOM
 from butlers.skills.skill_set import FOLDER as SKILLS
 
@@ -124,10 +125,6 @@ def _run_commands(file: Path, directory: Path) -> Iterator[str]:
         yield f"./{path}"
 
 
-class Credentials(Protocol):
-    async def resolve(self, name: str, *, env: str | None = None) -> str | None: ...
-
-
 class SessionEnvironment:
     """The environment of a session's process: PATH and what the configuration declares.
 
@@ -141,8 +138,10 @@ class SessionEnvironment:
         credentials: Credentials,
         environ: Mapping[str, str],
         module_credentials: Iterable[tuple[str, str]] = (),
+        broker: BrokerAccess | None = None,
     ) -> None:
         self._credentials = credentials
+        self._broker = broker
         self._path = environ.get("PATH") or PATH
         declared = (*config.env.required, *config.env.optional)
         # Variable, and its name in the credential store.
@@ -160,13 +159,16 @@ class SessionEnvironment:
         }
 
     async def variables(self, runtime: str, *, access: Access, outside: bool) -> dict[str, str]:
-        """Return the variables that are the same for each such session."""
+        """Return the variables that are the same for each such session.
+
+        With a broker, a placeholder stands for the session's token.
+        """
         variables = {"PATH": self._path}
         for variable, name in self._granted(runtime, access, outside=outside).items():
             value = await self._credentials.resolve(name, env=variable)
             if value:
                 variables[variable] = value
-        return variables
+        return variables if self._broker is None else self._broker.environment(variables)
 
     def _granted(self, runtime: str, access: Access, *, outside: bool) -> dict[str, str]:
         cli = cli_runtimes().get(runtime)

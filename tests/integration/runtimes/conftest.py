@@ -84,7 +84,11 @@ def open_cli_butler(
 
     @asynccontextmanager
     async def opened(
-        cli: Cli, runtime: str = "", furnish: Callable[[InProcessButler], None] | None = None
+        cli: Cli,
+        runtime: str = "",
+        furnish: Callable[[InProcessButler], None] | None = None,
+        *,
+        brokered: bool = False,
     ) -> AsyncIterator[CliButler]:
         butler = CliButler.create(
             tmp_path,
@@ -98,7 +102,7 @@ def open_cli_butler(
         )
         if furnish is not None:
             furnish(butler)
-        async with butler.running():
+        async with butler.running(brokered=brokered):
             yield butler
 
     return opened

@@ -10,13 +10,25 @@ JSON forms that ``script`` describes. The model keeps no conversation: which ste
 tool results that a request carries, so that parallel sessions and repeated requests do not disturb it.
 """
 
-from support.fake_model.script import Call, Fail, Hang, Quote, Say, Script, Step, Use, in_prompt
+from support.fake_model.script import (
+    Call,
+    Cut,
+    Fail,
+    Hang,
+    Quote,
+    Say,
+    Script,
+    Step,
+    Use,
+    in_prompt,
+)
 from support.fake_model.server import FakeModel, Invocation, fake_model
 from support.fake_model.thread import ModelThread
 from support.fake_model.turn import Turn
 
 __all__ = [
     "Call",
+    "Cut",
     "Fail",
     "FakeModel",
     "Hang",

@@ -72,7 +72,15 @@ class Hang:
     sleep: float = 0.0
 
 
-Step = Say | Use | Fail | Quote | Hang
+@dataclass(frozen=True)
+class Cut:
+    """Break the connection in the middle of an answer."""
+
+    times: int | None = None  # None: always
+    sleep: float = 0.0
+
+
+Step = Say | Use | Fail | Quote | Hang | Cut
 Script = Sequence[Step]
 
 
@@ -82,7 +90,7 @@ def next_step(script: Script, results: int, failures: Mapping[int, int]) -> tupl
         if isinstance(step, Use) and results >= len(step.calls):
             results -= len(step.calls)
         elif not (
-            isinstance(step, Fail)
+            isinstance(step, Fail | Cut)
             and step.times is not None
             and failures.get(number, 0) >= step.times
         ):

@@ -16,13 +16,24 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from support.fake_model.anthropic import Messages
 from support.fake_model.gemini import Generate
 from support.fake_model.openai import Chat, Responses
-from support.fake_model.script import Call, Fail, Hang, Quote, Say, Script, Use, found_in, next_step
+from support.fake_model.script import (
+    Call,
+    Cut,
+    Fail,
+    Hang,
+    Quote,
+    Say,
+    Script,
+    Use,
+    found_in,
+    next_step,
+)
 from support.fake_model.turn import Answer, Dialect, Turn
 
 NOT_OFFERED = "TOOL_NOT_OFFERED"
@@ -125,6 +136,9 @@ class FakeModel:
         elif isinstance(step, Fail):
             self._failures[number] += 1
             return JSONResponse(step.body, step.status, step.headers)
+        elif isinstance(step, Cut):
+            self._failures[number] += 1
+            return _cut(dialect.answer(turn, Answer("This answer is not complete.")))
         elif isinstance(step, Use):
             return dialect.answer(turn, _use(turn, step))
         elif isinstance(step, Quote):
@@ -137,6 +151,20 @@ class FakeModel:
             await self._released.wait()
         finally:
             self.hanging -= 1
+
+
+def _cut(response: Response) -> Response:
+    assert isinstance(response, StreamingResponse)
+    whole = response.body_iterator
+
+    async def begin() -> AsyncIterator[Any]:
+        async for part in whole:
+            yield part
+            await asyncio.sleep(0.05)
+            raise ConnectionResetError
+
+    response.body_iterator = begin()
+    return response
 
 
 def _use(turn: Turn, step: Use) -> Answer:

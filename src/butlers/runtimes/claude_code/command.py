@@ -132,7 +132,11 @@ def compose(executable: Path, call: Invocation, butlers: Collection[str] = ()) -
         *(("--model", terms.model) if terms.model else ()),
         *terms.args,
     )
-    switches = {**SWITCHES, **(FULL_SWITCHES if full else CONFINED_SWITCHES), **_shell(terms)}
+    switches = {
+        **SWITCHES,
+        **(FULL_SWITCHES if full else CONFINED_SWITCHES),
+        **_shell(terms),
+    }
     return ProcessCommand(
         argv,
         own_environment(call.env, terms, **switches),

@@ -90,7 +90,7 @@ def compose(executable: Path, call: Invocation, catalog: Catalog) -> ProcessComm
     home = terms.workspace.home / ".codex"
     config = {
         **_settings(terms),
-        **_provider(call.env),
+        **_provider(call.env, brokered=terms.brokered),
         **_butlers(call.mcp_servers, terms),
         **_prompt(call.system_prompt),
         **_models(home, catalog, terms),
@@ -170,15 +170,18 @@ def _spellings(terms: Terms) -> set[Path]:
     return {terms.workspace.cwd, terms.workspace.cwd.resolve()}
 
 
-def _provider(env: Mapping[str, str]) -> dict[str, Any]:
-    """Define our own provider: the built-in one tries a WebSocket for seconds before it uses HTTP."""
+def _provider(env: Mapping[str, str], *, brokered: bool) -> dict[str, Any]:
+    """Define our own provider: the built-in one tries a WebSocket for seconds before it uses HTTP.
+
+    The key broker repeats requests that fail, so the CLI repeats only streams that were cut.
+    """
     provider = {
         "name": PROVIDER,
         "base_url": env.get("OPENAI_BASE_URL") or OPENAI,
         "env_key": "OPENAI_API_KEY",
         "wire_api": "responses",
         "supports_websockets": False,
-        "request_max_retries": RETRIES,
+        "request_max_retries": 0 if brokered else RETRIES,
         "stream_max_retries": RETRIES,
     }
     return {"model_provider": PROVIDER, "model_providers": {PROVIDER: provider}}

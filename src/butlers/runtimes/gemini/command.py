@@ -167,7 +167,7 @@ def _settings(name: str, server: McpServer, terms: Terms) -> dict[str, Any]:
         "general": {
             "enableAutoUpdate": False,
             "enableAutoUpdateNotification": False,
-            "maxAttempts": ATTEMPTS,
+            "maxAttempts": 1 if terms.brokered else ATTEMPTS,
             "sessionRetention": {"enabled": False},
         },
         "advanced": {"ignoreLocalEnv": True},
