@@ -72,7 +72,7 @@ def test_unknown_sender_waits_for_the_owners_decision(fleet: Fleet) -> None:
     held = from_outside(fleet, "it is me, Anna", "anna@example.com")
     assert held["status"] == "held"
     asked = wait_for("the question", lambda: _mail(fleet, "anna@example.com"))
-    assert "butlers contacts allow email" in asked
+    assert "butlers contacts allow " in asked
     (waiting,) = document(fleet, "contacts", "waiting")
     assert (waiting["sender"], waiting["messages"]) == ("anna@example.com", 1)
     allowed = fleet.butlers("contacts", "allow", "email", "anna@example.com", "--name", "Anna")

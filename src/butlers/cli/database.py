@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from butlers.cli.fleet import load_roster
-from butlers.cli.output import AsJson, print_json
+from butlers.cli.output import AsJson, print_json, print_line
 from butlers.config.settings import Settings
 from butlers.domain.errors import DatabaseUnavailable
 
@@ -29,7 +29,7 @@ def url() -> None:
     if settings.database_url:
         from butlers.db.server import parse_url
 
-        typer.echo(parse_url(settings.database_url).server_dsn)
+        print_line(parse_url(settings.database_url).server_dsn)
         return
     if not (settings.home / "postgres").exists():
         raise DatabaseUnavailable(
@@ -37,7 +37,7 @@ def url() -> None:
         )
     from butlers.db.embedded import EmbeddedPostgres
 
-    typer.echo(EmbeddedPostgres(settings.home).dsn("butlers"))
+    print_line(EmbeddedPostgres(settings.home).dsn("butlers"))
 
 
 @app.command()
@@ -53,7 +53,7 @@ def migrate(as_json: AsJson = False) -> None:
         print_json(applied)
         return
     for name, revisions in applied.items():
-        typer.echo(f"{name}: {', '.join(revisions) if revisions else 'up to date'}")
+        print_line(f"{name}: {', '.join(revisions) if revisions else 'up to date'}")
 
 
 async def _migrate(

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import typer
 
+from butlers.cli.output import print_line, print_message
 from butlers.config.settings import Settings
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import ButlersError, NotFound, PeerUnavailable
@@ -59,7 +60,7 @@ def find_roster(
 
 
 def _print_edit(edit: ReplacedEdit) -> None:
-    typer.echo(f"warning: {edit}", err=True)
+    print_message("warning", str(edit))
 
 
 def load_butler(folder: Path, settings: Settings, fleet: FleetConfig) -> ButlerConfig:
@@ -137,9 +138,9 @@ class Answers(Generic[T]):
         Called after the other answers are printed: a list with a missing part is not a success.
         """
         for name, error in self.failed.items():
-            typer.echo(f"{name} did not answer: {error}", err=True)
+            print_line(f"{name} did not answer: {error}", err=True)
         if self.failed:
-            typer.echo(f"hint: {STATUS_HINT}", err=True)
+            print_message("hint", STATUS_HINT)
             raise typer.Exit(1)
 
 

@@ -20,8 +20,10 @@ from butlers.cli import (
     status,
     switchboard,
 )
+from butlers.cli.output import print_message
 from butlers.domain.errors import ButlersError
 from butlers.domain.redaction import redactor
+from butlers.domain.terminal import escape_line
 
 app = typer.Typer(
     name="butlers",
@@ -69,17 +71,19 @@ def main() -> int:
         return 130
     except Exception as error:
         if (show := getattr(error, "show", None)) is not None:  # a usage error of click
+            if isinstance(said := getattr(error, "message", None), str):
+                error.message = escape_line(said)  # type: ignore[attr-defined]
             show()
-            typer.echo("hint: add --help to see the arguments and options", err=True)
+            print_message("hint", "add --help to see the arguments and options")
             return int(getattr(error, "exit_code", 2))
         raise
     return code if isinstance(code, int) else 0
 
 
 def _print_error(error: ButlersError) -> int:
-    typer.echo(redactor.scrub(f"error: {error.message}"), err=True)
+    print_message("error", redactor.scrub(error.message))
     if error.hint:
-        typer.echo(redactor.scrub(f"hint: {error.hint}"), err=True)
+        print_message("hint", redactor.scrub(error.hint))
     return 1
 
 

@@ -24,7 +24,15 @@ from butlers.cli.fleet import (
     newest_first,
     owner_client,
 )
-from butlers.cli.output import AsJson, RequestId, print_json, print_rows, print_table
+from butlers.cli.output import (
+    AsJson,
+    RequestId,
+    print_json,
+    print_line,
+    print_rows,
+    print_table,
+    print_text,
+)
 from butlers.config.settings import Settings
 from butlers.domain.errors import ButlersError, InvalidArguments, InvalidMessage, NotFound
 from butlers.domain.queues import MESSENGER, SWITCHBOARD
@@ -95,9 +103,9 @@ def triage(request_id: RequestId, as_json: AsJson = False) -> None:
         print_json(explained)
         return
     reason = f" ({explained['state_reason']})" if explained["state_reason"] else ""
-    typer.echo(f"then: {explained['state']}{reason}")
+    print_line(f"then: {explained['state']}{reason}")
     for one in explained["then"]:
-        typer.echo(f"then: for {one['target']} by {one['rule']}: {one['reason']}")
+        print_line(f"then: for {one['target']} by {one['rule']}: {one['reason']}")
     print_table(
         ("now", "found", "target"),
         [[step["step"], step["found"], step["target"]] for step in explained["now"]],
@@ -123,14 +131,14 @@ def show_dead(letter: LetterId) -> None:
 def replay(letter: LetterId) -> None:
     """Try a dead letter again from the start. Effects that already happened are not repeated."""
     done = asyncio.run(_call_on_dead(letter, "dead_letters_replay"))
-    typer.echo(f"replayed {done['id']}")
+    print_line(f"replayed {done['id']}")
 
 
 @dead_app.command()
 def discard(letter: LetterId) -> None:
     """Discard a dead letter for good."""
     done = asyncio.run(_call_on_dead(letter, "dead_letters_discard"))
-    typer.echo(f"discarded {done['id']}")
+    print_line(f"discarded {done['id']}")
 
 
 async def _send(settings: Settings, text: str, wait_s: float | None, as_json: bool) -> None:
@@ -169,9 +177,9 @@ def _print_replies(request_id: UUID, replies: list[Reply], *, as_json: bool, wai
         print_json({"request_id": str(request_id), "replies": documents})
     elif waited:
         for reply in replies:
-            typer.echo(reply.message)
+            print_text(reply.message)
     else:
-        typer.echo(str(request_id))
+        print_line(str(request_id))
 
 
 def _read_stdin() -> str:
@@ -194,7 +202,7 @@ async def _mail(settings: Settings, wait_s: float, as_json: bool) -> None:
             printed += new
             if not as_json:
                 for reply in new:
-                    typer.echo(f"{reply.origin}: {reply.message}")
+                    print_text(f"{reply.origin}: {reply.message}")
             await console.shown(new)
     if as_json:
         print_json([{"origin": reply.origin, "message": reply.message} for reply in printed])

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from butlers.cli.fleet import LONGEST_LIST, Record, call_tool, find_by_prefix
-from butlers.cli.output import AsJson, print_json, print_result, print_rows
+from butlers.cli.output import AsJson, print_json, print_line, print_result, print_rows
 from butlers.domain.delivery import DeliveryState
 from butlers.domain.queues import MESSENGER
 
@@ -51,7 +51,7 @@ def show(delivery: DeliveryId) -> None:
 def resend(delivery: DeliveryId) -> None:
     """Send a delivery once more. If it arrived before, it arrives a second time."""
     done = _call_on_delivery(delivery, "deliveries_resend")
-    typer.echo(f"sending again: {done['id']}")
+    print_line(f"sending again: {done['id']}")
 
 
 @approvals_app.command(name="list")

@@ -6,6 +6,7 @@ import keyword
 import os
 import re
 import secrets
+import shlex
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from butlers.cli.output import print_line, print_message
 from butlers.config.settings import Settings
 from butlers.domain.errors import ButlersError, ConfigError, ConfigInvalid, InvalidArguments
 from butlers.domain.queues import MESSENGER, SWITCHBOARD
@@ -72,7 +74,8 @@ def init(
     files = _butler_files(name, chosen, directory)
     _make_folder(folder, files, empty=("skills",), check=lambda draft: _load(draft, settings))
     _warn(name, chosen, others)
-    typer.echo(f"Created {folder} on port {chosen}. Start it with: butlers run --config {folder}")
+    command = f"butlers run --config {shlex.quote(str(folder))}"
+    print_line(f"Created {folder} on port {chosen}. Start it with: {command}")
 
 
 @module_app.callback()
@@ -94,8 +97,8 @@ def new(
     _refuse_known_module(name, config)
     toml = _with_section(config.file, name)
     _write_module(folder, test, name, config.file, toml)
-    typer.echo(f"Created {folder} and {test}, and added it to {butler / 'butler.toml'}.")
-    typer.echo(f"Test it with: python -m pytest {test}")
+    print_line(f"Created {folder} and {test}, and added it to {butler / 'butler.toml'}.")
+    print_line(f"Test it with: python -m pytest {shlex.quote(str(test))}")
 
 
 def _check_butler_name(name: str) -> None:
@@ -144,7 +147,7 @@ def _other_butlers(directory: Path, settings: Settings) -> dict[Path, ButlerConf
             try:
                 found[butler] = _load(butler, settings)
             except ConfigError as error:
-                typer.echo(f"warning: left out of the port check: {error.message}", err=True)
+                print_message("warning", f"left out of the port check: {error.message}")
     return found
 
 
@@ -181,13 +184,13 @@ def _warn(name: str, port: int, others: Mapping[Path, ButlerConfig]) -> None:
     for folder, config in others.items():
         for what, mine, theirs in (("port", port, config.port), ("name", name, config.name)):
             if mine == theirs:
-                typer.echo(
-                    f"warning: {config.name} ({folder}) has the {what} {mine} as well;"
+                print_message(
+                    "warning",
+                    f"{config.name} ({folder}) has the {what} {mine} as well;"
                     f" `butlers up` will not start both. Change one of them.",
-                    err=True,
                 )
     if port in ROSTER_PORTS and port not in {config.port for config in others.values()}:
-        typer.echo(f"warning: port {port} is reserved for a butler of the roster.", err=True)
+        print_message("warning", f"port {port} is reserved for a butler of the roster.")
 
 
 def _check_module_name(name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import logging
+import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from butlers.cli.fleet import load_roster
-from butlers.cli.output import AsJson, print_json, print_table
+from butlers.cli.output import AsJson, print_json, print_line, print_message, print_table
 from butlers.config.settings import Settings
 from butlers.domain.errors import InvalidArguments
 
@@ -62,7 +63,7 @@ def set_secret(
     value = SecretText(_read_value() if value_stdin else _ask(name))
     secret = NewSecret(scope, name, value, category, description)
     with_vault(lambda vault: vault.put([secret]))
-    typer.echo(f"{name}: stored for {_readers(scope)}")
+    print_line(f"{name}: stored for {_readers(scope)}")
 
 
 @app.command(name="list")
@@ -92,7 +93,7 @@ def list_secrets(as_json: AsJson = False) -> None:
 def delete_secret(name: Name, scope: Scope = SHARED) -> None:
     """Delete a credential."""
     with_vault(lambda vault: vault.delete(scope, name))
-    typer.echo(f"{name}: deleted for {_readers(scope)}")
+    print_line(f"{name}: deleted for {_readers(scope)}")
 
 
 @app.command(name="import")
@@ -109,8 +110,8 @@ def import_secrets(
     new = read_secrets_file(file, scope)
     with_vault(lambda vault: vault.put(new))
     for secret in new:
-        typer.echo(f"{secret.name}: stored for {_readers(secret.scope)}")
-    typer.echo(f"hint: {file} still holds them in clear text: delete it", err=True)
+        print_line(f"{secret.name}: stored for {_readers(secret.scope)}")
+    print_message("hint", f"{file} still holds them in clear text: delete it")
 
 
 def _readers(scope: str) -> str:
@@ -121,7 +122,7 @@ def _ask(name: str) -> str:
     if not sys.stdin.isatty():
         raise InvalidArguments(
             "there is no terminal to ask for the value",
-            hint=f"`… | butlers secrets set {name} --value-stdin`",
+            hint=f"`… | butlers secrets set {shlex.quote(name)} --value-stdin`",
         )
     try:
         return getpass.getpass(f"{name} (not shown): ")  # turns the echo off before it asks

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from butlers.cli.fleet import check_roles, load_butler, load_roster
+from butlers.cli.output import print_line, rich_cell
 from butlers.config.settings import Settings
 from butlers.domain import faults
 from butlers.domain.errors import AlreadyRunning, ConfigError
@@ -167,7 +169,7 @@ class Progress:
                 self._states[name] = phase
                 if self._live is None and (phase == "ready" or butler.failure):
                     place = f" on {butler.url}" if butler.is_ready else ""
-                    typer.echo(f"{name}: {_shown(phase)}{place}")
+                    print_line(f"{name}: {_shown(phase)}{place}")
         if self._live:
             self._live.update(self._table(), refresh=True)
 
@@ -178,8 +180,8 @@ class Progress:
             self._live.stop()
             self._live = None
         first = next(butler.url for butler in butlers if butler.is_ready)
-        typer.echo(f"Butlers is up at {first} after {seconds:.1f} s. Ctrl-C stops it.")
-        typer.echo(f"Talk to it from another terminal: {_command()}")
+        print_line(f"Butlers is up at {first} after {seconds:.1f} s. Ctrl-C stops it.")
+        print_line(f"Talk to it from another terminal: {_command()}")
 
     def _table(self) -> Table:
         from rich.table import Table
@@ -188,7 +190,7 @@ class Progress:
         table.add_column("BUTLER")
         table.add_column("STATE")
         for name, state in self._states.items():
-            table.add_row(name, _shown(state))
+            table.add_row(rich_cell(name), rich_cell(_shown(state)))
         return table
 
 
@@ -214,4 +216,4 @@ def _command() -> str:
         shown = own.relative_to(Path.cwd())
     except ValueError:
         shown = own
-    return EXAMPLE.replace("butlers", str(shown), 1)
+    return EXAMPLE.replace("butlers", shlex.quote(str(shown)), 1)

@@ -21,7 +21,7 @@ from butlers.cli.fleet import (
     newest_first,
     running_butlers,
 )
-from butlers.cli.output import AsJson, print_json, print_table
+from butlers.cli.output import AsJson, print_json, print_line, print_table, print_text
 from butlers.config.settings import Settings
 from butlers.domain.errors import InvalidArguments
 from butlers.wire import directory
@@ -60,7 +60,7 @@ def trigger(
     if as_json:
         print_json(result)
     else:
-        typer.echo(result["output"])
+        print_text(result["output"])
     if not result["success"]:
         raise typer.Exit(1)
 
@@ -96,9 +96,9 @@ def show(session: SessionId, butler: OnlyButler = None, as_json: AsJson = False)
     calls = found.pop("tool_calls")
     for key, value in found.items():
         if value not in (None, [], ""):
-            typer.echo(f"{key + ':':17}{value}")
+            print_text(f"{key + ':':17}{value}", indent=17)
     for one in calls:
-        typer.echo(f"  {call_line(one)}")
+        print_line(f"  {call_line(one)}")
 
 
 @app.command()
@@ -106,7 +106,7 @@ def stop(session: SessionId, butler: OnlyButler = None) -> None:
     """Stop a running session at once."""
     name, done = asyncio.run(_call_on(_names(butler), session, "sessions_stop", running=True))
     (stopped,) = done["stopped"]
-    typer.echo(f"stopped {stopped} of {name}")
+    print_line(f"stopped {stopped} of {name}")
 
 
 def stop_all(as_json: AsJson = False) -> None:
@@ -120,7 +120,7 @@ def stop_all(as_json: AsJson = False) -> None:
         print_json({"stopped": stopped, "failed": failed})
     else:
         for name, sessions in stopped.items():
-            typer.echo(f"{name}: {len(sessions)} stopped")
+            print_line(f"{name}: {len(sessions)} stopped")
     answers.exit_on_failures()
 
 

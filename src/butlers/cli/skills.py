@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from butlers.cli.fleet import find_roster, load_butler, load_roster
-from butlers.cli.output import AsJson, print_json, print_table
+from butlers.cli.output import AsJson, confirm, print_json, print_line, print_message, print_table
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigError, InvalidArguments, NotFound, SkillError
 from butlers.domain.session import Access
@@ -131,7 +131,7 @@ def register(
 def update(folder: Folder, owner: Owner = PERSON, version: Version = None) -> None:
     """Add a version to a registered skill. Existing versions never change."""
     updated = _open_registry().update(_new_skill(folder, owner, version))
-    typer.echo(f"updated {updated.id}: {', '.join(updated.versions)}")
+    print_line(f"updated {updated.id}: {', '.join(updated.versions)}")
 
 
 @app.command()
@@ -139,7 +139,7 @@ def remove(label: Label) -> None:
     """Remove a skill, or one version of it. Refused while a butler uses it."""
     name, version = _split_label(label)
     _open_registry().delete(name, version)
-    typer.echo(f"removed {label}")
+    print_line(f"removed {label}")
 
 
 @app.command()
@@ -176,7 +176,7 @@ def resolve(
     for pack in found.packs:  # raises if the files of a pack were changed
         registry.path(pack.id, pack.version, catalog)
     for warning in found.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        print_message("warning", str(warning))
     if lock and file:
         write_lock(file, found)
     if as_json:
@@ -241,13 +241,13 @@ def install(
     def agrees(offer: InstallOffer) -> bool:
         if yes:
             return True
-        return sys.stdin.isatty() and typer.confirm(f"install {offer.skill.label}?", err=True)
+        return sys.stdin.isatty() and confirm(f"install {offer.skill.label}?")
 
     found = git_source(source, commit) or Path(source)
     installed = RegistryInstaller(_open_registry(), owner, version).install(
         found, agrees, print_offer
     )
-    typer.echo(f"installed {installed.id}: {', '.join(installed.versions)}")
+    print_line(f"installed {installed.id}: {', '.join(installed.versions)}")
 
 
 @app.command()
@@ -257,7 +257,7 @@ def approve(label: Label) -> None:
     name, version = _split_label(label)
     release = registry.get(name).release(version)
     registry.approve(name, release.version)
-    typer.echo(f"approved {name}@{release.version}")
+    print_line(f"approved {name}@{release.version}")
 
 
 @app.command()
@@ -269,7 +269,7 @@ def assign(
 
     done = assign_skill(_open_registry(), _config_of(butler), label)
     what = "now names" if done["changed"] else "already names"
-    typer.echo(f"{done['file']} {what} {done['skill']}")
+    print_line(f"{done['file']} {what} {done['skill']}")
 
 
 def _open_registry() -> SkillRegistry:
@@ -361,4 +361,4 @@ def _drafts(entry: dict[str, Any]) -> list[str]:
 
 
 def _print_registered(added: RegisteredSkill) -> None:
-    typer.echo(f"registered {added.id}: {', '.join(added.versions)}")
+    print_line(f"registered {added.id}: {', '.join(added.versions)}")

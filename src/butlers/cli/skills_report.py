@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from butlers.cli.output import print_table
+from butlers.cli.output import print_json, print_line, print_message, print_table, print_text
 from butlers.config.butler import CONFIG_FILE
 from butlers.config.settings import Settings
 from butlers.domain.diagnostic import Diagnostic, Severity
@@ -23,7 +21,6 @@ from butlers.process.runner import ScriptLimits
 from butlers.skills.check.clients import CLIENTS, client_verdict
 from butlers.skills.check.fix import fix as fix_skill
 from butlers.skills.check.rules import check
-from butlers.skills.findings import printable
 from butlers.skills.install.capabilities import KINDS, Capabilities, capabilities_of
 from butlers.skills.install.install import InstallOffer
 from butlers.skills.reader import SKILL_FILES, named_folder, read_skill, scan_skills
@@ -109,14 +106,14 @@ def _document(
 
 def print_check(outcome: Document) -> None:
     for found in outcome["diagnostics"]:
-        typer.echo(_line(found))
+        print_line(_line(found))
     for code in outcome["fixed"]:
-        typer.echo(f"{outcome['folder']}: fixed {code}")
+        print_line(f"{outcome['folder']}: fixed {code}")
     for client in outcome["clients"]:
         reasons = f": {'; '.join(client['reasons'])}" if client["reasons"] else ""
-        typer.echo(f"{outcome['folder']}: {client['client']} {client['outcome']}{reasons}")
+        print_line(f"{outcome['folder']}: {client['client']} {client['outcome']}{reasons}")
     state = "valid" if outcome["valid"] else "not valid"
-    typer.echo(f"{outcome['folder']}: {outcome['skill'] or 'no skill'}, {state}")
+    print_line(f"{outcome['folder']}: {outcome['skill'] or 'no skill'}, {state}")
 
 
 def _line(found: Document) -> str:
@@ -173,10 +170,10 @@ def print_description(described: Document) -> None:
         if items
     ]
     for key, value in rows:
-        typer.echo(printable(f"{key:15} {value}"))
+        print_line(f"{key:15} {value}")
     if not described["unchanged"]:
-        typer.echo(f"error: {described['error']}", err=True)
-        typer.echo(f"hint: {described['hint']}", err=True)
+        print_message("error", described["error"])
+        print_message("hint", described["hint"])
 
 
 def print_resolution(found: Resolution) -> None:
@@ -191,12 +188,12 @@ def print_resolution(found: Resolution) -> None:
 
 def print_offer(offer: InstallOffer) -> None:
     """Print to stderr, because it belongs to the question and not to the result."""
-    typer.echo(printable(f"{offer.skill.label}: {offer.skill.description}"), err=True)
-    typer.echo(printable(f"  belongs to {offer.owner}, from {offer.origin}"), err=True)
+    print_line(f"{offer.skill.label}: {offer.skill.description}", err=True)
+    print_line(f"  belongs to {offer.owner}, from {offer.origin}", err=True)
     if offer.moved is not None:
-        typer.echo(printable(f"  changed: {offer.moved}"), err=True)
+        print_line(f"  changed: {offer.moved}", err=True)
     for found in offer.diagnostics:
-        typer.echo(str(found), err=True)
+        print_line(str(found), err=True)
     if offer.change is None:
         _print_capabilities("could use", offer.capabilities)
         return
@@ -208,9 +205,9 @@ def _print_capabilities(heading: str, capabilities: Capabilities) -> None:
     listed = [(kind, capabilities.by_kind.get(kind, ())) for kind in KINDS]
     for kind, items in listed:
         for item in items:
-            typer.echo(printable(f"  {heading} {kind}: {item}"), err=True)
+            print_line(f"  {heading} {kind}: {item}", err=True)
     if not any(items for _, items in listed):
-        typer.echo(f"  {heading} nothing", err=True)
+        print_line(f"  {heading} nothing", err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +243,7 @@ def _pack(registry: SkillRegistry, wanted: ScriptCall) -> Pack:
     catalog = registry.catalog()
     found = resolve(catalog, wanted.user, [wanted.label])
     for warning in found.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        print_message("warning", str(warning))
     chosen = found.packs[-1]  # dependencies come first
     folder = registry.path(chosen.id, chosen.version, catalog)
     return Pack(folder, _read(folder), chosen.digest)
@@ -279,13 +276,13 @@ def _parse_arguments(written: str) -> Any:
 def print_answer(answer: ScriptAnswer) -> None:
     """Print the result to stdout and everything else to stderr."""
     for name in answer.missing:
-        typer.echo(f"warning: {name} is declared but not set", err=True)
+        print_message("warning", f"{name} is declared but not set")
     for line in answer.stderr.splitlines():
-        typer.echo(printable(line), err=True)
+        print_line(line, err=True)
     if not answer.success:
-        typer.echo(f"error: {printable(answer.error or '')}", err=True)
-        typer.echo(f"hint: the exit code of the script was {answer.exit_code}", err=True)
+        print_message("error", answer.error or "")
+        print_message("hint", f"the exit code of the script was {answer.exit_code}")
     elif isinstance(answer.result, str):
-        typer.echo(answer.result)
+        print_text(answer.result)
     elif answer.result is not None:
-        typer.echo(json.dumps(answer.result, indent=2, ensure_ascii=False))
+        print_json(answer.result)

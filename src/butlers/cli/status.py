@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from butlers.cli.fleet import load_roster, owner_client
-from butlers.cli.output import AsJson, print_json, print_rows, print_table
+from butlers.cli.output import AsJson, print_json, print_line, print_rows, print_table
 from butlers.cli.secrets import with_vault
 from butlers.config.settings import Settings
 from butlers.domain.diagnostic import Diagnostic
@@ -61,9 +62,9 @@ def status(as_json: AsJson = False) -> None:
         print_table(columns, [_status_row(state) for state in states])
         for state in states:
             for diagnostic in state.get("diagnostics") or ():
-                typer.echo(f"{state['name']}: {_problem(diagnostic)}", err=True)
+                print_line(f"{state['name']}: {_problem(diagnostic)}", err=True)
         for line in _provider_lines(states):
-            typer.echo(line, err=True)
+            print_line(line, err=True)
     if any(state["health"] != "healthy" for state in states):
         raise typer.Exit(1)
 
@@ -85,9 +86,9 @@ def doctor(
         print_json(checks)
     else:
         for check in checks:
-            typer.echo(f"{check['state']:10}{check['name']:14}{check['detail']}")
+            print_line(f"{check['state']:10}{check['name']:14}{check['detail']}")
             if check.get("hint"):
-                typer.echo(f"{'':24}hint: {check['hint']}")
+                print_line(f"{'':24}hint: {check['hint']}")
     if any(check["state"] == "broken" for check in checks):
         raise typer.Exit(1)
 
@@ -258,6 +259,6 @@ async def _check_model(settings: Settings, running: list[str]) -> Check:
             took = f"{seen['duration_ms'] / 1000:.1f} s"
             return _check("proof", "ok", f"{butler} on {seen['runtime']} called status, {took}")
         why = ended["error"] or "the session made no call"
-        hint = f"`butlers sessions show {ended['session_id']}`"
+        hint = f"`butlers sessions show {shlex.quote(str(ended['session_id']))}`"
         return _check("proof", "broken", f"{butler} on {seen['runtime']}: {why}", hint)
     return _check("proof", "absent", "no language model is configured; only reflexes answer")

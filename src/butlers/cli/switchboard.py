@@ -20,9 +20,16 @@ registry_app = typer.Typer(
     help="List or forget the butlers that are registered at the Switchboard.", no_args_is_help=True
 )
 
-ChannelName = Annotated[str, typer.Argument(metavar="CHANNEL", help="For example email.")]
+SenderOrChannel = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID_OR_CHANNEL",
+        help="Id that `butlers contacts waiting` shows, or a channel, for example email.",
+    ),
+]
 Identity = Annotated[
-    str, typer.Argument(metavar="IDENTITY", help="Address of the sender on that channel.")
+    str | None,
+    typer.Argument(metavar="[IDENTITY]", help="After a channel: address of the sender on it."),
 ]
 
 
@@ -110,18 +117,20 @@ def list_contacts(as_json: AsJson = False) -> None:
 def waiting(as_json: AsJson = False) -> None:
     """List unknown senders whose messages are held until you decide."""
     found = call_tool(SWITCHBOARD, "contacts_waiting")["waiting"]
-    print_rows(found, ("channel", "sender", "messages", "since", "latest"), as_json)
+    columns = ("id", "channel", "sender", "warning", "messages", "since", "latest")
+    print_rows(found, columns, as_json)
 
 
 @contacts_app.command()
 def allow(
-    channel: ChannelName,
-    identity: Identity,
+    sender: SenderOrChannel,
+    identity: Identity = None,
     name: Annotated[str | None, typer.Option(help="Name of the contact.")] = None,
     mine: Annotated[bool, typer.Option("--mine", help="The address is your own.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Allow a sender. Messages held from this sender are processed now."""
+    channel, identity = _find_sender(sender, identity)
     role = "owner" if mine else "contact"
     done = call_tool(
         SWITCHBOARD, "contacts_allow", channel=channel, identity=identity, name=name, role=role
@@ -131,11 +140,22 @@ def allow(
 
 
 @contacts_app.command()
-def block(channel: ChannelName, identity: Identity, as_json: AsJson = False) -> None:
+def block(sender: SenderOrChannel, identity: Identity = None, as_json: AsJson = False) -> None:
     """Block a sender. Messages of this sender are stored and not processed."""
+    channel, identity = _find_sender(sender, identity)
     done = call_tool(SWITCHBOARD, "contacts_block", channel=channel, identity=identity)
     message = f"{identity} is blocked; {done['skipped']} held messages stay unprocessed"
     print_result(done, message, as_json)
+
+
+def _find_sender(given: str, identity: str | None) -> tuple[str, str]:
+    """Return channel and address: as given, or those of the held sender with this id."""
+    if identity is not None:
+        return given, identity
+    waiting = call_tool(SWITCHBOARD, "contacts_waiting")["waiting"]
+    held = {one["id"]: (one["channel"], one["sender"]) for one in waiting}
+    ids = [one["id"] for one in waiting]  # two senders with one id are told apart by address only
+    return held[find_by_prefix(given, ids, "held senders", "butlers contacts waiting")]
 
 
 @registry_app.command(name="list")

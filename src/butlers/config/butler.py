@@ -6,6 +6,7 @@ For a shipped butler, a person's changes are merged over it (``overrides.py``).
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -482,7 +483,7 @@ def read_butler_file(directory: Path, settings: Settings) -> tuple[Document, But
     document = Document.read(
         folder / CONFIG_FILE,
         settings.environ,
-        missing_hint=f"create it with `butlers init {folder.name}`",
+        missing_hint=f"create it with `butlers init {shlex.quote(folder.name)}`",
         override=find_override(folder, settings.home),
     )
     file = document.validate(ButlerFile, port_offset=settings.port_offset)

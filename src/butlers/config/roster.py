@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import shutil
 import stat
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -427,7 +428,7 @@ def _unknown_butler(name: str, available: list[str], settings: Settings) -> Conf
         f"roster names {name!r}, but that butler does not exist; available: {listed}",
         path=settings.home / FLEET_FILE,
         key="roster",
-        hint=f"{asked}correct the roster, or create the butler: `butlers init {name}`",
+        hint=f"{asked}correct the roster, or create the butler: `butlers init {shlex.quote(name)}`",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -18,22 +19,27 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from butlers.config.settings import Settings
 from butlers.domain.redaction import redactor
+from butlers.domain.terminal import escape_line, escape_text
 from butlers.domain.trace import current_trace
 
 OWN_HANDLERS = ("fastmcp",)  # libraries that install handlers of their own when they are imported
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_TRACEBACKS = frozenset({"exception", "stack"})
 _tracebacks = logging.Formatter()
 
 
 def configure_logs(settings: Settings, *, level: int = logging.INFO) -> None:
     # Plain tracebacks: the pretty ones show the values of local variables.
-    renderer: Processor = (
-        structlog.processors.JSONRenderer()
+    renderers: list[Processor] = (
+        [structlog.processors.JSONRenderer()]
         if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-        )
+        else [
+            escape_event,
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ]
     )
     every_line: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -43,7 +49,7 @@ def configure_logs(settings: Settings, *, level: int = logging.INFO) -> None:
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
-        processors=[*every_line, redact_event, renderer],
+        processors=[*every_line, redact_event, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
@@ -52,7 +58,7 @@ def configure_logs(settings: Settings, *, level: int = logging.INFO) -> None:
     handler.setFormatter(
         ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.add_logger_name, *every_line, _add_traceback],
-            processors=[ProcessorFormatter.remove_processors_meta, redact_event, renderer],
+            processors=[ProcessorFormatter.remove_processors_meta, redact_event, *renderers],
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
@@ -88,6 +94,29 @@ def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
     """Redact a structlog event. Runs after exceptions became text and before rendering."""
     scrubbed: EventDict = redactor.scrub_data(event)
     return scrubbed
+
+
+def escape_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Escape the values of a line of text, so that none adds lines or controls the terminal.
+
+    Only tracebacks keep their line breaks, with an indent.
+    """
+    return {
+        escape_line(key): _escape_value(
+            value, _escape_traceback if key in _TRACEBACKS else escape_line
+        )
+        for key, value in event.items()
+    }
+
+
+def _escape_traceback(text: str) -> str:
+    return escape_text(text).replace("\n", "\n  ")
+
+
+def _escape_value(value: Any, escape: Callable[[str], str]) -> Any:
+    if value is None or isinstance(value, int | float):
+        return value
+    return escape(value if isinstance(value, str) else repr(value))
 
 
 class RedactedRecord(logging.LogRecord):
@@ -136,4 +165,4 @@ def _print_redacted(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     text = "".join(traceback.format_exception(kind, error, trace))
-    sys.stderr.write(redactor.scrub(text))
+    sys.stderr.write(escape_text(redactor.scrub(text)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from butlers.config.butler import ButlerConfig
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid
@@ -19,7 +21,7 @@ async def require_credential(runtime: str, credentials: CredentialStore) -> None
         also = f" (or {', '.join(others)})" if others else ""
         raise CredentialMissing(
             f"the runtime {runtime} needs the credential {first}{also}, which is not set",
-            hint=f"`butlers secrets set {first}`, or set the environment variable {first}",
+            hint=f"`butlers secrets set {shlex.quote(first)}`, or set the environment variable {first}",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,7 +105,8 @@ async def _report_draft(butler: Butler, draft: PendingDraft) -> None:
     name = butler.config.name
     message = (
         f"{name} made the skill {draft.label}: {draft.description}\n"
-        f"It is a draft. `butlers skills approve {draft.label}` lets its scripts run, and others use it."
+        f"It is a draft. `butlers skills approve {shlex.quote(draft.label)}` lets its scripts run,"
+        " and others use it."
     )
     await butler.tell_owner(
         uuid5(_DRAFT_NOTICE_IDS, f"{name}\n{draft.label}\n{draft.digest}"), message

@@ -5,6 +5,7 @@ Approving releases the delivery in the same transaction. Each question is decide
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -106,7 +107,8 @@ async def _open_action(
     if action.decision is not None or action.expires_at <= now:
         raise StateConflict(
             f"the pending action is {action.decision or Decision.EXPIRED} already",
-            hint=f"`butlers deliveries resend {action.delivery_id}` sends the delivery anyway",
+            hint=f"`butlers deliveries resend {shlex.quote(str(action.delivery_id))}`"
+            " sends the delivery anyway",
         )
     return action
 

@@ -6,6 +6,7 @@ Deliveries that end at the same time are told in one message.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -89,7 +90,8 @@ def _tell_undelivered(undelivered: Sequence[UndeliveredNotice]) -> Iterator[str]
             reason = f": {one.reason}" if one.reason else ""
             yield f"- {one.delivery_id} to {one.target} on {one.channel}{reason}"
         if len(found) > MAX_LISTED:
-            yield f"- and {len(found) - MAX_LISTED} more: `butlers deliveries list --state {state}`"
+            more = len(found) - MAX_LISTED
+            yield f"- and {more} more: `butlers deliveries list --state {shlex.quote(state)}`"
         yield "`butlers deliveries show ID` says more, `butlers deliveries resend ID` sends it again."
 
 

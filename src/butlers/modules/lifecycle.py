@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import shlex
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -358,7 +359,7 @@ async def _check_credentials(module: Module, store: CredentialSource) -> None:
         variables = ", ".join(need.env for need in missing if need.env)
         also = f", or set {variables}" if variables else ""
         raise CredentialMissing(
-            f"not set: {names}", hint=f"`butlers secrets set {missing[0].name}`{also}"
+            f"not set: {names}", hint=f"`butlers secrets set {shlex.quote(missing[0].name)}`{also}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -55,7 +56,7 @@ class CredentialStore:
             also = f", or set the environment variable {env}" if env else ""
             raise CredentialMissing(
                 f"the credential {name} of {self._butler} is not set",
-                hint=f"`butlers secrets set {name}` (for this butler alone: --scope"
+                hint=f"`butlers secrets set {shlex.quote(name)}` (for this butler alone: --scope"
                 f" {self._butler}){also}",
             )
         return found

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import re
 import secrets
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,7 +78,8 @@ def _read(path: Path) -> bytes:
         raise ConfigInvalid(
             f"the master key is accessible to other users (mode {mode & 0o777:04o})",
             path=path,
-            hint=f"`chmod 600 {path}`; if others use this machine, replace your secrets as well",
+            hint=f"`chmod 600 {shlex.quote(str(path))}`;"
+            " if others use this machine, replace your secrets as well",
         )
     if len(key) != KEY_BYTES:
         raise ConfigInvalid(

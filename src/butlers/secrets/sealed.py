@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -142,7 +143,9 @@ def _label(scope: str, name: str) -> bytes:
 
 
 def _command(scope: str, name: str) -> str:
-    return f"`butlers secrets set {name}{'' if scope == SHARED_SCOPE else f' --scope {scope}'}`"
+    words = ["butlers", "secrets", "set", name]
+    words += [] if scope == SHARED_SCOPE else ["--scope", scope]
+    return f"`{shlex.join(words)}`"
 
 
 # -- the table ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -175,7 +176,7 @@ class ButlerSkills:
         if entry.draft and request.caller.kind is CallerKind.SESSION and access is not Access.FULL:
             raise NotAllowed(
                 f"scripts of {entry.skill.label} cannot run before a person approves it",
-                hint=f"run `butlers skills approve {entry.skill.label}`",
+                hint=f"run `butlers skills approve {shlex.quote(entry.skill.label)}`",
             )
         with self._callback_access(entry, request) as callback:
             call = ScriptRun(

@@ -10,6 +10,7 @@ from butlers.domain.message import BLOCKED, OWNER, check_storable
 from butlers.switchboard import inbox, senders
 from butlers.switchboard.inbox import MessageState
 from butlers.switchboard.ingest import InboundService
+from butlers.switchboard.lookalikes import Lookalikes
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import Effect, tool
 
@@ -23,7 +24,17 @@ async def contacts_list(ctx: CallContext) -> dict[str, Any]:
 @tool(callers=OWNER_ONLY, effect=Effect.READ)
 async def contacts_waiting(ctx: CallContext) -> dict[str, Any]:
     """Unknown senders whose messages are held until the owner decides."""
-    return {"waiting": await inbox.list_held(ctx.connection)}
+    known = Lookalikes(await senders.list_contacts(ctx.connection))
+    return {
+        "waiting": [
+            {
+                "id": senders.sender_id(held["channel"], held["sender"]),
+                **held,
+                "warning": known.describe(held["sender"]),
+            }
+            for held in await inbox.list_held(ctx.connection)
+        ]
+    }
 
 
 @tool(callers=OWNER_ONLY)

@@ -6,6 +6,8 @@ write from.
 
 from __future__ import annotations
 
+import shlex
+from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -14,6 +16,7 @@ from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import TooManyUnknownSenders
 from butlers.domain.message import RequestContext, joined
 from butlers.domain.queues import SWITCHBOARD
+from butlers.domain.terminal import escape_line
 from butlers.domain.triage import Contact
 from butlers.queue.outbox import queue_delivery
 from butlers.switchboard import inbox
@@ -22,6 +25,7 @@ from butlers.switchboard.inbox import HeldTotals
 KNOWN = "contact"  # the role of a sender whom the owner has allowed
 MAX_HELD = 10_000  # messages of all unknown senders together
 MAX_HELD_BYTES = 2**30  # files included
+ID_LENGTH = 12  # digits of a held sender's id
 SHOWN = 200  # characters of an address in a question
 _QUESTION_IDS = UUID("6d1e9d6e-4f0b-4f0a-9d0b-6a2f6f7b9d11")  # name space of delivery ids
 _FULL_NOTICE_IDS = UUID("2b6c1f0e-93a5-4c1c-8a1d-5d3f7c0a4e27")
@@ -67,14 +71,21 @@ async def _report_full(connection: Connection, request: RequestContext, held: He
 
 async def _ask_owner(connection: Connection, request: RequestContext) -> None:
     channel = request.source_channel
-    sender = " ".join(request.source_sender_identity.split())[:SHOWN]
+    sender = " ".join(request.source_sender_identity.split())[:SHOWN].replace("`", "'")
+    known_as = sender_id(channel, request.source_sender_identity)
     message = (
-        f"A sender I do not know wrote on {channel}: {sender!r}. The message is held. Allow the sender with"
-        f" `butlers contacts allow {channel} {sender!r}`, or block with `butlers contacts block …`."
+        f"A sender I do not know wrote on {escape_line(channel)}: {sender!r}. The message is held."
+        f" Allow the sender with `butlers contacts allow {shlex.quote(known_as)}`,"
+        f" or block with `butlers contacts block {shlex.quote(known_as)}`."
     )
     # One question per sender, because one id is one delivery.
     question_id = uuid5(_QUESTION_IDS, f"{channel}\n{request.source_sender_identity}")
     await queue_delivery(connection, DeliveryRequest.to_owner(question_id, SWITCHBOARD, message))
+
+
+def sender_id(channel: str, identity: str) -> str:
+    """Return the short id by which the owner refers to a held sender."""
+    return sha256(joined(channel, identity).encode()).hexdigest()[:ID_LENGTH]
 
 
 async def find_contact(connection: Connection, channel: str, identity: str) -> Contact | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 from uuid import UUID
@@ -140,7 +141,7 @@ def _check(webhook: str, secret: str, stored: Collection[str] | None) -> Channel
         return ChannelCheck("webhook", "ok", f"{webhook}: configured, secret {secret} not checked")
     if secret in stored:
         return ChannelCheck("webhook", "ok", f"{webhook}: secret {secret} is stored")
-    hint = f"`butlers secrets set {secret}`"
+    hint = f"`butlers secrets set {shlex.quote(secret)}`"
     return ChannelCheck("webhook", "absent", f"{webhook}: secret {secret} is not stored", hint)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +135,7 @@ def assign(registry: SkillRegistry, config: ButlerConfig, wanted: str) -> dict[s
     if catalog.get(pack.id).release(pack.version).state is SkillState.DRAFT:
         raise SkillUnresolved(
             f"{pack.label} is a draft of {pack.owner} and cannot be assigned",
-            hint=f"`butlers skills approve {pack.label}` first",
+            hint=f"`butlers skills approve {shlex.quote(pack.label)}` first",
         )
     with translate_os_errors(registry.home):  # before the file names it: it must not be removed
         remember_butler(registry.home, config.directory)

@@ -6,6 +6,7 @@ write. A registered version never changes.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -204,7 +205,8 @@ class SkillRegistry:
         if skill.owner not in (new.by, new.owner) and skill.owner in self.packs_of():
             raise SkillOwnerMismatch(
                 f"{skill.name} names the butler {skill.owner} as its owner, which did not make it",
-                hint=f"name the author in its manifest, or add --owner {skill.owner} to confirm",
+                hint="name the author in its manifest,"
+                f" or add --owner {shlex.quote(skill.owner or '')} to confirm",
             )
 
     @contextmanager
@@ -251,7 +253,7 @@ def _complete(new: NewSkill, staged: Path) -> tuple[SkillSpec, str]:
         raise InvalidSkill(
             f"{new.folder} cannot be registered:",
             diagnostics=checked.errors_in(new.folder),
-            hint=f"`butlers skills check {new.folder}` shows everything",
+            hint=f"`butlers skills check {shlex.quote(str(new.folder))}` shows everything",
         )
     skill = checked.skill
     if new.by is not None and skill.owner not in (None, new.by):

@@ -7,6 +7,7 @@ The newest versions that fit together are chosen. A conflict is explained by the
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,7 +202,7 @@ class _Solver:
             self._fail(
                 SkillUnresolved(
                     f"{label} is a draft of {skill.owner}: {wanted}",
-                    hint=f"`butlers skills approve {label}` lets other butlers use it",
+                    hint=f"`butlers skills approve {shlex.quote(label)}` lets other butlers use it",
                 )
             )
         kept = self.locked.get(skill.id)
