@@ -25,6 +25,7 @@ from butlers.domain.json_safe import json_safe, text_safe
 from butlers.domain.links import links, links_beyond, links_from
 from butlers.domain.message import InboundEnvelope, parse_command
 from butlers.domain.redaction import Redactor
+from butlers.sessions.system_prompt import has_words
 from butlers.skills import names
 from butlers.skills.check.rules import check
 from butlers.skills.formats import manifest, skill_md
@@ -212,6 +213,7 @@ ATTACKS = [
     _text("slug", 20_000, names.slug, lambda n: "1-" * n),
     _text("TOML keys", 5_000, locate, lambda n: "".join(f"k{i} = [1, 2]\n" for i in range(n))),
     _text("TOML of one line", 5_000, locate, lambda n: "a = [" + "'x', " * n + "]\n"),
+    _text("open comments of a soul", 20_000, has_words, lambda n: "<!--" * n),
     # -- reflexes
     _reflexes("open tables", 2_000, lambda n: "[[reflex]]\n" * n),
     _reflexes("nested lists", 20_000, lambda n: "a = " + "[" * n),

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from butlers.broker.ledger import KEPT_DAYS, Entry, Ledger, Total
-from butlers.cli.output import AsJson, print_json, print_table
+from butlers.cli.output import AsJson, print_json, print_line, print_table
 from butlers.config.fleet import load_fleet_config
 from butlers.config.prices import load_prices
 from butlers.config.settings import Settings
@@ -49,9 +49,9 @@ def costs(
         (str(by), "requests", "input", "cached", "output", "cost"),
         [[row[str(by)], *(f"{row[name]:,}" for name in columns), _cost(row)] for row in rows],
     )
-    typer.echo(f"since {since:%Y-%m-%d}, prices of {prices.dated}", err=True)
+    print_line(f"since {since:%Y-%m-%d}, prices of {prices.dated}", err=True)
     if any(row["unpriced_tokens"] for row in rows):
-        typer.echo("hint: add models without a price to prices.toml", err=True)
+        print_line("hint: add models without a price to prices.toml", err=True)
 
 
 def _rows(ledger: Ledger, by: Grouping, since: datetime, zone: ZoneInfo) -> list[dict[str, Any]]:

@@ -191,7 +191,7 @@ def _parse_arguments(text: str) -> dict[str, Any]:
     hint = """write one JSON object, e.g. '{"type": "weight"}'"""
     try:
         value = json.loads(text, parse_constant=_reject_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArguments(f"the arguments are not JSON: {error}", hint=hint) from None
     if not isinstance(value, dict):
         raise InvalidArguments("the arguments are not a JSON object", hint=hint)

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from butlers.daemon.http_limits import MAX_HEADER_BYTES, LimitedProtocol
 from butlers.daemon.ports import bind_port, hold_port
 from butlers.daemon.transport import CALLS_END_S, PATH, STREAMS_END_S, DualTransport
 from butlers.tools.callers import InFlight
@@ -43,6 +44,8 @@ class Endpoint:
                 log_config=None,
                 access_log=False,
                 ws="none",
+                http=LimitedProtocol,
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_graceful_shutdown=5,
             )
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -36,7 +38,7 @@ async def describe_health(butler: Butler) -> dict[str, Any]:
         "role": str(butler.config.role),
         "health": _health(butler, connected=queues is not None),
         "phase": butler.phase,
-        "error": butler.failure and redactor.scrub(butler.failure),
+        "error": butler.failure and _without_paths(butler, redactor.scrub(butler.failure)),
         "uptime_s": round(butler.uptime_s, 3),
         "database": _database(butler, connected=queues is not None),
         "modules": [module.name for module in modules or ()],
@@ -47,7 +49,7 @@ async def describe_health(butler: Butler) -> dict[str, Any]:
         "providers": butler.broker.upstreams.circuits() if butler.broker else {},
         "queues": queues,
         "switchboard": _switchboard(butler),
-        "diagnostics": [found.as_dict() for found in _diagnostics(butler)],
+        "diagnostics": [_shown(butler, found) for found in _diagnostics(butler)],
     }
 
 
@@ -97,6 +99,29 @@ def _diagnostics(butler: Butler) -> tuple[Diagnostic, ...]:
 def _without_error(state: ModuleState) -> dict[str, Any]:
     """Return a module's state without the error text, because /health asks for no token."""
     return {key: value for key, value in state.as_dict().items() if key != "failure_error"}
+
+
+def _shown(butler: Butler, found: Diagnostic) -> dict[str, Any]:
+    """Return a diagnostic with paths relative to the butler's folder, because /health asks for no token."""
+    return {
+        key: _without_paths(butler, value) if isinstance(value, str) else value
+        for key, value in found.as_dict().items()
+    }
+
+
+def _without_paths(butler: Butler, text: str) -> str:
+    """Shorten the absolute paths of the butler's folder, the home and the user's home."""
+    directory = butler.config.directory
+    for folder, shown in (
+        (f"{directory}{os.sep}", ""),
+        (str(directory), butler.config.name),
+        (str(butler.home), "$BUTLERS_HOME"),
+        (str(directory.parent), "roster"),
+        (str(Path.home()), "~"),
+    ):
+        if folder != os.sep:
+            text = text.replace(folder, shown)
+    return text
 
 
 def _database(butler: Butler, *, connected: bool) -> str:

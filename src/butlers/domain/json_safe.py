@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from butlers.domain.redaction import MASK, redactor
@@ -13,6 +13,8 @@ from butlers.domain.redaction import MASK, redactor
 # Read by pydantic wherever a type with this ``__pydantic_config__`` is validated: unknown keys are errors.
 STRICT = {"extra": "forbid"}
 
+MAX_DEPTH = 100  # levels of JSON from outside; storing more would exceed the recursion limit
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 LONGEST_TEXT = 4_000  # characters of one argument
 LONGEST_SECRET = 70_000
 LONGEST = 64_000  # characters of all arguments together
@@ -21,6 +23,26 @@ SENSITIVE = re.compile(
     r"(?i)(^|[_-])(pass(word|phrase|wd)?s?|(secret|private|api)[_-]?keys?|secrets?|token|bearer|otp|pin"
     r"|credentials?|authorization)$"
 )
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Parse JSON from outside. Raise ValueError if it is invalid or nested deeper than MAX_DEPTH."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [item for outer in level for item in _items(outer)]
+        if not level:
+            return value
+    raise ValueError(_TOO_DEEP)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def text_safe(text: str) -> str:

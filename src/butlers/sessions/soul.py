@@ -129,7 +129,7 @@ def _edits(folder: Path) -> Iterator[SoulEdit]:
     for path in folder.glob("[0-9]*.json"):
         try:
             yield SoulEdit(**json.loads(path.read_bytes()))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             continue  # not ours, or damaged
 
 

@@ -42,7 +42,7 @@ MAX_FILE = 1_000_000  # characters; a prompt of megabytes is a mistake
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _REFERENCE = re.compile(r"@(?P<path>[^\s@]+)[ \t]*(?P<end>\r?\n?)")
 _INCLUDE = re.compile(r"<!--[ \t]*@include[ \t]+(?P<path>[^\s>]+)[ \t]*-->")
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_COMMENT_START, _COMMENT_END = "<!--", "-->"
 Disclosure = Literal["full", "summary"]
 OPEN_SECTIONS_TOOL = "skill_open"
 KEY = "skills"
@@ -65,7 +65,13 @@ def read_soul(directory: Path, name: str) -> str:
 
 def has_words(text: str) -> bool:
     """Return whether the text has anything but comments."""
-    return bool(_COMMENT.sub("", text).strip())
+    position = 0
+    while (start := text.find(_COMMENT_START, position)) >= 0:
+        end = text.find(_COMMENT_END, start + len(_COMMENT_START))
+        if end < 0 or text[position:start].strip():
+            return True  # a comment without an end is text
+        position = end + len(_COMMENT_END)
+    return bool(text[position:].strip())
 
 
 class _Expansion:

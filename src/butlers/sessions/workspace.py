@@ -18,7 +18,7 @@ from butlers.config.butler import ButlerConfig
 from butlers.config.files import make_private_folder
 from butlers.domain.session import Access, SessionRequest
 from butlers.domain.trace import traceparent_environment
-from butlers.process.leftovers import clear_unlocked, try_lock
+from butlers.process.leftovers import clear_unlocked_in, remove_locked, try_lock
 from butlers.runtimes.base import MCP_SERVERS, Grants, McpServer, Workspace
 from butlers.runtimes.cli import describe_servers
 from butlers.runtimes.registry import cli_runtimes
@@ -41,23 +41,22 @@ class Workspaces:
     """
 
     def __init__(self, home: Path, butler: str, directory: Path) -> None:
-        self._all = home / FOLDER / butler
-        self._own = self._all / secrets.token_hex(8)
+        self._home, self._butler = home, butler
+        self._own = home / FOLDER / butler / secrets.token_hex(8)
         self._directory = directory
         self._lock: int | None = None
         self._remover = ThreadPoolExecutor(1, thread_name_prefix="workspaces")
 
     def take(self) -> None:
         """Remove what killed daemons of this butler left, and create our own folder."""
-        for left in sorted(self._all.iterdir()) if self._all.is_dir() else ():
-            clear_unlocked(left)
+        clear_unlocked_in(self._home, FOLDER, self._butler)
         make_private_folder(self._own)
         self._lock = try_lock(self._own)
 
     def release(self) -> None:
         self._remover.shutdown(cancel_futures=True)
-        shutil.rmtree(self._own, ignore_errors=True)
         if self._lock is not None:
+            remove_locked(self._own, self._lock)
             os.close(self._lock)
 
     @contextmanager

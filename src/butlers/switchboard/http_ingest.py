@@ -5,14 +5,13 @@ They answer like the ``ingest`` tool: a message is committed before its request 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import structlog
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from butlers.channels.base import Channel, InboundContext, RequestHandler, read_body
@@ -28,6 +27,7 @@ from butlers.domain.errors import (
     QueueFull,
 )
 from butlers.domain.faults import kill_point
+from butlers.domain.json_safe import parse_json
 from butlers.domain.message import InboundEnvelope
 from butlers.domain.registration import Heartbeat
 from butlers.domain.trace import HEADER, TraceContext, in_trace
@@ -126,6 +126,8 @@ class HttpIngest:
                     return JSONResponse(await handle(request), 202)
             except ButlersError as error:
                 return _error_response(error)
+            except ClientDisconnect:  # this answer is not sent
+                return Response(status_code=400)
             except Exception:  # the edge: the client gets a 500, the log the cause
                 log.exception("request failed", path=request.url.path)
                 return _error_response(InternalError())
@@ -157,7 +159,7 @@ _HTTP_CALLER = Caller(CallerKind.OWNER, "http")
 
 def _parsed(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        return parse_json(body)
     except ValueError as error:
         raise InvalidMessage(
             f"the body is not JSON: {error}", hint="send an ingest.v1 envelope"

@@ -152,7 +152,7 @@ class McpClient:
             raise AnswerLost(f"{self.name} ended its stream at {self.url} without an answer")
         try:
             body = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
             raise PeerFailed(f"{self.name} answered {answer.status_code} without JSON-RPC")

@@ -11,7 +11,9 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import secrets
+import shlex
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,12 +36,19 @@ class FleetKey:
 
     @classmethod
     def load(cls, home: Path) -> FleetKey:
-        """Return the key of this home; the first call creates it."""
+        """Return the key of this home; the first call creates it. Refuse a key that others can access."""
         path = home / "keys" / "fleet.key"
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             write_once(path, secrets.token_bytes(KEY_BYTES))
-        secret = path.read_bytes()
+        with path.open("rb") as file:
+            mode, secret = os.fstat(file.fileno()).st_mode, file.read()
+        if mode & 0o077:
+            raise ConfigInvalid(
+                f"the fleet's key is accessible to other users (mode {mode & 0o777:04o})",
+                path=path,
+                hint=f"`chmod 600 {shlex.quote(str(path))}`",
+            )
         if len(secret) < KEY_BYTES:
             raise ConfigInvalid(
                 "the fleet's key is damaged: it is too short to be safe",

@@ -41,6 +41,7 @@ def key(home: Path, session_key: FleetKey) -> FleetKey:
     file = home / "keys" / "fleet.key"
     file.parent.mkdir(mode=0o700)
     file.write_bytes(session_key.secret)
+    file.chmod(0o600)
     return session_key
 
 

@@ -22,12 +22,12 @@ from butlers.channels.base import (
     read_body,
 )
 from butlers.channels.polling import HEARTBEAT_S
-from butlers.channels.webhook.parser import check_signature, parse
+from butlers.channels.webhook.parser import NotSigned, check_headers, check_signature, parse
 from butlers.channels.webhook.sender import WEBHOOK, OutboundWebhook, WebhookSender
 from butlers.config.document import refuse
 from butlers.config.values import ConfigTable, Text
 from butlers.domain.clock import uuid7
-from butlers.domain.errors import ButlersError, NotAuthenticated
+from butlers.domain.errors import ButlersError
 from butlers.domain.json_safe import freeze
 from butlers.domain.message import OWNER
 from butlers.domain.registration import Heartbeat
@@ -35,6 +35,8 @@ from butlers.queue.loops import repeat
 from butlers.secrets.credentials import CredentialMissing
 
 log = structlog.get_logger()
+
+MAX_WEBHOOK_BYTES = 2**20
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
@@ -112,17 +114,20 @@ async def _receive(
 ) -> dict[str, Any]:
     name = request.path_params["name"]
     hook = config.get(name)
-    if hook is None:
-        raise NotAuthenticated  # a caller cannot find out which names exist
-    body = await read_body(request)
     try:
-        check_signature(request.headers, body, await context.secret(hook.secret), context.clock)
+        check_headers(request.headers, context.clock)
+        body = await read_body(request, MAX_WEBHOOK_BYTES)
+        # The name is checked last, so that its answer comes when that of a wrong signature does.
+        if hook is None:
+            raise NotSigned
+        check_signature(request.headers, body, await context.secret(hook.secret))
         envelope = parse(name, body, context.clock, owners=hook.owner)
     except ButlersError as error:
-        context.count_rejected(name, error.message)
+        if hook is not None:
+            context.count_rejected(name, error.message)
         if isinstance(error, CredentialMissing):
             log.warning("webhook has no secret", webhook=name, error=error.message)
-            raise NotAuthenticated from None  # only the owner learns what is missing
+            raise NotSigned from None  # only the owner learns what is missing
         raise
     return await context.inbox.accept(envelope, counted_as=name)
 

@@ -7,7 +7,6 @@ JSON: ``text``, and optionally ``id``, ``sender``, ``thread``, ``reply_to`` and 
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,7 +14,7 @@ from datetime import timedelta
 from butlers.channels.webhook.sender import WEBHOOK, sign
 from butlers.domain.clock import Clock
 from butlers.domain.errors import InvalidMessage, NotAuthenticated
-from butlers.domain.json_safe import STRICT
+from butlers.domain.json_safe import STRICT, parse_json
 from butlers.domain.message import (
     OWNER,
     Attachment,
@@ -33,6 +32,7 @@ TIMESTAMP, SIGNATURE = "butlers-timestamp", "butlers-signature"
 # Within this time a replayed copy is recognized as a duplicate by its id or its text.
 MAX_CLOCK_SKEW = timedelta(minutes=2)
 MAX_TIMESTAMP_DIGITS = 12
+SIGNATURE_LENGTH = len(sign("", "", b""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +48,38 @@ class WebhookMessage:
     __pydantic_config__ = STRICT
 
 
-def check_signature(headers: Mapping[str, str], body: bytes, secret: str, clock: Clock) -> None:
-    """Raise NotAuthenticated for a wrong or old signature, with the same message for both."""
-    timestamp = headers.get(TIMESTAMP, "")
-    expected = sign(secret, timestamp, body)
-    signed = hmac.compare_digest(expected.encode(), headers.get(SIGNATURE, "").encode())
-    known = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= MAX_TIMESTAMP_DIGITS
-    age = abs(clock.now().timestamp() - int(timestamp)) if known else None
-    if not signed or age is None or age > MAX_CLOCK_SKEW.total_seconds():
-        raise NotAuthenticated(
+class NotSigned(NotAuthenticated):
+    """The signature is missing, wrong or too old."""
+
+    def __init__(self) -> None:
+        # One answer for every cause, so that a sender cannot find out which webhooks exist.
+        super().__init__(
             "the signature is missing, wrong or too old",
             hint="sign timestamp + '.' + body with the webhook's secret, and check the clock",
         )
 
 
+def check_headers(headers: Mapping[str, str], clock: Clock) -> None:
+    """Raise NotSigned, before the body is read, if no body can match the timestamp and the signature."""
+    timestamp, signature = headers.get(TIMESTAMP, ""), headers.get(SIGNATURE, "")
+    known = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= MAX_TIMESTAMP_DIGITS
+    if not known or len(signature) != SIGNATURE_LENGTH:
+        raise NotSigned
+    if abs(clock.now().timestamp() - int(timestamp)) > MAX_CLOCK_SKEW.total_seconds():
+        raise NotSigned
+
+
+def check_signature(headers: Mapping[str, str], body: bytes, secret: str) -> None:
+    """Raise NotSigned if the body does not match the signature."""
+    expected = sign(secret, headers.get(TIMESTAMP, ""), body)
+    if not hmac.compare_digest(expected.encode(), headers.get(SIGNATURE, "").encode()):
+        raise NotSigned
+
+
 def parse(name: str, body: bytes, clock: Clock, *, owners: bool) -> InboundEnvelope:
     """Return the envelope of a request. ``owners``: the webhook's messages are the owner's own."""
     try:
-        data = json.loads(body)
+        data = parse_json(body)
     except ValueError as error:
         raise InvalidMessage(
             f"the body is not JSON: {error}", hint='for example {"text": "hello"}'

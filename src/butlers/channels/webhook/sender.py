@@ -32,6 +32,7 @@ from butlers.domain.errors import (
     DeliveryRefused,
     DeliveryUncertain,
 )
+from butlers.domain.json_safe import parse_json
 
 WEBHOOK = "webhook"
 CONNECT_S = 5.0
@@ -175,7 +176,7 @@ async def _read(answer: httpx.Response) -> str:
 def _message_id(answer: httpx.Response, text: str) -> str:
     """Return the receiver's own id of the message."""
     try:
-        content = json.loads(text)
+        content = parse_json(text)
     except ValueError:
         content = None
     found = content.get("id") if isinstance(content, dict) else None

@@ -81,7 +81,7 @@ async def bundled(executable: Path, timeout_s: float = CATALOG_S) -> Catalog:
             ended = await run_script(command, ScriptLimits(timeout_s, MAX_CATALOG))
             models = json.loads(ended.stdout)["models"] if ended.exit.code == 0 else ()
             return Catalog(tuple(model for model in models if type(model) is dict))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return Catalog()
 
 
