@@ -32,6 +32,7 @@ from butlers.modules.lifecycle import ModuleSet
 from butlers.queue.listener import Listener
 from butlers.queue.outbox import queue_delivery
 from butlers.queue.pause import PauseState
+from butlers.scheduling.scheduler import Scheduler
 from butlers.secrets.credentials import CredentialStore
 from butlers.sessions.budget import FleetBudget
 from butlers.sessions.guard import SessionGuard
@@ -192,6 +193,11 @@ class Butler:
     def service(self, kind: type[S]) -> S:
         """Return the service of this type, which a role of this butler provides."""
         return self.services.require(kind)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler, which every butler has."""
+        return self.service(Scheduler)
 
     async def status(self) -> dict[str, Any]:
         return await describe_health(self)
