@@ -286,6 +286,7 @@ class Spawner:
 
     async def _ask_cold(self, session: SessionRequest, plan: _Plan, prompt: str) -> SessionResult:
         deps, config = self._deps, self._deps.config
+        broker = deps.broker if plan.uses_model else None
         total_s = config.runtime.timeout_s
         with ExitStack() as stack:
             token = stack.enter_context(
@@ -306,15 +307,17 @@ class Spawner:
                 config.runtime.model,
                 config.runtime.args,
                 session.request,
-                brokered=deps.broker is not None,
+                brokered=broker is not None,
             )
             outside = session.request is not None
-            env = await deps.environment.build(
-                plan.runtime.name, servers, access=plan.access, outside=outside
-            )
-            if deps.broker is not None:
-                model_token = stack.enter_context(reserve_token(deps.broker.broker, env))
-                deps.broker.bind(model_token, session.session_id, plan.runtime.name, plan.access)
+            env: dict[str, str] = {}
+            if plan.uses_model:  # a reflex starts no process
+                env = await deps.environment.build(
+                    plan.runtime.name, servers, access=plan.access, outside=outside
+                )
+            if broker is not None:
+                model_token = stack.enter_context(reserve_token(broker.broker, env))
+                broker.bind(model_token, session.session_id, plan.runtime.name, plan.access)
                 env = dict(model_token.env)
             stack.enter_context(self._guarded_notes(session, live, grants.writable))
             result = await plan.runtime.invoke(prompt, plan.system_prompt, servers, env, terms)
