@@ -9,6 +9,7 @@ from pathlib import Path
 
 from butlers.domain.clock import uuid7
 from butlers.sessions.workspace import Workspaces
+from support.fleet import wait_for
 
 
 def taken(home: Path) -> Workspaces:
@@ -53,6 +54,8 @@ def test_folders_and_processes_of_a_killed_daemon_are_removed(tmp_path: Path) ->
     assert private.is_dir()
     orphan = subprocess.Popen(["sleep", "3600"], env={"HOME": f"{private}/home"})
     stranger = subprocess.Popen(["sleep", "3600"], env={"HOME": str(tmp_path)})
+    # Popen returns before the kernel shows the environment of the new program.
+    wait_for("its environment", Path(f"/proc/{orphan.pid}/environ").read_bytes)
     try:
         workspaces = taken(tmp_path)
         assert not private.exists()
