@@ -191,7 +191,7 @@ class Overlay:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigSource:
     """A file, and the path of a key in it."""
 
     path: Path
@@ -254,18 +254,18 @@ class Document:
     def invalid(self, problems: Iterable[Problem]) -> ConfigInvalid:
         return self._error(ConfigInvalid, problems)
 
-    def source(self, path: KeyPath) -> Source:
+    def source(self, path: KeyPath) -> ConfigSource:
         """Return the file that sets the key, or else the nearest table around it."""
         if self.overlay is None:
-            return Source(self.path, self.text, path)
+            return ConfigSource(self.path, self.text, path)
         for length in range(len(path), -1, -1):
             start, rest = path[:length], path[length:]
             if start in self.overlay.own_paths:
                 own = (*self.overlay.own_paths[start], *rest)
-                return Source(self.overlay.path, self.overlay.text, own, overlaid=True)
+                return ConfigSource(self.overlay.path, self.overlay.text, own, overlaid=True)
             if has_key(self.overlay.merged, start):
                 break
-        return Source(self.path, self.text, path)
+        return ConfigSource(self.path, self.text, path)
 
     def _resolved(self, environ: Mapping[str, str]) -> Mapping[str, Any]:
         resolver = Resolver(environ)
@@ -309,7 +309,7 @@ class _Placed:
     """A problem, the file it is in, and its line and message there."""
 
     problem: Problem
-    source: Source
+    source: ConfigSource
     line: int | None
     message: str
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from butlers.config.butler import ButlerConfig, load_butler_config, read_butler_file
-from butlers.config.document import Document, Source, has_key
+from butlers.config.document import ConfigSource, Document, has_key
 from butlers.config.fleet import FLEET_FILE, FleetConfig
 from butlers.config.locate import KeyPath, dotted, locate
 from butlers.config.overrides import is_shipped
@@ -100,7 +100,7 @@ def _computed(config: ButlerConfig, path: KeyPath, value: Any) -> Any:
     return value
 
 
-def _placed(path: KeyPath, value: Any, source: Source, shipped: Origin) -> EffectiveValue:
+def _placed(path: KeyPath, value: Any, source: ConfigSource, shipped: Origin) -> EffectiveValue:
     line = locate(source.text).line(source.key)
     origin: Origin = "override" if source.overlaid else shipped
     return EffectiveValue(dotted(path), value, origin, source.path, line)
