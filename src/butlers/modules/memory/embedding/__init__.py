@@ -1,0 +1,1 @@
+"""Sentence embeddings computed locally: tokenizer, encoder, and loading on first use."""

@@ -1,0 +1,1 @@
+"""The growth of memory: recording messages, plain facts, consolidation, maintenance."""

@@ -1,0 +1,1 @@
+"""Tables of memory: SQL by table group, forgetting, export and import, statistics."""

@@ -1,0 +1,1 @@
+"""Tools of the memory module, one file per family."""
