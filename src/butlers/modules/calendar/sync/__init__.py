@@ -1,0 +1,1 @@
+"""Calendars on servers: CalDAV collections, and feeds that are only read."""
