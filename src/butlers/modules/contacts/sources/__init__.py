@@ -1,0 +1,1 @@
+"""Sources of contacts: CardDAV servers and Google."""
