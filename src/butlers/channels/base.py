@@ -6,8 +6,9 @@ A channel is one folder with a file ``channel.py`` that defines ``CHANNEL``, an 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 from uuid import UUID
 
@@ -16,9 +17,9 @@ from starlette.requests import Request
 from butlers.config.values import ConfigTable
 from butlers.db.database import Database
 from butlers.domain.clock import Clock
-from butlers.domain.delivery import DeliveryReceipt, DeliveryRequest
+from butlers.domain.delivery import DeliveryReceipt, DeliveryRequest, DeliveryState
 from butlers.domain.errors import MessageTooLarge
-from butlers.domain.message import InboundEnvelope
+from butlers.domain.message import InboundEnvelope, PolicyTier
 from butlers.domain.registration import Heartbeat
 from butlers.tools.declaration import ToolFunction
 
@@ -54,6 +55,61 @@ class ChannelSender(Protocol):
         """Send it and return the platform's own id of the message as proof."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeliveryOutcome:
+    """The state of a delivery, and the platform's id of the message if it has arrived."""
+
+    delivery_id: UUID
+    state: DeliveryState
+    message_id: str | None = None
+    reason: str | None = None
+
+
+class DeliveryQueue:
+    """The Messenger's deliveries, as the tools of a channel see them (``ctx.service``)."""
+
+    async def accept(self, delivery: DeliveryRequest) -> UUID:
+        """Store and queue a delivery, or park it for approval. Returns its id, also of a duplicate."""
+        raise NotImplementedError
+
+    async def outcome(self, delivery_id: UUID, wait_s: float) -> DeliveryOutcome:
+        """Return the state of a delivery, after waiting up to ``wait_s`` for it to end."""
+        raise NotImplementedError
+
+
+class RequestProgress:
+    """Tells a connector when a request that it handed in was answered, to end its progress signs.
+
+    Kept in memory: after a restart of the Switchboard nobody waits for the answers of older requests.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[UUID, asyncio.Future[bool]] = {}
+
+    async def answered_well(self, request_id: UUID) -> bool:
+        """Wait for the first answer to the request. Returns False if the answer reports a failure."""
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting.setdefault(request_id, loop.create_future())
+        try:
+            return await asyncio.shield(waiting)
+        finally:
+            self._waiting.pop(request_id, None)
+
+    def answered(self, request_id: UUID, *, well: bool) -> None:
+        waiting = self._waiting.get(request_id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(well)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyContext:
+    """Properties of a stored message that the answer to it needs."""
+
+    answerable: bool = True  # False: nobody reads an answer there; it goes to the owner instead
+    subject: str | None = None
+    references: tuple[str, ...] = ()  # platform ids of the thread's messages, oldest first
+
+
 class ConnectorInbox(Protocol):
     """The Switchboard as a connector sees it, in the same process or over MCP."""
 
@@ -63,6 +119,12 @@ class ConnectorInbox(Protocol):
         """Store a message and return the answer of the ``ingest`` tool once it is committed.
 
         It is counted under its endpoint, or under ``counted_as``.
+        """
+
+    async def accept_history(self, envelopes: Sequence[InboundEnvelope], *, counted_as: str) -> int:
+        """Store old messages in one transaction, for search only, and return how many were new.
+
+        No butler reads them and nobody is asked about their senders.
         """
 
     async def save_heartbeat(self, heartbeat: Heartbeat) -> None:
@@ -88,6 +150,9 @@ class InboundContext:
     count_rejected: Callable[[str, str], None]
     # Makes an address of a channel the owner's, or no longer: channel, address, is the owner's.
     set_owner_address: Callable[[str, str, bool], Awaitable[None]]
+    # Tells the owner something, once per key: key, message.
+    tell_owner: Callable[[str, str], Awaitable[None]]
+    progress: RequestProgress = field(default_factory=RequestProgress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +189,9 @@ class Channel:
     outbound_config: ClassVar[Any] = None  # [channels.<name>] in the Messenger's butler.toml
     inbound_config: ClassVar[Any] = None  # [connectors.<name>] in the Switchboard's butler.toml
     always_on: ClassVar[bool] = False  # sends without a [channels.<name>] table
+    shows_reactions: ClassVar[bool] = False  # an emoji can be put on a message
     threads_are_topics: ClassVar[bool] = False  # a thread stays with the butler it began with
+    known_tier: ClassVar[PolicyTier | None] = None  # of interactive messages of known senders
     tools: ClassVar[tuple[ToolFunction, ...]] = ()  # offered by the Messenger while it sends
     # Table -> SQL condition of the rows that the Messenger's retention may delete (tools/role.py).
     retention: ClassVar[Mapping[str, str]] = {}
@@ -136,6 +203,16 @@ class Channel:
     def sender(self, config: Any, context: OutboundContext) -> ChannelSender:
         """Build the sender. Called once, if the channel has an outbound configuration."""
         raise NotImplementedError(f"the channel {self.name} cannot send")
+
+    def services(
+        self, config: Any, context: OutboundContext, sender: ChannelSender
+    ) -> Sequence[object]:
+        """Return the objects that the channel's tools find on the Messenger (``ctx.service``)."""
+        return ()
+
+    def reply_context(self, raw: Mapping[str, Any]) -> ReplyContext:
+        """Return what an answer needs to know of the message with this ``payload.raw``."""
+        return ReplyContext()
 
     def routes(self, config: Any, context: InboundContext) -> Mapping[str, RequestHandler]:
         """Return the handlers of POST requests by path, such as ``/webhook/{name}``."""

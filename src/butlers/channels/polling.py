@@ -10,6 +10,7 @@ in, the checkpoint stays before it, and after ``SKIPPED_RETRY_S`` everything is 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,13 +24,14 @@ from butlers.domain import tasks
 from butlers.domain.clock import Clock, SystemClock, uuid7
 from butlers.domain.errors import (
     ButlersError,
+    CredentialRefused,
     InternalError,
     InvalidArguments,
     InvalidMessage,
     PeerFailed,
     TooManyUnknownSenders,
 )
-from butlers.domain.message import Control, InboundEnvelope, IngestionTier, Payload
+from butlers.domain.message import Control, InboundEnvelope, IngestionTier, Payload, joined
 from butlers.domain.registration import ConnectorState, Counters, Heartbeat
 from butlers.wire.client import McpClient
 from butlers.wire.codec import encode
@@ -39,6 +41,7 @@ log = structlog.get_logger()
 HEARTBEAT_S = 20.0
 FIRST_RETRY_S, LAST_RETRY_S = 0.2, 30.0
 SKIPPED_RETRY_S = 600.0
+PAUSED_RETRY_S = 60.0  # while the platform refuses the credential; the owner may have set a new one
 
 Cursor = dict[str, Any]
 T = TypeVar("T")
@@ -52,6 +55,14 @@ class PolledMessage:
     cursor: Cursor
 
 
+@dataclass(frozen=True, slots=True)
+class PolledHistory:
+    """Messages from before the channel was connected, and the cursor behind the last one."""
+
+    envelopes: tuple[InboundEnvelope, ...]
+    cursor: Cursor
+
+
 class PollingSource(Protocol):
     @property
     def kind(self) -> str: ...
@@ -59,10 +70,11 @@ class PollingSource(Protocol):
     @property
     def endpoint(self) -> str: ...
 
-    async def poll(self, cursor: Cursor | None) -> Sequence[PolledMessage]:
+    async def poll(self, cursor: Cursor | None) -> Sequence[PolledMessage | PolledHistory]:
         """Return the messages after the cursor, in order; may wait for one.
 
         None: the position at which a new connector starts. The same cursor may be asked for again.
+        Raises CredentialRefused if the platform does not accept the credential.
         """
 
 
@@ -79,6 +91,10 @@ class McpInbox:
         if not isinstance(answer, dict) or "request_id" not in answer:
             raise PeerFailed("the Switchboard did not confirm that it has the message")
         return answer
+
+    async def accept_history(self, envelopes: Sequence[InboundEnvelope], *, counted_as: str) -> int:
+        answers = [await self.accept(envelope) for envelope in envelopes]
+        return sum(not answer["duplicate"] for answer in answers)
 
     async def save_heartbeat(self, heartbeat: Heartbeat) -> None:
         await self._switchboard.call("connector_heartbeat", {"heartbeat": encode(heartbeat)})
@@ -122,10 +138,16 @@ class PollingConnector:
     instance_id: UUID = field(default_factory=uuid7)
     counters: Counters = field(default_factory=Counters)
     error: str | None = None
+    # Tells the owner something, once per key: key, message (``InboundContext.tell_owner``).
+    tell_owner: Callable[[str, str], Awaitable[None]] | None = None
+    # Called after each message that was accepted now or before, with the answer of ``ingest``.
+    accepted: Callable[[InboundEnvelope, dict[str, Any]], Awaitable[None]] | None = None
+    rereads: bool = True  # whether the source can be asked again for messages before a cursor
 
     def __post_init__(self) -> None:
         self._began = self.clock.monotonic()
         self._skipped: _Skipped | None = None
+        self._refused = False  # the platform refuses the credential
 
     async def run(self) -> None:
         """Run until cancelled. Raises StateConflict when another instance takes over."""
@@ -148,8 +170,13 @@ class PollingConnector:
             skipped, self._skipped = self._skipped, None
             return skipped.cursor
         self._count(source_api_calls=1)
-        for message in await self.source.poll(cursor):
-            await self._hand_in_or_skip(message.envelope, cursor)
+        found = await self.source.poll(cursor)
+        self._refused = False
+        for message in found:
+            if isinstance(message, PolledHistory):
+                await self._hand_in_history(message)
+            else:
+                await self._hand_in_or_skip(message.envelope, cursor)
             cursor = message.cursor
             if self._skipped is None:
                 await self._advance(cursor)
@@ -159,6 +186,7 @@ class PollingConnector:
     async def beat(self) -> None:
         """Send one heartbeat."""
         state = ConnectorState.DEGRADED if self.error else ConnectorState.HEALTHY
+        state = ConnectorState.ERROR if self._refused else state
         beat = Heartbeat(
             self.source.kind,
             self.source.endpoint,
@@ -178,23 +206,39 @@ class PollingConnector:
         try:
             await self._hand_in(envelope)
         except TooManyUnknownSenders as error:
+            if not self.rereads:
+                await self._note(envelope, error)
+                return
             if envelope.dedupe_key is None:
                 raise  # fetched again, the messages behind it would not be recognized as duplicates
             self._skipped = self._skipped or _Skipped(before, self.clock.monotonic(), error.message)
             self._skipped.senders.add(sender)
             log.warning("message skipped for now", source=self.source.kind, error=error.message)
 
+    async def _hand_in_history(self, history: PolledHistory) -> None:
+        total = len(history.envelopes)
+        new = await self.inbox.accept_history(history.envelopes, counted_as=self.source.endpoint)
+        self._count(messages_ingested=new, dedupe_accepted=total - new)
+
     async def _hand_in(self, envelope: InboundEnvelope) -> None:
+        source = self.source.endpoint
         try:
-            answer = await self.inbox.accept(envelope)
+            answer = await self.inbox.accept(envelope, counted_as=source)
         except ButlersError as error:
             if error.retryable or not isinstance(error, (InvalidMessage, InvalidArguments)):
                 raise
-            self._count(messages_failed=1)
-            log.warning("message refused", source=self.source.kind, error=error.message)
-            answer = await self.inbox.accept(_metadata_only(envelope))
+            answer = await self._note(envelope, error)
+        if self.accepted is not None:
+            await self.accepted(envelope, answer)
         duplicate = bool(answer["duplicate"])
         self._count(messages_ingested=int(not duplicate), dedupe_accepted=int(duplicate))
+
+    async def _note(self, envelope: InboundEnvelope, error: ButlersError) -> dict[str, Any]:
+        """Hand in a refused message without its content, so that it leaves a trace."""
+        self._count(messages_failed=1)
+        log.warning("message refused", source=self.source.kind, error=error.message)
+        noted = _metadata_only(envelope)
+        return await self.inbox.accept(noted, counted_as=self.source.endpoint)
 
     async def _advance(self, cursor: Cursor) -> None:
         source = self.source
@@ -218,13 +262,33 @@ class PollingConnector:
         while True:
             try:
                 return await work()
+            except CredentialRefused as error:
+                await self._pause(error)
+                delay = PAUSED_RETRY_S
             except ButlersError as error:
                 if not error.retryable and not isinstance(error, InternalError):
                     raise
                 self.error = error.message
                 log.warning("connector retries", source=self.source.kind, error=error.message)
-            await asyncio.sleep(delay)
+            await asyncio.sleep(delay * random.uniform(0.75, 1.25))
             delay = min(delay * 2, LAST_RETRY_S)
+
+    async def _pause(self, error: CredentialRefused) -> None:
+        """Report that the credential is refused: to the Switchboard, and to the owner once a day."""
+        self.error, self._refused = error.message, True
+        log.error("connector paused", source=self.source.kind, error=error.message)
+        try:
+            await self.beat()
+            if self.tell_owner is not None:
+                kind, endpoint = self.source.kind, self.source.endpoint
+                key = joined("refused", kind, endpoint, str(self.clock.now().date()))
+                message = (
+                    f"I cannot read {kind} ({endpoint}) any more: {error.message}."
+                    f" {error.hint or ''} Until then its messages wait there."
+                )
+                await self.tell_owner(key, " ".join(message.split()))
+        except ButlersError as failed:
+            log.warning("pause not reported", source=self.source.kind, error=failed.message)
 
 
 def _metadata_only(envelope: InboundEnvelope) -> InboundEnvelope:

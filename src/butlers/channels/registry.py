@@ -27,11 +27,13 @@ from butlers.channels.base import (
     ChannelSender,
     InboundContext,
     OutboundContext,
+    ReplyContext,
     RequestHandler,
 )
 from butlers.config.butler import ButlerConfig
 from butlers.config.values import ConfigTable
 from butlers.domain.errors import ButlersError, ConfigInvalid
+from butlers.domain.message import PolicyTier
 
 log = structlog.get_logger()
 
@@ -60,9 +62,23 @@ class ChannelSet:
         known = self.channels.get(channel)
         return known.normalize_address(identity) if known else identity.strip()
 
+    def shows_reactions(self, channel: str) -> bool:
+        known = self.channels.get(channel)
+        return known is not None and known.shows_reactions
+
     def threads_are_topics(self, channel: str) -> bool:
         known = self.channels.get(channel)
         return known is not None and known.threads_are_topics
+
+    def tier_of_known(self, channel: str, tier: PolicyTier) -> PolicyTier:
+        """Return the tier of a message of a known sender, which its connector has put in this one."""
+        known = self.channels.get(channel)
+        raised = known.known_tier if known and tier is PolicyTier.INTERACTIVE else None
+        return raised or tier
+
+    def reply_context(self, channel: str, raw: Mapping[str, Any] | None) -> ReplyContext:
+        known = self.channels.get(channel)
+        return known.reply_context(raw or {}) if known else ReplyContext()
 
     def outbound(self, config: ButlerConfig) -> dict[Channel, Any]:
         """Return the channels that the Messenger sends over, each with its configuration."""

@@ -15,6 +15,7 @@ from butlers.channels.polling import SKIPPED_RETRY_S, McpInbox, PolledMessage, P
 from butlers.domain.errors import PeerUnavailable, QueueFull, StateConflict, TooManyUnknownSenders
 from butlers.domain.message import Event, InboundEnvelope, Payload, Sender, Source
 from support.clocks import LeapClock
+from support.full_queue import empty_inbox, fill_inbox
 from support.in_process import InProcessButler
 from support.waiting import until
 
@@ -77,17 +78,20 @@ async def test_each_message_is_ingested_once_and_the_checkpoint_follows(
 
 
 async def test_unaccepted_message_does_not_move_the_checkpoint(
-    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler,
 ) -> None:
-    full = [False, True, True]
-
-    async def is_full(*_: object) -> bool:
-        return full.pop(0) if full else False
+    class FullAfterOne(McpInbox):
+        async def accept(
+            self, envelope: InboundEnvelope, *, counted_as: str | None = None
+        ) -> dict[str, Any]:
+            answer = await super().accept(envelope, counted_as=counted_as)
+            if envelope.payload.normalized_text == "one":
+                await fill_inbox(switchboard)
+            return answer
 
     await _let_in(switchboard)
-    monkeypatch.setattr("butlers.queue.leased_queue.is_full", is_full)
     async with switchboard.owner() as client:
-        connector = PollingConnector(NumberedSource(["one", "two"]), McpInbox(client))
+        connector = PollingConnector(NumberedSource(["one", "two"]), FullAfterOne(client))
         await connector.beat()
         with pytest.raises(QueueFull):
             await connector.step(None)
@@ -95,6 +99,7 @@ async def test_unaccepted_message_does_not_move_the_checkpoint(
         with pytest.raises(QueueFull):
             await connector.step({"uid": 1})
         assert await checkpoint(switchboard) == {"uid": 1}
+        await empty_inbox(switchboard)
         assert await connector.step({"uid": 1}) == {"uid": 2}
     assert await kept(switchboard) == ["uid-0", "uid-1"]
 

@@ -14,7 +14,7 @@ from butlers.config.butler import ButlerConfig, load_butler_config
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid
 
-SHIPPED = {"console", "email", "webhook"}
+SHIPPED = {"console", "email", "telegram", "webhook"}
 PAGER = """
 from butlers.sdk import Channel, ChannelConfig
 from .numbers import NUMBER
@@ -155,6 +155,11 @@ def test_doctor_lists_every_channel(tmp_path: Path) -> None:
         found = channel_checks(tmp_path, secrets, messenger=messenger)
         return [(check.name, check.state) for check in found]
 
-    common = [("pager", "broken"), ("console", "ok")]
+    common = [
+        ("pager", "broken"),
+        ("console", "ok"),
+        ("email", "absent"),
+        ("telegram", "absent"),
+    ]
     assert checks({"PHONE"}) == checks(None) == [*common, ("webhook", "ok")]
     assert checks(set()) == [*common, ("webhook", "absent")]

@@ -61,6 +61,7 @@ def _as_json(mail: Mail) -> dict[str, Any]:
 
 class ConsoleChannel(Channel):
     name = CONSOLE
+    shows_reactions = True
     always_on = True
     tools = (console_receive, console_shown)
     retention = mailbox.RETENTION

@@ -13,6 +13,7 @@ from butlers.domain.delivery import OWNERS_CONSOLE
 from butlers.domain.errors import AnswerLost, ButlersError, QueueFull
 from butlers.domain.message import (
     CONSOLE,
+    Attachment,
     Control,
     Event,
     InboundEnvelope,
@@ -22,20 +23,27 @@ from butlers.domain.message import (
     Source,
 )
 from butlers.wire.client import McpClient
-from butlers.wire.codec import encode
+from butlers.wire.codec import encode_plain
 
 POLL_S = 20.0
 PATIENCE_S = 15.0
 RETRY_S = 0.2
 
 
-def parse(text: str, clock: Clock, *, event_id: str | None = None) -> InboundEnvelope:
-    """Return the envelope of one typed message."""
+def parse(
+    text: str,
+    clock: Clock,
+    *,
+    event_id: str | None = None,
+    endpoint: str = OWNERS_CONSOLE,
+    attachments: tuple[Attachment, ...] = (),
+) -> InboundEnvelope:
+    """Return the envelope of one typed message. Its answer goes to the mailbox of the endpoint."""
     return InboundEnvelope(
-        source=Source(CONSOLE, CONSOLE, OWNERS_CONSOLE),
+        source=Source(CONSOLE, CONSOLE, endpoint),
         event=Event(event_id or str(uuid7()), clock.now()),
         sender=Sender("owner"),
-        payload=Payload(text, raw={"text": text}),
+        payload=Payload(text, raw={"text": text}, attachments=attachments),
         control=Control(policy_tier=PolicyTier.INTERACTIVE),
     )
 
@@ -45,28 +53,46 @@ class Reply:
     delivery_id: UUID
     origin: str
     message: str
+    request_id: UUID | None = None  # None: no message of the person caused it
 
 
 class ConsoleConnector:
     def __init__(
-        self, switchboard: McpClient, messenger: McpClient, clock: Clock | None = None
+        self,
+        switchboard: McpClient,
+        messenger: McpClient,
+        clock: Clock | None = None,
+        *,
+        endpoint: str = OWNERS_CONSOLE,
     ) -> None:
+        self._endpoint = endpoint
         self._switchboard = switchboard
         self._messenger = messenger
         self._clock = clock or SystemClock()
         self._shown: set[UUID] = set()
 
     async def send(
-        self, text: str, *, event_id: str | None = None, patience_s: float = PATIENCE_S
+        self,
+        text: str,
+        *,
+        event_id: str | None = None,
+        patience_s: float = PATIENCE_S,
+        attachments: tuple[Attachment, ...] = (),
     ) -> UUID:
         """Hand a message to the Switchboard. It is stored when this returns.
 
         If the answer is lost or the Switchboard's queue is full, the same event is sent again until there
         is an answer. The Switchboard stores one event once.
         """
-        envelope = parse(text, self._clock, event_id=event_id)
+        envelope = parse(
+            text,
+            self._clock,
+            event_id=event_id,
+            endpoint=self._endpoint,
+            attachments=attachments,
+        )
         envelope.check({CONSOLE})
-        arguments = encode(envelope)
+        arguments = encode_plain(envelope)
         try:
             return await self._ingest(arguments)
         except (AnswerLost, QueueFull):
@@ -114,11 +140,20 @@ class ConsoleConnector:
     async def _receive(self, request_id: UUID | None, wait_s: float) -> list[Reply]:
         answer = await self._messenger.call(
             "console_receive",
-            {"request_id": str(request_id) if request_id else None, "wait_s": wait_s},
+            {
+                "target": self._endpoint,
+                "request_id": str(request_id) if request_id else None,
+                "wait_s": wait_s,
+            },
             timeout_s=wait_s + 10,
         )
         found = [
-            Reply(UUID(mail["delivery_id"]), mail["origin"], mail["message"])
+            Reply(
+                UUID(mail["delivery_id"]),
+                mail["origin"],
+                mail["message"],
+                UUID(mail["request_id"]) if mail["request_id"] else None,
+            )
             for mail in answer["mail"]
         ]
         return [reply for reply in found if reply.delivery_id not in self._shown]

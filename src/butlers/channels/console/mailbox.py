@@ -59,7 +59,7 @@ async def post_mail(connection: Connection, delivery: DeliveryRequest) -> int:
         delivery.target,
         delivery.request_id,
         delivery.origin,
-        delivery.emoji or delivery.message,
+        delivery.text,
     )
     await queue.notify(connection, MAILBOX)
     position: int = await connection.fetchval(

@@ -1,1 +1,1 @@
-"""The email channel: mail that another program hands to the Switchboard's ``/ingest``."""
+"""The email channel: mailboxes read over IMAP, answers sent over SMTP."""

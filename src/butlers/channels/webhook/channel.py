@@ -22,6 +22,7 @@ from butlers.channels.base import (
     read_body,
 )
 from butlers.channels.polling import HEARTBEAT_S
+from butlers.channels.source_rate import SourceRate
 from butlers.channels.webhook.parser import NotSigned, check_headers, check_signature, parse
 from butlers.channels.webhook.sender import WEBHOOK, OutboundWebhook, WebhookSender
 from butlers.config.document import refuse
@@ -68,6 +69,7 @@ InboundConfig = Mapping[str, InboundWebhook]
 
 class WebhookChannel(Channel):
     name = WEBHOOK
+    shows_reactions = True
     outbound_config = Annotated[Mapping[WebhookName, OutboundWebhook], AfterValidator(freeze)]
     inbound_config = Annotated[Mapping[WebhookName, InboundWebhook], AfterValidator(freeze)]
 
@@ -77,7 +79,10 @@ class WebhookChannel(Channel):
     def routes(
         self, config: InboundConfig, context: InboundContext
     ) -> Mapping[str, RequestHandler]:
+        rate = SourceRate(context.clock)
+
         async def receive(request: Request) -> dict[str, Any]:
+            rate.count(request.client.host if request.client else "")
             return await _receive(request, config, context)
 
         return {"/webhook/{name}": receive}
