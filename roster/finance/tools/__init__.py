@@ -1,0 +1,1 @@
+"""The Finance butler's tools."""

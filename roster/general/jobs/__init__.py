@@ -1,0 +1,1 @@
+"""The General butler's jobs."""

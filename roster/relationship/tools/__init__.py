@@ -1,0 +1,1 @@
+"""The Relationship butler's tools."""

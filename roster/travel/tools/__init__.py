@@ -1,0 +1,1 @@
+"""The Travel butler's tools."""
