@@ -29,6 +29,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from benchmarks.report import Measured, percentile, report
+from butlers.broker.audit import BrokerAudit
 from butlers.broker.grants import SessionTokens, TokenTerms
 from butlers.broker.ledger import Ledger
 from butlers.broker.server import Broker, serving
@@ -184,7 +185,12 @@ def _broker(pipe: Connection, upstream: str) -> None:
             ledger = Ledger(Path(home))
             prices = PriceTable(dated=datetime.now(UTC).date(), models={})
             broker = Broker(
-                ledger, SessionTokens(ledger, clock), Upstreams(clock, {}), prices, clock
+                ledger,
+                SessionTokens(ledger, clock),
+                Upstreams(clock, {}),
+                prices,
+                clock,
+                BrokerAudit(Path(home)),
             )
             async with serving(broker):
                 expires = clock.monotonic() + LIFETIME_S

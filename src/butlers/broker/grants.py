@@ -88,6 +88,16 @@ class Grant:
     stopped: str | None = None  # why the broker ended the session
     day_is_used_up: bool = False  # it was a limit of the day, not one of the session
     failure: str | None = None  # of the broker itself
+    outage: str | None = None  # why the last request has no complete answer
+    is_cut: bool = False  # the last answer began and did not end
+
+    def note(self, status: int, provider: str) -> None:
+        """Remember whether the provider has just answered or failed."""
+        self.outage = f"{provider} answered HTTP {status}" if status >= 500 else None
+        self.is_cut = False
+
+    def note_cut(self, provider: str) -> None:
+        self.outage, self.is_cut = f"{provider} cut its answer off", True
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ class Meter:
 
     def __init__(self, provider: Provider, content_type: str, request_bytes: int) -> None:
         self._read = provider.read_usage
+        self._ends = provider.ends
+        self._ended = False
+        self._readable = True  # a document that is not JSON is no answer
         self._streams = content_type.startswith("text/event-stream")
         self._rest = bytearray()
         self._skipping = False
@@ -70,7 +73,14 @@ class Meter:
     def is_reported(self) -> bool:
         return self._usage.input_tokens is not None
 
+    @property
+    def is_complete(self) -> bool:
+        """Return whether a stream has had its last event; a document is complete when it has ended."""
+        return self._ended if self._streams else self._readable
+
     def _take_line(self, line: bytes) -> None:
+        if not self._ended and any(mark in line for mark in self._ends):
+            self._ended = True
         # Most events carry no usage: look before parsing.
         if line.startswith(b"data:") and b'"usage' in line:
             self._take(line[5:])
@@ -79,6 +89,7 @@ class Meter:
         try:
             found: Any = json.loads(document)
         except (ValueError, RecursionError):
+            self._readable = False
             return
         # Gemini streams a JSON array where it was not asked for events.
         for event in found if isinstance(found, list) else [found]:

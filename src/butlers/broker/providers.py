@@ -32,6 +32,7 @@ class Provider:
     endpoints: tuple[ApiPath, ...]
     read_usage: Callable[[Usage, Json], Usage]  # one JSON document or stream event
     write_error: Callable[[int, str], Json]
+    ends: tuple[bytes, ...]  # one of these is in a stream that is complete
     # The CLI would wait by itself for a pause that it reads of, and hold its session's slot for minutes.
     hides_pause: bool = False
 
@@ -133,6 +134,8 @@ def _openai_usage(known: Usage, event: Json) -> Usage:
 
 def _openai_error(status: int, message: str) -> Json:
     kind = "rate_limit_exceeded" if status == 429 else "invalid_request_error"
+    if status >= 500:
+        kind = "server_error"
     return {"error": {"message": message, "type": kind, "param": None, "code": kind}}
 
 
@@ -198,6 +201,7 @@ ANTHROPIC = Provider(
     ),
     _anthropic_usage,
     _anthropic_error,
+    (b"message_stop", b'"type":"error"', b'"type": "error"'),
 )
 OPENAI = Provider(
     "openai",
@@ -212,6 +216,7 @@ OPENAI = Provider(
     ),
     _openai_usage,
     _openai_error,
+    (b"response.completed", b"response.incomplete", b"response.failed", b"[DONE]"),
     hides_pause=True,
 )
 GEMINI = Provider(
@@ -231,6 +236,7 @@ GEMINI = Provider(
     ),
     _gemini_usage,
     _gemini_error,
+    (b'"finishReason"', b'"blockReason"'),
 )
 PROVIDERS: Mapping[str, Provider] = {one.name: one for one in (ANTHROPIC, OPENAI, GEMINI)}
 BY_RUNTIME: Mapping[str, Provider] = {one.runtime: one for one in PROVIDERS.values()}

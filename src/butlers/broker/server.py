@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import httpx
 import structlog
 import uvicorn
 
+from butlers.broker.audit import MAX_TEXT, BrokerAudit, Refusal
 from butlers.broker.grants import (
     Estimate,
     Grant,
@@ -48,7 +48,6 @@ LARGEST_BODY = 64 * 2**20
 # not overspend together; once it has ended, what it really used counts instead.
 LEAST_INPUT, BYTES_PER_HELD_TOKEN = 2_000, 2
 MOST_OUTPUT = 8_000
-REFUSALS_SHOWN = 50
 # A limit is answered with a status that no CLI retries.
 LIMIT_STATUS = 400
 _DO_NOT_REPEAT = {"x-should-retry": "false"}  # understood by the SDKs of Anthropic and OpenAI
@@ -102,22 +101,26 @@ class Broker:
     upstreams: Upstreams
     prices: PriceTable
     clock: Clock
-    refusals: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=REFUSALS_SHOWN))
+    audit: BrokerAudit
     url: str = ""
     is_serving: bool = False
 
     @classmethod
-    def of(cls, settings: Settings) -> Broker:
-        """Return the broker of this home, with the proxy and certificates of its environment."""
+    def of(cls, settings: Settings, *, debug: bool = False) -> Broker:
+        """Return the broker of this home, with the proxy and certificates of its environment.
+
+        ``debug`` records whole exchanges.
+        """
         clock, ledger = SystemClock(), Ledger(settings.home)
         upstreams = Upstreams(clock, settings.environ)
-        return cls(ledger, SessionTokens(ledger, clock), upstreams, load_prices(settings), clock)
+        tokens, prices = SessionTokens(ledger, clock), load_prices(settings)
+        audit = BrokerAudit(settings.home, debug=debug)
+        return cls(ledger, tokens, upstreams, prices, clock, audit)
 
     def status(self) -> dict[str, Any]:
         return {
             "url": self.url,
             "providers": self.upstreams.circuits(),
-            "refusals": list(self.refusals),
         }
 
     def base_url(self, provider: Provider) -> str:
@@ -135,11 +138,11 @@ class Broker:
             asked = await self._check(scope, provider, path, receive)
             await self._forward(asked, receive, send)
         except TokenRefused as error:
-            await self._refuse(send, provider, 401, error, path)
+            await self._refuse(send, scope, 401, error)
         except LimitReached as error:
-            await self._refuse(send, provider, LIMIT_STATUS, error, path)
+            await self._refuse(send, scope, LIMIT_STATUS, error)
         except RequestRefused as error:
-            await self._refuse(send, provider, error.status, error, path)
+            await self._refuse(send, scope, error.status, error)
         except ProviderUnavailable as error:
             headers = dict(_DO_NOT_REPEAT)
             if error.after_s and not provider.hides_pause:
@@ -150,9 +153,7 @@ class Broker:
     async def _check(
         self, scope: Message, provider: Provider, path: str, receive: Receive
     ) -> Asked:
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
+        headers = _headers_of(scope)
         if (host := headers.get("host", "").rpartition(":")[0]) not in ("127.0.0.1", "localhost"):
             raise RequestRefused(f"the broker is not at {host!r}")
         grant, terms = self.grants.find(session_token(headers))
@@ -202,10 +203,15 @@ class Broker:
             body, hides_usage = _with_usage(asked)
             url, headers = await self._destination(asked)
             answer = await self.upstreams.send(asked.provider, asked.method, url, headers, body)
+            if ticket is not None:
+                asked.grant.note(answer.status_code, asked.provider.name)
             try:
                 await self._stream(asked, answer, send, hides_usage=hides_usage)
             finally:
                 await answer.aclose()
+        except ProviderUnavailable as error:
+            asked.grant.outage = error.message
+            raise
         finally:
             if ticket is not None:
                 self.grants.settle(ticket)
@@ -247,6 +253,7 @@ class Broker:
         meter = Meter(asked.provider, answer.headers.get("content-type", ""), len(asked.body))
         drop = UsageEventFilter() if hides_usage else None
         recorded = not (asked.endpoint.metered and answer.is_success)
+        heard = bytearray()  # for debugging
         try:
             await send(
                 {
@@ -257,20 +264,29 @@ class Broker:
             )
             async for chunk in answer.aiter_raw():
                 meter.feed(chunk)
+                if self.audit.debug and len(heard) < MAX_TEXT:
+                    heard += chunk
                 shown = chunk if drop is None else drop.without(chunk)
                 if shown:
                     await send({"type": "http.response.body", "body": shown, "more_body": True})
             meter.end()
             if not recorded:
                 recorded = True
+                if not meter.is_complete:
+                    asked.grant.note_cut(asked.provider.name)
                 self._record(asked, answer.status_code, meter)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except (httpx.TransportError, httpx.StreamError) as error:
             # The answer has begun: the server closes the connection of an answer that is not complete.
             log.warning("provider cut its answer", provider=asked.provider.name, error=str(error))
+            if not recorded:
+                asked.grant.note_cut(asked.provider.name)
         finally:
             if not recorded:  # the CLI was killed, or the provider cut the stream
                 self._record(asked, answer.status_code, meter)
+            facts = {"at": self.clock.now().isoformat(), "session": asked.terms.session}
+            facts |= {"butler": asked.terms.butler, "path": asked.path}
+            self.audit.exchanged(facts | {"status": answer.status_code}, asked.body, bytes(heard))
 
     def _record(self, asked: Asked, status: int, meter: Meter) -> None:
         usage, terms = meter.usage, asked.terms
@@ -299,15 +315,23 @@ class Broker:
         usage = Usage(input_tokens=given, output_tokens=output)
         return Estimate(given + output, self.prices.cost(asked.model, usage))
 
-    async def _refuse(
-        self, send: Send, provider: Provider, status: int, error: ButlersError, path: str
-    ) -> None:
-        log.warning(
-            "broker refused a request", provider=provider.name, path=path, reason=error.message
+    async def _refuse(self, send: Send, scope: Message, status: int, error: ButlersError) -> None:
+        provider, path = _provider_of(scope["path"])
+        terms = None
+        with contextlib.suppress(TokenRefused):
+            terms = self.grants.find(session_token(_headers_of(scope)))[1]
+        refusal = Refusal(
+            at=self.clock.now().isoformat(),
+            provider=provider.name,
+            method=scope["method"],
+            path=path,
+            status=status,
+            reason=error.message,
+            session=terms.session if terms else None,
+            butler=terms.butler if terms else None,
         )
-        self.refusals.append(
-            {"at": self.clock.now().isoformat(), "path": path[:200], "reason": error.message}
-        )
+        log.warning("broker refused a request", **asdict(refusal))
+        self.audit.refused(refusal)
         await _reply(send, status, provider.error_body(status, error.message))
 
 
@@ -330,6 +354,10 @@ class UsageEventFilter:
         except (ValueError, RecursionError):
             return False
         return isinstance(event, Mapping) and event.get("choices") == []
+
+
+def _headers_of(scope: Message) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def _provider_of(path: str) -> tuple[Provider, str]:

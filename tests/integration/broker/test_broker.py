@@ -13,12 +13,14 @@ from typing import Any
 import httpx
 import pytest
 
+from butlers.broker.audit import BrokerAudit
 from butlers.broker.grants import DayLimit, SessionLimits, SessionTokens, TokenTerms
 from butlers.broker.ledger import Ledger
 from butlers.broker.server import Broker, UsageEventFilter, serving
 from butlers.broker.upstream import Upstreams
 from butlers.config.prices import Price, PriceTable
 from butlers.domain.clock import SystemClock
+from butlers.domain.redaction import redactor
 from support.fake_model import Fail, FakeModel, Hang, Say, fake_model
 
 KEYS = {
@@ -61,7 +63,14 @@ async def broker(model: FakeModel, tmp_path: Path) -> AsyncIterator[Broker]:
     ledger = Ledger(tmp_path)
     prices = PriceTable(dated=datetime.now(UTC).date(), models={"priced": PRICE})
     STORE.send_to(model.url)
-    broker = Broker(ledger, SessionTokens(ledger, CLOCK), Upstreams(CLOCK, {}), prices, CLOCK)
+    broker = Broker(
+        ledger,
+        SessionTokens(ledger, CLOCK),
+        Upstreams(CLOCK, {}),
+        prices,
+        CLOCK,
+        BrokerAudit(tmp_path),
+    )
     async with serving(broker):
         yield broker
 
@@ -236,13 +245,42 @@ async def test_an_unbound_token_works_once_it_is_bound(broker: Broker) -> None:
     [("/v1/files", 403), ("/v1/organizations/keys", 403), ("/v1/messages/batches", 403)],
 )
 async def test_other_paths_are_refused_and_shown(
-    broker: Broker, model: FakeModel, path: str, status: int
+    broker: Broker, model: FakeModel, tmp_path: Path, path: str, status: int
 ) -> None:
     token = broker.grants.mint(terms())
     answer = await ask(broker, token, ("anthropic", path, {"model": "priced"}))
     assert answer.status_code == status
     assert model.requests == []
-    assert broker.status()["refusals"][0]["path"] == path
+    (refused,) = broker.audit.refusals()
+    assert (refused["path"], refused["method"], refused["status"]) == (path, "POST", status)
+    assert (refused["butler"], refused["session"]) == ("health", "s1")
+    again = BrokerAudit(tmp_path)  # of the next process
+    assert list(again.refusals()) == [refused]
+
+
+async def test_a_refused_path_shows_no_secret(broker: Broker) -> None:
+    redactor.register("sk-hidden-in-a-path")
+    await ask(broker, "nobody", ("anthropic", "/v1/sk-hidden-in-a-path", {}))
+    (refused,) = broker.audit.refusals()
+    assert "sk-hidden" not in json.dumps(refused)
+    assert (refused["butler"], refused["status"]) == (None, 401)
+
+
+async def test_exchanges_are_kept_only_for_debugging_and_redacted(
+    broker: Broker, tmp_path: Path
+) -> None:
+    token = broker.grants.mint(terms())
+    file = tmp_path / "broker" / "debug.jsonl"
+    await ask(broker, token)
+    assert not file.exists()
+    broker.audit.debug = True
+    redactor.register("planted-secret-of-the-prompt")
+    await ask(broker, token, system="planted-secret-of-the-prompt")
+    (kept,) = (json.loads(line) for line in file.read_text().splitlines())
+    assert "Hello" in kept["request"]
+    assert "planted-secret" not in kept["request"]
+    assert "message_stop" in kept["answer"]
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 async def test_other_models_and_other_providers_are_refused(
@@ -251,7 +289,9 @@ async def test_other_models_and_other_providers_are_refused(
     token = broker.grants.mint(terms(models=("sonnet",)))
     assert (await ask(broker, token, model="claude-opus-5")).status_code == 403
     assert (await ask(broker, token, model="claude-sonnet-5")).status_code == 200
-    assert (await ask(broker, token, RESPONSES)).status_code == 403
+    elsewhere = await ask(broker, token, RESPONSES, model="claude-sonnet-5")
+    assert elsewhere.status_code == 403
+    assert "does not use openai" in elsewhere.text
     assert len(model.requests) == 1
 
 

@@ -21,14 +21,16 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from butlers.broker.audit import BrokerAudit
 from butlers.broker.grants import SessionTokens, TokenTerms
 from butlers.broker.ledger import Entry, Ledger
 from butlers.broker.server import Broker, serving
 from butlers.broker.upstream import Upstreams
 from butlers.config.prices import PriceTable
 from butlers.domain.clock import SystemClock
+from support.properties import examples
 
-SCRIPTS, AT_ONCE = 200, 20
+SCRIPTS, AT_ONCE = examples(500), 20  # 125 in every run, 500 in `make soak`
 CLOCK = SystemClock()
 PATHS = {
     "messages": ("anthropic", "/v1/messages"),
@@ -171,6 +173,7 @@ async def ask(broker: Broker, keys: Keys, script: Script) -> None:
             script.ended = answer.status_code == 200
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("seed", [14])
 async def test_ledger_agrees_with_the_model_to_the_token(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -178,7 +181,14 @@ async def test_ledger_agrees_with_the_model_to_the_token(tmp_path: Path, seed: i
     model = Model({script.name: script for script in scripts})
     ledger = Ledger(tmp_path)
     prices = PriceTable(dated=datetime.now(UTC).date(), models={})
-    broker = Broker(ledger, SessionTokens(ledger, CLOCK), Upstreams(CLOCK, {}), prices, CLOCK)
+    broker = Broker(
+        ledger,
+        SessionTokens(ledger, CLOCK),
+        Upstreams(CLOCK, {}),
+        prices,
+        CLOCK,
+        BrokerAudit(tmp_path),
+    )
     async with served(model) as url, serving(broker):
         keys = Keys(url)
         for first in range(0, SCRIPTS, AT_ONCE):
