@@ -17,10 +17,12 @@ from butlers.broker.providers import BY_RUNTIME, PROVIDERS
 from butlers.broker.server import Broker
 from butlers.config.butler import ButlerConfig, RuntimeConfig
 from butlers.domain.session import Access, Outcome, SessionResult
+from butlers.runtimes.base import PROXIES
 
 PLACEHOLDER = "session-token-of-the-key-broker"
-PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
 LAST_REQUEST_S = 2.0  # for the request that a killed CLI left behind
+# Outcomes that the CLI could not tell from an outage of its model.
+UNEXPLAINED = (Outcome.CRASHED, Outcome.REJECTED, Outcome.TIMED_OUT, Outcome.NO_ANSWER)
 NOT_SERVING = "the key broker is not running"
 _MODEL_ARGUMENTS = ("-m", "--model")
 
@@ -117,6 +119,10 @@ class BrokerAccess:
             await self.broker.grants.wait_idle(grant, LAST_REQUEST_S)
             total += grant.used
         result = replace(result, usage=total.usage)
+        if (
+            result.ok and grants and grants[-1].is_cut
+        ):  # Gemini CLI takes half an answer for a whole
+            return replace(result, outcome=Outcome.MODEL_UNAVAILABLE, error=grants[-1].outage)
         if result.ok or result.outcome is Outcome.CANCELLED:
             return result
         for grant in grants:
@@ -128,6 +134,9 @@ class BrokerAccess:
                 return replace(result, outcome=Outcome.BROKER_FAILED, error=grant.failure)
         if not self.broker.is_serving:
             return replace(result, outcome=Outcome.BROKER_FAILED, error=NOT_SERVING)
+        if grants and grants[-1].outage is not None and result.outcome in UNEXPLAINED:
+            error = f"{result.error}; {grants[-1].outage}"
+            return replace(result, outcome=Outcome.MODEL_UNAVAILABLE, error=error)
         if result.outcome is Outcome.RATE_LIMITED and grants and (terms := grants[-1].terms):
             pause_s = self.broker.upstreams.pause_s(terms.provider)
             return replace(result, retry_after_s=pause_s or result.retry_after_s)

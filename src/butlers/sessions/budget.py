@@ -86,9 +86,21 @@ class DailyLimit:
         """
         tokens, usd = self.tokens, self.usd
         if tokens is not None and spent.tokens + _within(claim.tokens, tokens) > tokens:
-            why = f"{self.name} of {tokens:,} tokens is used up ({spent.tokens:,} so far)"
+            used = f"{spent.tokens:,} so far"
+            why = _refusal(
+                f"{self.name} of {tokens:,} tokens",
+                used,
+                f"a session reserves {claim.tokens:,}",
+                is_used_up=spent.tokens >= tokens,
+            )
         elif usd is not None and self._taken(spent) + _within(self._claimed(claim), usd) > usd:
-            why = f"{self.name} of ${usd} is used up (${spent.usd:.2f} so far{self._unpriced_note(spent)})"
+            used = f"${spent.usd:.2f} so far{self._unpriced_note(spent)}"
+            why = _refusal(
+                f"{self.name} of ${usd}",
+                used,
+                f"a session reserves ${self._claimed(claim):.2f}",
+                is_used_up=self._taken(spent) >= usd,
+            )
         else:
             return
         error = OverBudget(why, hint=self.hint)
@@ -117,6 +129,12 @@ class DailyLimit:
     def next_day(self, now: datetime) -> datetime:
         noon = self.day_of(now).replace(hour=12) + timedelta(days=1)  # past any clock change
         return noon.replace(hour=0)
+
+
+def _refusal(limit: str, used: str, reserved: str, *, is_used_up: bool) -> str:
+    if is_used_up:
+        return f"{limit} is used up ({used})"
+    return f"{limit} has no room for another session ({used}; {reserved})"
 
 
 def _within(claimed: N, limit: N) -> N:

@@ -213,7 +213,10 @@ class PackServer:
                 listed = await (await self._ready()).list_tools()
         except Exception as error:  # the edge: a pack's server is code of others
             self.error = error.message if isinstance(error, ButlersError) else str(error)
-            log.error("pack server failed", server=self._title, error=self.error, exc_info=True)
+            unexpected = not isinstance(error, ButlersError)
+            log.error(
+                "pack server failed", server=self._title, error=self.error, exc_info=unexpected
+            )
             return
         self.tools = tuple(
             PackTool(

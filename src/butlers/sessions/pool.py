@@ -121,8 +121,8 @@ class ProcessPool:
         self._ready: deque[WarmProcess] = deque()
         self._retired: deque[WarmProcess] = deque()  # to be closed
         self._wake = asyncio.Event()
-        self._next: tuple[Runtime, ProcessSpec] | None = None  # what to boot
-        self._specs: dict[str, ProcessSpec] = {}  # of each butler, as last known
+        # Of each butler, as last known; the one that was wanted last stands last.
+        self._wanted: dict[str, tuple[Runtime, ProcessSpec]] = {}
 
     @property
     def count(self) -> int:
@@ -130,7 +130,9 @@ class ProcessPool:
 
     async def take(self, butler: str, runtime: Runtime, spec: ProcessSpec) -> WarmProcess | None:
         """Return a process of this spec, if one is ready. Another is booted in its place."""
-        self._specs[butler] = spec
+        known = self._wanted.get(butler)
+        if known is None or known[1] != spec:
+            self._wanted[butler] = (runtime, spec)
         found = await self._pop(spec)
         self._retire_unused()
         # Ready processes of another spec are for the butlers that use them.
@@ -139,9 +141,9 @@ class ProcessPool:
         return found
 
     def want(self, butler: str, runtime: Runtime, spec: ProcessSpec) -> None:
-        """Boot processes of this spec from now on."""
-        self._specs[butler] = spec
-        self._next = (runtime, spec)
+        """Boot a process of this spec next."""
+        self._wanted.pop(butler, None)
+        self._wanted[butler] = (runtime, spec)
         self._wake.set()
 
     async def run(self) -> None:
@@ -173,7 +175,8 @@ class ProcessPool:
 
     def _retire_unused(self) -> None:
         """Set aside the processes that no butler would boot any more; ``run`` closes them."""
-        for ready in [one for one in self._ready if one.spec not in self._specs.values()]:
+        wanted = [spec for _, spec in self._wanted.values()]
+        for ready in [one for one in self._ready if one.spec not in wanted]:
             log.info("warm process retired: its model, arguments or environment changed")
             self._ready.remove(ready)
             self._retired.append(ready)
@@ -192,10 +195,18 @@ class ProcessPool:
                 return
             self._ready.append(ready)
 
+    def _choose(self) -> tuple[Runtime, ProcessSpec] | None:
+        """Return what to boot: the spec with the fewest ready processes, of those the one wanted last."""
+        ready = [one.spec for one in self._ready]
+        return min(
+            reversed(self._wanted.values()), key=lambda one: ready.count(one[1]), default=None
+        )
+
     async def _boot(self) -> WarmProcess | None:
-        if self._next is None or (slot := self._slots.try_take()) is None:
+        chosen = self._choose()
+        if chosen is None or (slot := self._slots.try_take()) is None:
             return None
-        runtime, spec = self._next
+        runtime, spec = chosen
         with ExitStack() as stack:
             stack.callback(os.close, slot[1])
             token = stack.enter_context(reserve_token(self._broker, spec.env))
@@ -234,7 +245,7 @@ async def shared_pool(
         empty = private / "empty"
         empty.mkdir(mode=0o700)
         terms = Terms(
-            Workspace(empty, private),
+            Workspace(empty, private, (home,)),
             Grants(Access.SEALED),
             model=spec.model,
             args=spec.args,
@@ -277,13 +288,20 @@ class ButlerPool:
         self._workspaces = workspaces
         self._environment = environment
 
-    async def take(self, runtime: Runtime, system_prompt: str) -> WarmProcess | None:
-        """Return a process that is ready; the caller closes it."""
+    async def take(
+        self, runtime: Runtime, system_prompt: str, *, all_tools: bool = True
+    ) -> WarmProcess | None:
+        """Return a process that is ready; the caller closes it.
+
+        One of the own pool has read the list of all tools, so that a session with few of them, such as a
+        classification, takes one of the shared pool only.
+        """
         self.own.expected = system_prompt
-        if not self._pools:
+        pools = self._pools if all_tools else [one for one in self._pools if one is not self.own]
+        if not pools:
             return None
         spec = await self._spec(runtime)
-        for pool in self._pools:
+        for pool in pools:
             if (found := await pool.take(self._config.name, runtime, spec)) is not None:
                 return found
         return None

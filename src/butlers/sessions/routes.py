@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from butlers.db.database import Connection, Database
 from butlers.domain.clock import uuid7
-from butlers.domain.errors import OverBudget, Postponed, RateLimited, SessionUnavailable
+from butlers.domain.errors import OverBudget, Postponed
 from butlers.domain.links import links_beyond
 from butlers.domain.message import RouteRequest
 from butlers.domain.queues import ROUTES
 from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.queue import leased_queue as queue
-from butlers.queue import notice_log
 from butlers.queue.leased_queue import Lease
 from butlers.queue.outbox import addresses_sender, queue_reply, queue_report
 from butlers.queue.pause import raise_if_paused
 from butlers.queue.worker import FinishWith
+from butlers.sessions.judgment import CUT_OFF
+from butlers.sessions.recovery import SessionRecovery
 from butlers.sessions.session_log import calls_of_request
 from butlers.sessions.spawner import Spawner
 from butlers.wire.codec import decode, encode
 from butlers.wire.telemetry import span
 
-TELL_AFTER = timedelta(minutes=1)
-WAITING = "I cannot answer that right now. Your message is kept, and I will try again."
 Links = tuple[str, ...]
-TRY_AGAIN = (Outcome.RATE_LIMITED, Outcome.MCP_UNAVAILABLE, Outcome.BROKER_FAILED)
-CUT_OFF = (Outcome.OVER_BUDGET, Outcome.LIMIT_REACHED)
 
 
 async def accept_route(connection: Connection, route: RouteRequest) -> bool:
@@ -40,12 +38,12 @@ async def accept_route(connection: Connection, route: RouteRequest) -> bool:
 
 class RouteInbox:
     def __init__(
-        self, butler: str, database: Database, spawner: Spawner, *, waits_for_budget: bool = True
+        self, butler: str, database: Database, spawner: Spawner, recovery: SessionRecovery
     ) -> None:
         self._butler = butler
         self._database = database
         self._spawner = spawner
-        self._waits_for_budget = waits_for_budget
+        self._recovery = recovery
 
     async def process(self, lease: Lease) -> Any:
         """Run the session of one route. A retry repeats no call that was made before."""
@@ -53,19 +51,26 @@ class RouteInbox:
         async with self._database.transaction() as connection:
             await raise_if_paused(connection, datetime.now(UTC))
         with span("butler.route.process", {"butlers.request": str(route.request.request_id)}):
-            result, reply, links = await self._answer(route)
+            result, reply, links = await self._answer(route, lease.attempt)
 
         async def write(connection: Connection) -> None:
             if reply is not None:
                 await queue_reply(
-                    connection, self._butler, route.request, reply, outside_links=links
+                    connection,
+                    self._butler,
+                    route.request,
+                    reply,
+                    outside_links=links,
+                    failure=not result["well"],
                 )
             if route.report:
                 await queue_report(connection, route.request, well=result["well"])
 
         return FinishWith(result, write)
 
-    async def _answer(self, route: RouteRequest) -> tuple[dict[str, Any], str | None, Links]:
+    async def _answer(
+        self, route: RouteRequest, attempt: int
+    ) -> tuple[dict[str, Any], str | None, Links]:
         """Run the session. Return its outcome, the reply to send, and its links that are not the owner's.
 
         The reply is None if the session has replied itself.
@@ -78,14 +83,22 @@ class RouteInbox:
             request_id=route.request.request_id,
             conversation=route.conversation,
             attachments=route.attachments,
+            reactions=route.reactions,
         )
         try:
             result = await self._spawner.run(session)
         except OverBudget as error:
-            return *await self._over_budget(route, error), ()
-        if result.outcome in TRY_AGAIN:
-            await self._tell_of_waiting(route)
-            raise _unavailable(result)
+            refusal = await self._recovery.over_budget(route.request, error)
+            return {"outcome": str(Outcome.OVER_BUDGET), "well": False}, refusal, ()
+        if result.outcome is Outcome.NO_MATCH and route.hint:
+            result = replace(result, text=f"{route.hint}\n({result.text})")
+        try:
+            await self._recovery.handle(route.request, result, attempt)
+        except Postponed:
+            # After the answer, which shares the report's lane: the parts behind it must not overtake it.
+            if result.outcome is Outcome.NO_MATCH and route.report:
+                await self._report_kept(route)
+            raise
         # A session that was cut off has not finished, even if it has replied before.
         answered = result.outcome not in CUT_OFF and (
             _answered(route, result) or await self._was_answered(route)
@@ -95,26 +108,10 @@ class RouteInbox:
         reply = None if answered else _reply_text(result)
         return ended, reply, _outside_links(route, result, reply or "")
 
-    async def _over_budget(
-        self, route: RouteRequest, error: OverBudget
-    ) -> tuple[dict[str, Any], str]:
-        """Postpone the route to the next budget, and say so once per day and conversation; or refuse it."""
-        if not self._waits_for_budget or error.until is None:
-            ended = {"outcome": str(Outcome.OVER_BUDGET), "well": False}
-            return ended, f"I cannot answer that today: {error}."
-        why, when = str(error), f"{error.until:%d %B, %H:%M %Z}"
-        reply = f"{why[:1].upper()}{why[1:]}. Your message is kept, and answered after {when}."
+    async def _report_kept(self, route: RouteRequest) -> None:
+        """Report a part that is kept as failed, so that the parts behind it do not wait for it."""
         async with self._database.transaction() as connection:
-            if await notice_log.record_notice(
-                connection, notice_log.OVER_BUDGET, route.request.conversation, error.until.date()
-            ):
-                await queue_reply(connection, self._butler, route.request, reply)
-        raise Postponed(str(error), error.until)
-
-    async def _tell_of_waiting(self, route: RouteRequest) -> None:
-        """Tell the sender of a long wait. Equal texts are one delivery, so this happens once."""
-        if datetime.now(UTC) - route.request.received_at > TELL_AFTER:
-            await self._reply(route, WAITING)
+            await queue_report(connection, route.request, well=False)
 
     async def _was_answered(self, route: RouteRequest) -> bool:
         """Return whether an earlier session of this request replied before it was cut off."""
@@ -124,18 +121,6 @@ class RouteInbox:
             call.tool == "notify" and addresses_sender(route.request, call.arguments)
             for call in done
         )
-
-    async def _reply(self, route: RouteRequest, text: str) -> None:
-        async with self._database.transaction() as connection:
-            await queue_reply(connection, self._butler, route.request, text)
-
-
-def _unavailable(result: SessionResult) -> SessionUnavailable:
-    if result.outcome is not Outcome.RATE_LIMITED:
-        return SessionUnavailable(result.error)
-    limited = RateLimited(result.error)
-    limited.after_s = result.retry_after_s
-    return limited
 
 
 def _answered(route: RouteRequest, result: SessionResult) -> bool:
@@ -152,8 +137,5 @@ def _outside_links(route: RouteRequest, result: SessionResult, reply: str) -> Li
 
 
 def _reply_text(result: SessionResult) -> str:
-    if result.text.strip():
-        return result.text
-    if result.ok:
-        return "That is done."
-    return f"That did not work: {result.error or result.outcome}"
+    """Return the session's own words; a session without any, that got here, has done something."""
+    return result.text if result.text.strip() else "That is done."

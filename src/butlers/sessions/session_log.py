@@ -17,7 +17,7 @@ from uuid import UUID
 import structlog
 
 from butlers.broker.ledger import Ledger
-from butlers.db.database import Connection, Database
+from butlers.db.database import Connection, Database, lock_until_commit
 from butlers.domain.clock import uuid7
 from butlers.domain.json_safe import json_safe
 from butlers.domain.redaction import redactor
@@ -28,6 +28,7 @@ log = structlog.get_logger()
 
 # The CLI does not report the use of the turn that was cut short.
 CUT_SHORT = (Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.CRASHED)
+ERASED = "(forgotten)"
 OF_CLI = "cli"  # caller kind of the CLI's own tools
 DENIED = "denied by its access level"
 MAX_ERROR = 400  # characters of a failed tool's message
@@ -53,6 +54,7 @@ class EarlierCall:
 
     tool: str
     arguments: dict[str, Any]
+    outside: tuple[str, ...] = ()  # untrusted text that the session had read by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ async def calls_of_request(connection: Connection, request_id: UUID) -> list[Ear
     """Return the calls with an effect that sessions of this request made, oldest first."""
     rows = await connection.fetch(
         """
-        SELECT tool, arguments FROM tool_calls AS made
+        SELECT tool, arguments, outside FROM tool_calls AS made
         WHERE request_id = $1 AND session_id IS NOT NULL AND ok AND NOT replayed
           AND EXISTS (SELECT FROM call_journal AS kept
                       WHERE kept.request_id = $1 AND kept.tool = made.tool)
@@ -203,7 +205,7 @@ async def calls_of_request(connection: Connection, request_id: UUID) -> list[Ear
         """,
         request_id,
     )
-    return [EarlierCall(row["tool"], row["arguments"]) for row in rows]
+    return [EarlierCall(row["tool"], row["arguments"], tuple(row["outside"])) for row in rows]
 
 
 async def spent_since(connection: Connection, since: datetime) -> Spent:
@@ -237,9 +239,7 @@ async def spent_since(connection: Connection, since: datetime) -> Spent:
 
 async def lock_budget(connection: Connection) -> None:
     """Lock the budget until the transaction ends: only one session may take the last of it."""
-    await connection.execute(
-        "SELECT pg_advisory_xact_lock(hashtext(current_schema() || '.budget')::bigint)"
-    )
+    await lock_until_commit(connection, "budget")
 
 
 async def list_sessions(
@@ -247,7 +247,8 @@ async def list_sessions(
 ) -> list[dict[str, Any]]:
     rows = await connection.fetch(
         """
-        SELECT id, trigger_source, runtime, model, access, outcome, success, error, input_tokens,
+        SELECT id, request_id, left(prompt, 200) AS prompt, trigger_source, runtime, model, access,
+               outcome, success, error, input_tokens,
                output_tokens, cost_usd, duration_ms, started_at, completed_at
         FROM sessions WHERE NOT $3 OR completed_at IS NULL
         ORDER BY started_at DESC, id DESC LIMIT $1 OFFSET $2
@@ -346,6 +347,15 @@ def _clean(text: str | None) -> str | None:
         return None
     plain = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
     return redactor.scrub(plain.encode("utf-8", "replace").decode("utf-8"))
+
+
+async def erase_texts(connection: Connection, session_ids: Sequence[UUID]) -> None:
+    """Erase the prompts and outputs of sessions whose content the owner wants forgotten."""
+    await connection.execute(
+        "UPDATE sessions SET prompt = $2, output = NULL WHERE id = ANY($1::uuid[])",
+        list(session_ids),
+        ERASED,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from butlers.skills.findings import printable
 from butlers.skills.install.draft import SkillDraft, draft_folder, is_temporary, read_manifest
 from butlers.skills.reader import read_skill
 from butlers.skills.registry import packs
+from butlers.skills.registry.adopt import UNVERSIONED
 from butlers.skills.registry.catalog import RegisteredSkill, SkillState
-from butlers.skills.registry.registry import NewSkill
+from butlers.skills.registry.new_skill import NewSkill, require_valid
 from butlers.skills.skill_set import ButlerSkillSet
 from butlers.skills.tree import translate_os_errors
 
@@ -118,7 +119,7 @@ class SkillMaker:
                 self.invalid.pop(name, None)
                 return
             async with self._turn:
-                registered, created, version = await asyncio.to_thread(self._take, folder)
+                registered, created, version = await asyncio.to_thread(self._register, folder)
         except ButlersError as error:
             await self._tell_invalid(name, error.message)
             return
@@ -192,29 +193,26 @@ class SkillMaker:
     def _create(self, draft: SkillDraft) -> tuple[RegisteredSkill, bool]:
         custom = self.skill_set.custom
         with draft_folder(draft, self.skill_set.butler, custom) as folder:
-            registered, created = self._register(folder, draft.id, draft.version)
+            registered, created, _version = self._register(folder)
             with translate_os_errors(custom):
                 packs.remove(custom / draft.id)
                 folder.rename(custom / draft.id)
         return registered, created
 
-    def _take(self, folder: Path) -> tuple[RegisteredSkill, bool, str]:
-        checked = check(folder)
-        skill = checked.skill
-        if skill is None or not checked.valid or skill.version is None:
-            raise InvalidSkill(
-                f"{folder.name} is not valid:", diagnostics=checked.errors_in(Path(folder.name))
-            )
-        return *self._register(folder, skill.name, skill.version), skill.version
-
-    def _register(self, folder: Path, name: str, version: str) -> tuple[RegisteredSkill, bool]:
-        """Return the registered skill, and whether this version is new."""
+    def _register(self, folder: Path) -> tuple[RegisteredSkill, bool, str]:
+        """Register the folder as a draft. Return the skill, whether the version is new, and the version."""
         registry = self.skill_set.registry
-        before = registry.catalog().skills.get(name)
         new = NewSkill(folder, by=self.skill_set.butler, state=SkillState.DRAFT)
-        known = before is not None
-        registered = registry.update(new) if known else registry.register(new)
-        return registered, before is None or version not in before.releases
+        require_valid(new, check(folder))
+        with registry.staged(new) as staged:
+            if staged.version.startswith(f"{UNVERSIONED}+"):
+                raise InvalidSkill(
+                    f"{folder.name} has no version: write `version: 1.0.0` into its front matter",
+                    hint="each change needs a new version",
+                )
+            before = registry.catalog().skills.get(staged.skill.name)
+            registered = registry.add(staged, update=before is not None)
+        return registered, before is None or staged.version not in before.releases, staged.version
 
     async def _tell_created(self, registered: RegisteredSkill, version: str) -> None:
         manifest = await asyncio.to_thread(self._manifest, registered, version)

@@ -26,9 +26,11 @@ from butlers.sessions.pack_servers import PackServer
 from butlers.sessions.skill_maker import SkillMaker
 from butlers.sessions.system_prompt import skills_text
 from butlers.skills.registry.built_in import butler_tools_of
+from butlers.skills.registry.own_skills import agreed_digest
 from butlers.skills.scripts.answer import ScriptAnswer
 from butlers.skills.scripts.runner import Arguments, CallbackAccess, ScriptRun, ScriptRunner
-from butlers.skills.skill_set import ButlerSkill, ButlerSkillSet, split_changed
+from butlers.skills.scripts.system_packages import missing_packages
+from butlers.skills.skill_set import ButlerSkill, ButlerSkillSet, SkillOrigin, split_changed
 
 log = structlog.get_logger()
 
@@ -61,6 +63,7 @@ class ButlerSkills:
     url: Callable[[], str]
     servers: tuple[PackServer, ...] = ()
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # variables, by pack
+    lacking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # system packages, by pack
     diagnostics: tuple[Diagnostic, ...] = ()  # of the butler's skills folder, at start
     _changed: dict[str, str] = field(default_factory=dict)  # error since the start, by pack
     _access: dict[UUID, Access] = field(default_factory=dict)  # of running sessions
@@ -76,6 +79,7 @@ class ButlerSkills:
         self.missing = {name: names for name, names in found.items() if names}
         for name, names in self.missing.items():
             log.warning("skill has no value for a variable", skill=name, missing=list(names))
+        self._look_for_packages()
         self.servers = tuple(
             PackServer(pack, server, self.runner, self.variables)
             for pack in self.skill_set.packs()
@@ -83,6 +87,15 @@ class ButlerSkills:
             for server in pack.skill.mcp_servers
         )
         await asyncio.gather(*(server.discover() for server in self.servers))
+
+    def _look_for_packages(self) -> None:
+        wanted = {pack.name: pack.skill.system_packages for pack in self.skill_set.packs()}
+        found = {
+            name: missing_packages(names, self.runner.search_path) for name, names in wanted.items()
+        }
+        self.lacking = {name: names for name, names in found.items() if names}
+        for name, names in self.lacking.items():
+            log.warning("skill needs system packages", skill=name, missing=list(names))
 
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self.servers))
@@ -115,6 +128,11 @@ class ButlerSkills:
             **({"error_code": "skill_changed"} if changed else {}),
             **({"failed_servers": broken} if broken else {}),
             **({"missing": list(self.missing[pack.name])} if pack.name in self.missing else {}),
+            **(
+                {"missing_packages": list(self.lacking[pack.name])}
+                if pack.name in self.lacking
+                else {}
+            ),
         }
 
     # -- in a session ----------------------------------------------------------------------------
@@ -187,8 +205,18 @@ class ButlerSkills:
                 access,
                 ScriptLimits(seconds=request.timeout_s, output=MAX_OUTPUT),
                 callback,
+                await asyncio.to_thread(self._agreed, entry),
             )
             return await self._until_session_ends(self.runner.run(entry.pack, call), request.caller)
+
+    def _agreed(self, entry: ButlerSkill) -> str | None:
+        """Return the hash of the skill that the owner has agreed to."""
+        if entry.draft:
+            return None
+        if entry.origin is not SkillOrigin.OWN:
+            return entry.pack.digest
+        home = self.skill_set.registry.home
+        return agreed_digest(home, self.config.name, entry.pack.folder.name)
 
     async def _until_session_ends(
         self, running: Coroutine[Any, Any, ScriptAnswer], caller: Caller

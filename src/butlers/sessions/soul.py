@@ -6,6 +6,7 @@ removes soul.md again.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Iterator
@@ -16,10 +17,11 @@ from pathlib import Path
 
 from butlers.config.files import exclusive_lock, make_private_folder, replace_file
 from butlers.domain.errors import InternalError, InvalidArguments, NotFound, StateConflict
-from butlers.sessions.system_prompt import SOUL, has_words, read_soul
+from butlers.sessions.system_prompt import FILE, SOUL, has_words, read_soul
 
 FOLDER = "souls"
 MAX_SOUL = 50_000  # characters
+MAX_DIFF = 20_000  # characters of one edit that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,16 @@ class SoulEdit:
     after: str
     by: str
     at: str
+
+
+@dataclass(frozen=True, slots=True)
+class SoulChange:
+    """One edit as a person reads it. ``diff`` is a unified diff without file names."""
+
+    number: int
+    by: str
+    at: str
+    diff: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,21 @@ class Soul:
                 return edit.number
         raise NotFound("there is no edit of the soul to undo")
 
+    def read(self) -> str:
+        """Return the text in force: soul.md, or else CLAUDE.md."""
+        return self._current() or read_soul(self.directory, self.butler)
+
+    def history(self, limit: int) -> list[SoulChange]:
+        """Return the newest edits with what each changed, newest first."""
+        edits = sorted(_edits(self._folder), key=lambda edit: -edit.number)[:limit]
+        original = _text(self.directory / FILE) or ""
+        after, changes = self.read(), []
+        for edit in edits:
+            before = edit.before if edit.before is not None else original
+            changes.append(SoulChange(edit.number, edit.by, edit.at, _diff(before, after)))
+            after = before
+        return changes
+
     @property
     def _file(self) -> Path:
         return self.directory / SOUL
@@ -92,10 +119,7 @@ class Soul:
             ) from error
 
     def _current(self) -> str | None:
-        try:
-            return self._file.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return None
+        return _text(self._file)
 
     def _with(self, text: str, replaces: str) -> str:
         base = self._current() or read_soul(self.directory, self.butler)
@@ -131,6 +155,18 @@ def _edits(folder: Path) -> Iterator[SoulEdit]:
             yield SoulEdit(**json.loads(path.read_bytes()))
         except (ValueError, TypeError, RecursionError):
             continue  # not ours, or damaged
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _diff(before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
+    return "\n".join(list(lines)[2:])[:MAX_DIFF]
 
 
 def _digest(text: str) -> str:

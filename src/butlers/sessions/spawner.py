@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import (
-    AbstractAsyncContextManager,
     AsyncExitStack,
     ExitStack,
     contextmanager,
-    nullcontext,
     suppress,
 )
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import asyncpg
 import structlog
@@ -42,7 +41,16 @@ from butlers.sessions import session_log
 from butlers.sessions.broker_access import BrokerAccess, reserve_token
 from butlers.sessions.budget import Budget
 from butlers.sessions.concurrency import FleetSlots, RunningSessions, SessionStopped
-from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
+from butlers.sessions.guard import QUERY, LiveSession, Observed, SessionGuard
+from butlers.sessions.judgment import (
+    CUT_OFF,
+    crash_result,
+    cut_off_text,
+    refused_at_once,
+    unreached,
+    without_false_success,
+    without_interim_words,
+)
 from butlers.sessions.notes import Notes
 from butlers.sessions.pool import ButlerPool
 from butlers.sessions.prompt import compose_prompt
@@ -54,13 +62,6 @@ from butlers.wire.telemetry import SessionSpan, session_span
 
 log = structlog.get_logger()
 
-REFUSED = (
-    Outcome.RATE_LIMITED,
-    Outcome.NO_CREDENTIAL,
-    Outcome.OVER_BUDGET,  # of the account at the vendor
-    Outcome.MCP_UNAVAILABLE,
-)
-CUT_OFF = (Outcome.OVER_BUDGET, Outcome.LIMIT_REACHED)
 NO_USAGE = Usage(0, 0, 0)
 CANCELLED = SessionResult(Outcome.CANCELLED, STOPPED, error=STOPPED)
 BYTES_PER_TOKEN = 4  # roughly
@@ -88,6 +89,8 @@ class SpawnerDeps:
     # Text of modules for the system prompt, and bytes of the tools that a session is offered.
     context: Callable[[SessionRequest], Awaitable[Sequence[str]]]
     offered_bytes: Callable[[SessionRequest], int]
+    # Calls a tool for a session that runs in this process.
+    call: Callable[[LiveSession, str, dict[str, Any]], Awaitable[Any]]
     broker: BrokerAccess | None = None  # None: sessions have the key itself
 
 
@@ -95,11 +98,14 @@ class SpawnerDeps:
 class _Plan:
     """The plan of one session."""
 
-    runtime: Runtime
+    model: Runtime | None  # None: a reflex answers
     access: Access
     system_prompt: str
     opening: SessionOpening
-    uses_model: bool
+
+    @property
+    def uses_model(self) -> bool:
+        return self.model is not None
 
 
 class Spawner:
@@ -113,7 +119,7 @@ class Spawner:
         self._running = RunningSessions()
 
     @property
-    def runtime(self) -> Runtime:
+    def runtime(self) -> Runtime | ReflexRuntime:
         """The runtime for prompts that no reflex matches."""
         return self.model or self.reflex
 
@@ -125,7 +131,7 @@ class Spawner:
                 )
             except SessionStopped:
                 return await self._log_unstarted(session)
-            with session_span(session, butler=self._butler, runtime=plan.runtime.name) as span:
+            with session_span(session, butler=self._butler, runtime=plan.opening.runtime) as span:
                 return await self._run_planned(session, plan, span)
 
     def stop(self, session_id: UUID) -> bool:
@@ -167,7 +173,7 @@ class Spawner:
     async def _plan(self, session: SessionRequest) -> _Plan:
         if self.model is None or self.reflex.knows(session.prompt, session.request):
             opening = SessionOpening(self.reflex.name, access=Access.SEALED)
-            return _Plan(self.reflex, Access.SEALED, "", opening, uses_model=False)
+            return _Plan(None, Access.SEALED, "", opening)
         config, runtime = self._deps.config, self.model
         wanted = level_of(session, config)
         access = wanted if runtime.holds(wanted) else Access.SEALED
@@ -184,22 +190,25 @@ class Spawner:
         opening = SessionOpening(
             runtime.name, config.runtime.model, access, because, size // BYTES_PER_TOKEN
         )
-        return _Plan(runtime, access, system_prompt, opening, uses_model=True)
+        return _Plan(runtime, access, system_prompt, opening)
 
     async def _run_planned(
         self, session: SessionRequest, plan: _Plan, span: SessionSpan
     ) -> SessionResult:
         with self._running.uninterrupted(session.session_id) as stop:
             done = await self._open(session, plan)
+        # The list of earlier calls is in the prompt, with what those sessions had read.
+        session = replace(session, outside=session.outside.union(*(call.outside for call in done)))
         started = time.monotonic()
         try:
             result = CANCELLED if stop.cancelled() else await self._ask(session, plan, done)
         except BaseException as error:
-            failed = self._close(session, plan, _failure(error), span, started)
+            failed = self._close(session, plan, crash_result(error), span, started)
             await asyncio.shield(self._running.track_task(failed))
             raise
         ended = self._close(session, plan, result, span, started)
-        return await asyncio.shield(self._running.track_task(ended))
+        result = await asyncio.shield(self._running.track_task(ended))
+        return without_interim_words(result) if plan.uses_model else result
 
     async def _open(self, session: SessionRequest, plan: _Plan) -> Sequence[EarlierCall]:
         """Write the session to the log, within the budget. Return earlier calls of its request."""
@@ -226,52 +235,79 @@ class Spawner:
     async def _ask(
         self, session: SessionRequest, plan: _Plan, done: Sequence[EarlierCall]
     ) -> SessionResult:
-        try:
-            result = await self._running.stoppable(
-                session.session_id, self._invoke(session, plan, done)
-            )
-        except SessionStopped:  # before there was a process with a result
-            return CANCELLED
-        # Part of an answer is no answer; that the session was stopped is one.
+        with self._deps.guard.watch(session.session_id) as seen:
+            seen.stop = partial(self.stop, session.session_id)
+            try:
+                result = await self._running.stoppable(
+                    session.session_id, self._invoke(session, plan, done, seen)
+                )
+            except SessionStopped:  # before there was a process with a result
+                result = CANCELLED
+        if seen.outage is not None and result.ok and plan.uses_model:
+            # Its words may be an apology; the work is still to be done.
+            return replace(result, outcome=Outcome.MCP_UNAVAILABLE, error=seen.outage)
+        if seen.limit is not None and not result.ok:
+            return replace(result, outcome=Outcome.LIMIT_REACHED, error=seen.limit)
+        if plan.uses_model and session.request is not None and session.task is None:
+            result = without_false_success(result)
         return replace(result, text=STOPPED) if result.outcome is Outcome.CANCELLED else result
 
     async def _invoke(
-        self, session: SessionRequest, plan: _Plan, done: Sequence[EarlierCall]
+        self,
+        session: SessionRequest,
+        plan: _Plan,
+        done: Sequence[EarlierCall],
+        seen: Observed,
     ) -> SessionResult:
         broker = self._deps.broker if plan.uses_model else None
         if broker is not None and (failed := broker.unavailable()) is not None:
             return failed
-        prompt = compose_prompt(session, done) if plan.uses_model else session.prompt
         total_s = self._deps.config.runtime.timeout_s
         # For a runtime that does not keep its own limits.
         limit = asyncio.timeout(total_s + TOKEN_GRACE_S)
         try:
-            with self._deps.guard.watch(session.session_id) as outside:
-                async with limit, self._skills(session, plan):
-                    result = await self._ask_warm(session, plan, prompt)
-                    result = result or await self._ask_cold(session, plan, prompt)
-                    return replace(result, outside=frozenset(outside))
+            async with limit:
+                if plan.model is None:
+                    result = await self._ask_reflex(session)
+                else:
+                    result = await self._ask_model(session, plan, plan.model, done)
+                changed = seen.changed or bool(done)
+                return replace(result, outside=frozenset(seen.outside), changed=changed)
         except TimeoutError:
             if not limit.expired():
                 raise  # another limit expired, not the session's
             text = f"The session took longer than {total_s:g} s and was ended."
             return SessionResult(Outcome.TIMED_OUT, text, error=text)
 
-    def _skills(self, session: SessionRequest, plan: _Plan) -> AbstractAsyncContextManager[None]:
-        """Run the servers of packs, but not for a reflex: it ends before a server would have started."""
-        if not plan.uses_model:
-            return nullcontext()
-        return self._deps.skills.for_session(session, plan.access)
+    async def _ask_reflex(self, session: SessionRequest) -> SessionResult:
+        """Run a reflex in this process: it needs no address, folder, environment or server of a pack."""
+        guard, lifetime_s = self._deps.guard, self._deps.config.runtime.timeout_s + TOKEN_GRACE_S
+        with guard.admit(session, lifetime_s=lifetime_s, reads_pages=False) as token:
+            live = guard.find(token)
+            assert live is not None
+            call = partial(self._deps.call, live)
+            return await self.reflex.answer(session.prompt, session.request, call)
+
+    async def _ask_model(
+        self, session: SessionRequest, plan: _Plan, model: Runtime, done: Sequence[EarlierCall]
+    ) -> SessionResult:
+        prompt = self._prompt(session, done)
+        async with self._deps.skills.for_session(session, plan.access):
+            result = await self._ask_warm(session, plan, model, prompt)
+            return result or await self._ask_cold(session, plan, model, prompt)
+
+    def _prompt(self, session: SessionRequest, done: Sequence[EarlierCall]) -> str:
+        zone = ZoneInfo(self._deps.config.timezone)
+        return compose_prompt(session, self._deps.clock.now(), zone, done)
 
     async def _ask_warm(
-        self, session: SessionRequest, plan: _Plan, prompt: str
+        self, session: SessionRequest, plan: _Plan, model: Runtime, prompt: str
     ) -> SessionResult | None:
         """Run the session on a warm process; None if there is none or it cannot be used."""
-        ordinary = session.request is not None and session.tools is None
-        if not plan.uses_model or plan.access is not Access.SEALED or not ordinary:
+        if plan.access is not Access.SEALED or session.request is None:
             return None
         pool = self._deps.warm
-        ready = await pool.take(plan.runtime, plan.system_prompt)
+        ready = await pool.take(model, plan.system_prompt, all_tools=session.tools is None)
         if ready is None:
             return None
         total_s = self._deps.config.runtime.timeout_s
@@ -284,9 +320,10 @@ class Spawner:
         finally:
             await ready.close()
 
-    async def _ask_cold(self, session: SessionRequest, plan: _Plan, prompt: str) -> SessionResult:
-        deps, config = self._deps, self._deps.config
-        broker = deps.broker if plan.uses_model else None
+    async def _ask_cold(
+        self, session: SessionRequest, plan: _Plan, model: Runtime, prompt: str
+    ) -> SessionResult:
+        deps, config, broker = self._deps, self._deps.config, self._deps.broker
         total_s = config.runtime.timeout_s
         with ExitStack() as stack:
             token = stack.enter_context(
@@ -310,18 +347,16 @@ class Spawner:
                 brokered=broker is not None,
             )
             outside = session.request is not None
-            env: dict[str, str] = {}
-            if plan.uses_model:  # a reflex starts no process
-                env = await deps.environment.build(
-                    plan.runtime.name, servers, access=plan.access, outside=outside
-                )
+            env = await deps.environment.build(
+                model.name, servers, access=plan.access, outside=outside
+            )
             if broker is not None:
                 model_token = stack.enter_context(reserve_token(broker.broker, env))
-                broker.bind(model_token, session.session_id, plan.runtime.name, plan.access)
+                broker.bind(model_token, session.session_id, model.name, plan.access)
                 env = dict(model_token.env)
             stack.enter_context(self._guarded_notes(session, live, grants.writable))
-            result = await plan.runtime.invoke(prompt, plan.system_prompt, servers, env, terms)
-            return result if live.connected or not plan.uses_model else _unreached(result)
+            result = await model.invoke(prompt, plan.system_prompt, servers, env, terms)
+            return result if live.connected else unreached(result)
 
     @contextmanager
     def _guarded_notes(
@@ -346,9 +381,11 @@ class Spawner:
         """Write the end to the log. Return the result with the usage that was metered."""
         seconds = time.monotonic() - started
         if plan.uses_model and self._deps.broker is not None:
-            result = await self._metered(self._deps.broker, session, result)
-        elif _refused_at_once(result):
+            result = await self._deps.broker.settle(session.session_id, result)
+        elif refused_at_once(result):
             result = replace(result, usage=NO_USAGE)
+        if result.outcome in CUT_OFF:
+            result = await self._cut_off(session, result)
         cost = self._cost(plan, result)
         span.ended(result, seconds, None if cost is None else float(cost))
         duration_ms = round(seconds * 1000)
@@ -367,26 +404,21 @@ class Spawner:
             "session ended",
             session=str(session.session_id),
             trigger=session.trigger_source,
-            runtime=plan.runtime.name,
+            runtime=plan.opening.runtime,
             outcome=str(result.outcome),
             duration_ms=duration_ms,
         )
         return result
 
-    async def _metered(
-        self, broker: BrokerAccess, session: SessionRequest, result: SessionResult
-    ) -> SessionResult:
-        """Set the usage to what passed the broker. Tell what a session did that the broker ended."""
-        result = await broker.settle(session.session_id, result)
-        if result.outcome not in CUT_OFF:
-            return result
+    async def _cut_off(self, session: SessionRequest, result: SessionResult) -> SessionResult:
+        """Tell what a session did that a limit ended."""
         done = [call.tool for call in result.tool_calls if call.ok and not call.of_cli]
         if session.request_id is not None:
             with suppress(ButlersError, asyncpg.PostgresError):
                 async with self._deps.database.transaction() as connection:
                     made = await session_log.calls_of_request(connection, session.request_id)
                 done = [call.tool for call in made]
-        return replace(result, text=_cut_off_text(result.error or str(result.outcome), done))
+        return replace(result, text=cut_off_text(result.error or str(result.outcome), done))
 
     async def _close_later(self, session_id: UUID, close: Callable[[], Awaitable[None]]) -> None:
         """Close the log when the database is back. If we stop before, the next start closes it."""
@@ -409,35 +441,3 @@ class Spawner:
         if self._deps.broker is not None:
             return result.usage.cost_usd
         return self._deps.budget.cost(result, self._deps.config.runtime.model)
-
-
-def _cut_off_text(why: str, done: Sequence[str]) -> str:
-    """Say why a session was ended before it was done, and what it did until then."""
-    counts = Counter(done)
-    names = ", ".join(
-        tool if times == 1 else f"{tool} ({times} times)" for tool, times in counts.items()
-    )
-    told = f"Done until then: {names}." if names else "Nothing was done until then."
-    return f"I had to stop before I was finished: {why}. {told}"
-
-
-def _refused_at_once(result: SessionResult) -> bool:
-    """Return whether it was refused before it could use tokens. One with a text or a call has used some."""
-    began = result.text or result.tool_calls or result.usage.input_tokens is not None
-    return result.outcome in REFUSED and not began
-
-
-def _unreached(result: SessionResult) -> SessionResult:
-    """Correct a success of a CLI that never connected to its butler."""
-    if not result.ok:
-        return result
-    return replace(
-        result, outcome=Outcome.MCP_UNAVAILABLE, error="the session never reached its butler"
-    )
-
-
-def _failure(error: BaseException) -> SessionResult:
-    outcome = Outcome.CANCELLED if isinstance(error, asyncio.CancelledError) else Outcome.CRASHED
-    message = str(error)
-    name = type(error).__name__
-    return SessionResult(outcome, "", error=f"{name}: {message}" if message else name)

@@ -19,7 +19,7 @@ from butlers.config.files import make_private_folder
 from butlers.domain.session import Access, SessionRequest
 from butlers.domain.trace import traceparent_environment
 from butlers.process.leftovers import clear_unlocked_in, remove_locked, try_lock
-from butlers.runtimes.base import MCP_SERVERS, Grants, McpServer, Workspace
+from butlers.runtimes.base import MCP_SERVERS, NETWORK, Grants, McpServer, Workspace
 from butlers.runtimes.cli import describe_servers
 from butlers.runtimes.registry import cli_runtimes
 from butlers.sessions.broker_access import BrokerAccess
@@ -64,7 +64,7 @@ class Workspaces:
         private = self._own / str(session_id)
         make_private_folder(private)
         try:
-            yield Workspace(self._directory, private)
+            yield Workspace(self._directory, private, (self._home,))
         finally:
             self._remove(private)
 
@@ -79,6 +79,8 @@ class Workspaces:
 def level_of(session: SessionRequest, config: ButlerConfig) -> Access:
     """Return the access level for the session's trigger. A person's own trigger may do the most."""
     runtime, source = config.runtime, session.trigger_source
+    if session.outside:
+        return Access.SEALED
     if source == "trigger":
         return Access(runtime.access)
     if source == "route" or (source.startswith("schedule:") and session.request is not None):
@@ -173,7 +175,7 @@ class SessionEnvironment:
         cli = cli_runtimes().get(runtime)
         own = dict.fromkeys(cli.credentials) if cli else {}
         if outside and access is Access.SEALED:
-            settings = cli.settings if cli else ()
+            settings = (*cli.settings, *NETWORK) if cli else ()
             declared = {name: self._declared[name] for name in settings if name in self._declared}
         else:
             declared = self._declared

@@ -69,8 +69,10 @@ async def test_two_sessions_cannot_both_take_the_last_of_a_budget(make_butler: M
     tester.butler.spawner._slots = asyncio.Semaphore(5)
     tester.butler.spawner.model = FakeRuntime(think)
     running = [asyncio.create_task(tester.butler.spawner.run(asked())) for _ in range(5)]
-    await until("four refusals", lambda: sum(task.done() for task in running) == 4 or None)
-    gate.set()
+    try:
+        await until("four refusals", lambda: sum(task.done() for task in running) == 4 or None)
+    finally:
+        gate.set()
     ended = await asyncio.gather(*running, return_exceptions=True)
     assert sum(isinstance(result, OverBudget) for result in ended) == 4
 
@@ -99,10 +101,12 @@ async def test_unknown_model_reserves_the_price_of_the_most_expensive_one(
     tester.butler.spawner._slots = asyncio.Semaphore(2)
     tester.butler.spawner.model = FakeRuntime(wait)
     first = asyncio.create_task(tester.butler.spawner.run(asked()))
-    await until("the first to be open", lambda: tester.rows("SELECT 1 FROM sessions"))
-    with pytest.raises(OverBudget, match=r"\$0\.45 so far"):
-        await tester.butler.spawner.run(asked())
-    gate.set()
+    try:
+        await until("the first to be open", lambda: tester.rows("SELECT 1 FROM sessions"))
+        with pytest.raises(OverBudget, match=r"\$0\.45 so far"):
+            await tester.butler.spawner.run(asked())
+    finally:
+        gate.set()
     await first
 
 
@@ -112,7 +116,8 @@ async def test_first_session_takes_all_of_a_small_budget(
     tester = await open_house(make_butler, f"daily_tokens = {EACH // 2}\ndaily_usd = 0.05")
     tester.butler.spawner.model = FakeRuntime(usage=Usage(900, 100, 0))
     assert (await tester.butler.spawner.run(asked())).ok
-    with pytest.raises(OverBudget, match="1,000 so far"):
+    no_room = r"has no room for another session \(1,000 so far; a session reserves 22,000\)"
+    with pytest.raises(OverBudget, match=no_room):  # it is not used up
         await tester.butler.spawner.run(asked())
 
 

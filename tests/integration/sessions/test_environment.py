@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import base64
 import json
-import sys
 from pathlib import Path
 from types import MappingProxyType
 
@@ -35,25 +35,18 @@ HOST = {
     "ANTHROPIC_BASE_URL": "http://127.0.0.1:9",
 }
 ALWAYS = {"PATH", "MCP_SERVERS", "TRACEPARENT", "HOME", "TMPDIR", *SWITCHES, *CONFINED_SWITCHES}
-OF_THE_SYSTEM = {
-    "PWD",
-    "SHLVL",
-    "_",
-    "LC_CTYPE",
-    "__CF_USER_TEXT_ENCODING",
-}  # a shell's or Python's own
+OF_THE_SYSTEM = {"PWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"}  # a shell's or the system's own
+# Told on stderr, as its sandbox leaves it no file that we see; encoded, so that nothing in it is redacted.
+TELLING = "#!/bin/sh\n{ pwd -P; env -0; } | base64 >&2\n"
 
 
 @pytest.fixture
 async def tester(make_butler: MakeButler, tmp_path: Path) -> InProcessButler:
-    """Its CLI is a program that writes down what it was given, and leaves."""
+    """Its CLI is a program that tells what it was given, and leaves."""
     programs = tmp_path / "bin"
     programs.mkdir()
     program = programs / "claude"
-    program.write_text(
-        f"#!{sys.executable} -IS\nimport json, os\n"
-        f"json.dump([dict(os.environ), os.getcwd()], open({str(tmp_path / 'seen')!r}, 'w'))\n"
-    )
+    program.write_text(TELLING)
     program.chmod(0o755)
     made = make_butler(
         extra='[runtime]\ntype = "claude-code"\n[butler.env]\nrequired = ["DECLARED"]\n'
@@ -65,11 +58,13 @@ async def tester(make_butler: MakeButler, tmp_path: Path) -> InProcessButler:
     return made
 
 
-async def seen(tester: InProcessButler, session: SessionRequest, tmp_path: Path) -> dict[str, str]:
-    await tester.butler.spawner.run(session)
-    variables, cwd = json.loads((tmp_path / "seen").read_text())
+async def seen(tester: InProcessButler, session: SessionRequest) -> dict[str, str]:
+    result = await tester.butler.spawner.run(session)
+    assert result.exit is not None
+    told = base64.b64decode("".join(result.exit.stderr.split()), validate=True).decode()
+    cwd, _, variables = told.partition("\n")
     assert cwd == str(tester.directory)
-    found: dict[str, str] = variables
+    found = dict(one.split("=", 1) for one in variables.split("\0") if one)
     assert not set(found) & set(PLANTED)
     assert "planted" not in json.dumps(found)
     assert found["HOME"].startswith(str(tester.home / "sessions"))
@@ -82,9 +77,9 @@ async def seen(tester: InProcessButler, session: SessionRequest, tmp_path: Path)
 @pytest.mark.scenario("S001-30")
 @pytest.mark.scenario("S001-55")
 async def test_triggered_session_has_declared_variables_and_core_keys(
-    tester: InProcessButler, tmp_path: Path
+    tester: InProcessButler,
 ) -> None:
-    found = await seen(tester, SessionRequest(uuid7(), "look", "trigger"), tmp_path)
+    found = await seen(tester, SessionRequest(uuid7(), "look", "trigger"))
     assert set(found) == ALWAYS | {
         "CLAUDE_ENV_FILE",  # of the CLI, where it has a shell
         "DECLARED",
@@ -96,16 +91,16 @@ async def test_triggered_session_has_declared_variables_and_core_keys(
 
 
 async def test_sealed_session_of_a_message_has_only_its_clis_variables(
-    tester: InProcessButler, tmp_path: Path
+    tester: InProcessButler,
 ) -> None:
     request = request_context()
     session = SessionRequest(uuid7(), "look", "route", request, request.request_id)
-    found = await seen(tester, session, tmp_path)
+    found = await seen(tester, session)
     assert set(found) == ALWAYS | {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"}
 
 
 async def test_stored_secret_wins_over_the_environment(
-    tester: InProcessButler, tmp_path: Path
+    tester: InProcessButler,
 ) -> None:
     vault = Vault(
         tester.provisioner,
@@ -113,5 +108,5 @@ async def test_stored_secret_wins_over_the_environment(
         {"tester": tester.butler.config.db.name},
     )
     await vault.put([NewSecret("tester", "DECLARED", SecretText("from the store"), None, None)])
-    found = await seen(tester, SessionRequest(uuid7(), "look", "trigger"), tmp_path)
+    found = await seen(tester, SessionRequest(uuid7(), "look", "trigger"))
     assert found["DECLARED"] == "from the store"

@@ -63,8 +63,10 @@ async def test_two_butlers_cannot_exceed_the_fleet_budget(start: Start) -> None:
         for tester in testers
         for _ in range(4)
     ]
-    await until("six refusals", lambda: sum(task.done() for task in running) == 6 or None)
-    gate.set()
+    try:
+        await until("six refusals", lambda: sum(task.done() for task in running) == 6 or None)
+    finally:
+        gate.set()
     ended = await asyncio.gather(*running, return_exceptions=True)
     refused = [result for result in ended if isinstance(result, OverBudget)]
     assert len(refused) == 6

@@ -39,9 +39,13 @@ def asked(source: str = "trigger", prompt: str = "think") -> SessionRequest:
 
 
 def write_program(folder: Path, runtime: str) -> Path:
-    """A program that says what the pinned CLI has said in a session with two turns."""
-    file, said = folder / PROGRAMS[runtime], FOLDER / runtime / "two-turns.jsonl"
-    file.write_text(f"#!/bin/sh\n/bin/cat >/dev/null\n/bin/cat {said}\n")
+    """A program that says what the pinned CLI has said in a session with two turns.
+
+    It holds the words itself: in its sandbox it reads no other file of ours.
+    """
+    file = folder / PROGRAMS[runtime]
+    said = (FOLDER / runtime / "two-turns.jsonl").read_text()
+    file.write_text(f"#!/bin/sh\n/bin/cat >/dev/null\n/bin/cat <<'END OF IT'\n{said}\nEND OF IT\n")
     file.chmod(0o755)
     return file
 
@@ -101,7 +105,7 @@ async def test_every_trigger_is_bound_to_its_butler_and_logged(
     assert result.outcome is Outcome.OK
     assert tester.butler.guard.count == 0, "it has ended, and its token with it"
     async with tester.owner() as owner:
-        kept = await owner.call("sessions_get", {"session_id": str(session.session_id)})
+        kept = await owner.call("sessions_get", {"id": str(session.session_id)})
     assert (kept["prompt"], kept["output"]) == ("write milk", "It is written.")
     assert (kept["success"], kept["error"]) == (True, None)
     assert (kept["input_tokens"], kept["output_tokens"]) == (1_000, 100)
@@ -173,10 +177,12 @@ async def test_the_configuration_chooses_adapter_model_and_how_many_at_once(
 
     butler.spawner.model = model = FakeRuntime(think)
     running: list[Any] = [asyncio.create_task(butler.spawner.run(asked())) for _ in range(4)]
-    await until(
-        "two to think and two to wait", lambda: at_once == 2 and butler.spawner._queued == 2
-    )
-    gate.set()
+    try:
+        await until(
+            "two to think and two to wait", lambda: at_once == 2 and butler.spawner._queued == 2
+        )
+    finally:
+        gate.set()
     await asyncio.gather(*running)
     assert most == 2
     assert {given.terms.model for given in model.asked} == {"the-model"}

@@ -78,7 +78,7 @@ async def test_session_gets_its_butlers_server_and_folder(tester: InProcessButle
     await tester.butler.spawner.run(session)
     (given,) = model.asked
     assert given.system_prompt == "You are Tester."
-    assert given.prompt == "think"
+    assert given.prompt.startswith("think\n\nIt is now ")
     assert given.server.url == f"{tester.butler.url}?runtime_session_id={session.session_id}"
     assert given.terms.workspace.cwd == tester.directory
     assert not given.terms.workspace.private.exists(), "it is gone when the session is"
@@ -206,8 +206,9 @@ async def test_excess_triggers_queue_and_an_overflow_is_refused(make_butler: Mak
     gate = asyncio.Event()
     at_once, most = 0, 0
 
-    async def think(_butler: McpClient) -> str:
+    async def think(butler: McpClient) -> str:
         nonlocal at_once, most
+        await butler.list_tools()
         at_once += 1
         most = max(most, at_once)
         await gate.wait()
@@ -216,11 +217,13 @@ async def test_excess_triggers_queue_and_an_overflow_is_refused(make_butler: Mak
 
     spawner.model = FakeRuntime(think)
     running = [asyncio.create_task(spawner.run(asked())) for _ in range(5)]
-    await until("two to run and three to wait", lambda: at_once == 2 and spawner._queued == 3)
-    with pytest.raises(QueueFull) as refused:
-        await spawner.run(asked())
-    assert refused.value.retryable
-    gate.set()
+    try:
+        await until("two to run and three to wait", lambda: at_once == 2 and spawner._queued == 3)
+        with pytest.raises(QueueFull) as refused:
+            await spawner.run(asked())
+        assert refused.value.retryable
+    finally:
+        gate.set()
     assert [result.text for result in await asyncio.gather(*running)] == ["done"] * 5
     assert most == 2
 

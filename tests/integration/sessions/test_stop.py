@@ -36,6 +36,7 @@ class Silent:
 
 class Stubborn(CliRuntime):
     name = "claude-code"
+    settings = ("ANTHROPIC_BASE_URL",)
     levels = frozenset(Access)
     added = dict.fromkeys(Access, 0)
 
@@ -121,7 +122,7 @@ async def test_end_of_a_stopped_session_is_recorded_and_shown(make_butler: MakeB
     result = await task
     assert result.exit is not None
     async with tester.owner() as owner:
-        shown = await owner.call("sessions_get", {"session_id": str(session_id)})
+        shown = await owner.call("sessions_get", {"id": str(session_id)})
     assert shown["end_reason"] == "stopped"
     assert shown["exit_code"] == result.exit.code
     assert shown["exit_code"] < 0, "it had to be made to"

@@ -16,7 +16,8 @@ from butlers.domain.errors import NotAllowed
 from butlers.sessions.skill_maker import SkillMaker
 from butlers.sessions.skills import ButlerSkills, ScriptRequest
 from butlers.skills.registry.catalog import SkillState
-from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.new_skill import NewSkill
+from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.scripts.runner import DEFAULT_PATH, ScriptRunner
 from butlers.skills.skill_set import ButlerSkillSet
 from butlers.tools.skills import skill_specs

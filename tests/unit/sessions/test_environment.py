@@ -86,6 +86,29 @@ async def test_a_sealed_session_of_a_message_has_only_what_its_cli_needs(
     assert set(built) == names | ({"ANTHROPIC_BASE_URL"} if runtime == "claude-code" else set())
 
 
+async def test_declared_proxy_and_certificates_reach_a_sealed_session_too(tmp_path: Path) -> None:
+    """A CLI behind a proxy answers messages as well, not only the owner's own triggers."""
+    network = {"HTTPS_PROXY": "http://proxy:3128", "no_proxy": "localhost"}
+    network["NODE_EXTRA_CA_CERTS"] = "/etc/authority.pem"
+    declared = ", ".join(f'"{name}"' for name in (*network, "DECLARED"))
+    (tmp_path / "butler.toml").write_text(
+        f'[butler]\nname = "health"\nport = 40103\n[butler.env]\noptional = [{declared}]\n'
+    )
+    config = load_butler_config(tmp_path, Settings.from_environ({}))
+    host = {**HOST, **network, "ALL_PROXY": "not declared"}
+
+    class Host:
+        async def resolve(self, name: str, *, env: str | None = None) -> str | None:
+            return host.get(env or "")
+
+    environment = SessionEnvironment(config, Host(), host)
+    for runtime in ("claude-code", "codex", "gemini"):
+        built = await environment.build(runtime, SERVERS, access=Access.SEALED, outside=True)
+        assert {name: built.get(name) for name in network} == network
+        assert "ALL_PROXY" not in built
+        assert "DECLARED" not in built
+
+
 @pytest.mark.scenario("S001-29")
 async def test_environment_names_the_one_server(config: ButlerConfig) -> None:
     built = await build(config, "codex", Access.SEALED)

@@ -17,7 +17,7 @@ from butlers.sessions.skill_maker import CREATED, INVALID, PendingDraft, SkillMa
 from butlers.skills.install.draft import SkillDraft
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.skill_set import ButlerSkillSet
-from support.skills import write_pack
+from support.skills import write_pack, write_skill_md
 from support.waiting import until
 
 UNSEEN = "a-\u200bskill"
@@ -164,3 +164,17 @@ async def test_first_skill_creates_the_folder(
     await SkillMaker(skill_set, ignore_draft).create(SkillDraft("d-skill", "Does it.", "# How"))
     assert [path.name for path in skill_set.custom.iterdir()] == ["d-skill"]
     assert skill_set.find("d-skill").draft
+
+
+async def test_missing_version_is_told_and_a_missing_owner_is_the_butler(
+    skill_set: ButlerSkillSet,
+) -> None:
+    write_skill_md(skill_set.custom / "notes", "name: notes\ndescription: Notes.\n")
+    write(skill_set, "report", id="report", owner=None)
+    maker = SkillMaker(skill_set, ignore_draft)
+    await maker.register_all()
+    assert maker.invalid == {
+        "notes": "notes has no version: write `version: 1.0.0` into its front matter"
+    }
+    report = skill_set.registry.get("report")
+    assert (report.owner, report.versions) == ("mine", ("1.0.0",))
