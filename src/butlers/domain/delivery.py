@@ -16,6 +16,11 @@ from butlers.domain.message import CONSOLE, check_storable, check_text, joined
 
 OWNERS_CONSOLE = "console:owner"
 LONGEST_EMOJI = 16  # characters; a family with skin tones has eleven
+MAX_ACTIONS = 8
+MAX_LABEL = 40  # characters
+MAX_VALUE_BYTES = 64  # the least that a platform accepts (Telegram)
+MAX_SUBJECT = 300  # characters
+MAX_REFERENCES = 50
 _UUID7 = 7
 
 
@@ -78,6 +83,33 @@ def lane_to(channel: str, target: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class DeliveryAction:
+    """A choice that a channel may offer as a button below the message.
+
+    A channel sends ``value`` back as the text of a message from whoever pressed it.
+    """
+
+    label: str
+    value: str  # such as "/approve ID"
+    __pydantic_config__ = STRICT
+
+    def check(self) -> None:
+        label = self.label.strip()
+        check_storable("a button", [label, self.value])
+        if not label or len(label) > MAX_LABEL:
+            raise InvalidMessage(
+                f"the label of a button has {len(label)} characters",
+                hint=f"use 1 to {MAX_LABEL} characters",
+            )
+        size = len(self.value.encode())
+        if not 0 < size <= MAX_VALUE_BYTES:
+            raise InvalidMessage(
+                f"the value of a button has {size} bytes",
+                hint=f"use a text such as /approve ID, of at most {MAX_VALUE_BYTES} bytes",
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class DeliveryRequest:
     delivery_id: UUID
     origin: str
@@ -92,6 +124,10 @@ class DeliveryRequest:
     emoji: str | None = None  # of a reaction, which has no text
     source_event: str | None = None  # the platform's id of the message that it answers
     outside_links: tuple[str, ...] = ()  # links whose host came from untrusted text
+    subject: str | None = None  # on channels that have one
+    references: tuple[str, ...] = ()  # platform ids of the thread's earlier messages, oldest first
+    actions: tuple[DeliveryAction, ...] = ()  # buttons; text on channels without them
+    failure: bool = False  # it says that the request could not be fulfilled
     schema_version: Literal["notify.v1"] = "notify.v1"
     __pydantic_config__ = STRICT
 
@@ -115,12 +151,19 @@ class DeliveryRequest:
             str(self.ordinal),
             # Only if there is one, so that requests queued before reactions existed keep their key.
             *((self.emoji,) if self.emoji else ()),
+            *((self.subject,) if self.subject and self.intent is Intent.SEND else ()),
         )
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     @property
     def lane(self) -> str:
         return lane_to(self.channel, self.target)
+
+    @property
+    def text(self) -> str:
+        """The message with its actions as lines of text, for channels without buttons."""
+        lines = [f"{action.label}: {action.value}" for action in self.actions]
+        return "\n".join([self.emoji or self.message, *lines])
 
     @property
     def made_at(self) -> datetime | None:
@@ -144,6 +187,23 @@ class DeliveryRequest:
                     "only a reaction has an emoji", hint='use intent "react", or put it in the text'
                 )
         check_storable("the address", [self.channel, self.target, self.thread or ""])
+        self._check_extras()
+
+    def _check_extras(self) -> None:
+        subject = self.subject or ""
+        check_storable("the subject", [subject, *self.references])
+        if len(subject) > MAX_SUBJECT or any(sign in subject for sign in "\r\n"):
+            raise InvalidMessage(
+                "the subject is too long or has several lines",
+                hint=f"use one line of at most {MAX_SUBJECT} characters",
+            )
+        if len(self.actions) > MAX_ACTIONS or len(self.references) > MAX_REFERENCES:
+            raise InvalidMessage(
+                "the delivery has too many buttons or references",
+                hint=f"at most {MAX_ACTIONS} buttons and {MAX_REFERENCES} references",
+            )
+        for action in self.actions:
+            action.check()
 
 
 def check_emoji(emoji: str | None) -> None:

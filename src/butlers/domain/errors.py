@@ -121,6 +121,13 @@ class DatabaseUnavailable(ButlersError):
     default_hint = "try again when `butlers status` says healthy"
 
 
+class DatabaseExhausted(DatabaseUnavailable):
+    """The database lacks disk space, memory, connections or a lock, and changed nothing."""
+
+    code = "database_exhausted"
+    default_hint = "free disk space or memory; the work waits and is done when there is room"
+
+
 class ProvisioningError(ButlersError):
     """The database could not be prepared."""
 
@@ -148,6 +155,12 @@ class QueueFull(ButlersError):
     code = "queue_full"
     retryable = True
     default_hint = "try again in a moment"
+
+
+class TooManyRequests(QueueFull):
+    """One source makes more requests than are read."""
+
+    code = "too_many_requests"
 
 
 class TooManyUnknownSenders(QueueFull):
@@ -199,6 +212,25 @@ class NotAllowed(ButlersError):
     """The caller is not allowed to do this."""
 
     code = "not_allowed"
+
+
+class NeedsApproval(NotAllowed):
+    """The owner has to approve this first."""
+
+    code = "needs_approval"
+    action: str = ""  # completes "the butler wants to …"
+    why: str = ""
+
+    def __init__(self, message: str, *, action: str, why: str, hint: str | None = None) -> None:
+        self.action, self.why = action, why
+        super().__init__(message, hint=hint)
+
+
+class TooManyCalls(NotAllowed):
+    """The session has used all its tool calls."""
+
+    code = "too_many_calls"
+    default_hint = "make no more calls; say what is done and what is not"
 
 
 class NotAuthenticated(ButlersError):
@@ -255,6 +287,21 @@ class RateLimited(SessionUnavailable):
         "the model's vendor limits the rate of requests; the work is retried with growing pauses"
     )
     after_s: float | None = None  # shortest pause that the model asked for
+
+
+class SessionInterrupted(SessionUnavailable):
+    """The session ended before it was done, and the cause is unknown."""
+
+    code = "session_interrupted"
+    default_hint = "the work is tried again a few times"
+
+
+class WaitsForOwner(ButlersError):
+    """The work waits until the owner has mended something."""
+
+    code = "waits_for_owner"
+    retryable = True
+    default_hint = "mend it, then send /retry; without that it is tried again by itself later"
 
 
 class OverBudget(ButlersError):
@@ -343,6 +390,12 @@ class ChannelBusy(ChannelError):
     retryable = True
     default_hint = "no action is needed; the delivery is retried"
     pause_s: float = 30.0
+
+
+class CredentialRefused(ChannelError):
+    """The platform refused the channel's credential."""
+
+    code = "credential_refused"
 
 
 class DeliveryUncertain(ChannelError):
@@ -494,6 +547,16 @@ class SkillInterpreterMissing(SkillScriptError):
     code = "skill_interpreter_missing"
 
 
+class SkillSandboxMissing(SkillScriptError):
+    """This system cannot make the sandbox that scripts from elsewhere run in."""
+
+    code = "skill_sandbox_missing"
+    default_hint = (
+        "allow user namespaces on this system (`butlers doctor` says what is missing), or set "
+        'sandbox = "optional" in fleet.toml to run such scripts without a sandbox'
+    )
+
+
 class SkillScriptTimeout(SkillScriptError):
     """The script took too long and was stopped."""
 
@@ -600,9 +663,10 @@ class OutputParseError(PromptEvaluationError):
 
 
 def _tree(root: type[ButlersError]) -> dict[str, type[ButlersError]]:
+    """Return the classes by code. A subclass that keeps the code of its base is not among them."""
     found = {root.code: root}
     for child in root.__subclasses__():
-        found |= _tree(child)
+        found = _tree(child) | found
     return found
 
 

@@ -49,6 +49,8 @@ def joined(*parts: str) -> str:
     return ":".join(part.replace("%", "%25").replace(":", "%3A") for part in parts)
 
 
+BUTTON = "button"  # key of ``Payload.raw`` in a message that is a pressed button
+
 MAX_MESSAGE_BYTES = 1_000_000
 MAX_NAME = 1_000  # characters; a database index holds no more
 
@@ -70,6 +72,8 @@ class PolicyTier(StrEnum):
 class IngestionTier(StrEnum):
     FULL = "full"
     METADATA = "metadata"  # the message is recorded, its text is not
+    BULK = "bulk"  # of a program or a list: stored only, unless the sender is known
+    HISTORY = "history"  # from before the channel was connected: stored only
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,11 @@ class InboundEnvelope:
     @property
     def headers(self) -> dict[str, str]:
         return headers_of(self.payload.raw)
+
+    @property
+    def is_button(self) -> bool:
+        """True for a pressed button of one of our messages."""
+        return bool((self.payload.raw or {}).get(BUTTON))
 
     def check(self, channels: Collection[str]) -> None:
         """Raise for a message that cannot be stored or answered. ``channels`` are the known ones."""
@@ -273,11 +282,17 @@ class InboxItem:
 _COMMAND = re.compile(r"/(?P<word>[a-z]+)(?:@\S+)?(?:\s+(?P<rest>.*))?", re.IGNORECASE | re.DOTALL)
 
 
+_ANSWER = re.compile(r"(?:yes|no)\s+[0-9a-f]{6}", re.IGNORECASE)  # "yes" and the code of an action
+
+
 class Word(StrEnum):
     STOP = "stop"  # end every running session
     PAUSE = "pause"  # start none until it is resumed, or for as long as it says
     RESUME = "resume"
     STATUS = "status"
+    RETRY = "retry"  # try again what waits for the owner
+    YES = "yes"  # approve the waiting action with this code
+    NO = "no"  # reject it
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +307,9 @@ class Command:
 
 
 def parse_command(text: str) -> Command | None:
-    """Return the command in a text such as "/pause 2h", or None if it is not exactly a command."""
-    found = _COMMAND.fullmatch(text.strip())
+    """Return the command in a text such as "/pause 2h" or "yes 3f2a91"; None if it is not exactly one."""
+    text = text.strip()
+    found = _COMMAND.fullmatch(f"/{text}" if _ANSWER.fullmatch(text) else text)
     if found is None or found["word"].lower() not in list(Word):
         return None
     return Command(Word(found["word"].lower()), (found["rest"] or "").strip())
@@ -333,5 +349,7 @@ class RouteRequest:
     conversation: tuple[Turn, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     report: bool = False  # the Switchboard waits for a report of how it ended
+    hint: str | None = None  # added to the answer if no reflex matches and there is no model
+    reactions: bool | None = None  # the channel of the message shows them; None: not told
     schema_version: Literal["route.v1"] = "route.v1"
     __pydantic_config__ = STRICT

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from butlers.domain.errors import ButlersError, NotFound
+from butlers.domain.message import RouteRequest
 
 _T = TypeVar("_T")
 
@@ -16,6 +17,13 @@ class ModuleHealth(StrEnum):
     ACTIVE = "active"
     FAILED = "failed"
     CASCADE_FAILED = "cascade_failed"  # a module that it depends on failed
+
+
+class BriefPart(StrEnum):
+    """The part of the day whose summary the Switchboard composes from all butlers."""
+
+    MORNING = "morning"
+    EVENING = "evening"
 
 
 class FailurePhase(StrEnum):
@@ -89,8 +97,17 @@ class ModuleControl(Protocol):
     def sensitive_arguments(self, tool: str) -> frozenset[str]:
         """Return the arguments of a tool whose values are masked in the audit log."""
 
+    def keeps_records(self, tool: str) -> bool:
+        """Return whether the tool belongs to a module that changes records alone."""
+
+    async def brief(self, ctx: Any, part: BriefPart) -> list[str]:
+        """Return the lines of all available modules for the brief."""
+
     def instance(self, kind: type[_T]) -> _T:
         """Return the butler's module, or module configuration, of this class."""
+
+    async def route_accepted(self, connection: Any, route: RouteRequest) -> None:
+        """Tell the modules of a routed message, in the transaction that accepts it."""
 
 
 class NoModules:
@@ -102,6 +119,9 @@ class NoModules:
     def sensitive_arguments(self, tool: str) -> frozenset[str]:
         return frozenset()
 
+    def keeps_records(self, tool: str) -> bool:
+        return False
+
     async def set_enabled(self, name: str, enabled: bool) -> ModuleState:
         raise NotFound(f"there is no module {name!r}")
 
@@ -111,8 +131,14 @@ class NoModules:
     def is_enabled(self, tool: str) -> bool:
         return True
 
+    async def brief(self, ctx: Any, part: BriefPart) -> list[str]:
+        return []
+
     def instance(self, kind: type[_T]) -> _T:
         raise NotFound(f"there is no {kind.__name__}")
+
+    async def route_accepted(self, connection: Any, route: RouteRequest) -> None:
+        return None
 
 
 class ModuleFailed(ButlersError):

@@ -21,27 +21,45 @@ SHORTEST_LINE = 16  # shorter lines of a multi-line value are not masked by them
 SHORTEST_CORE = 8  # characters of base64 that do not depend on the bytes around the value
 DEEPEST = 100
 
-# The group named "s" is masked, or else the whole match. Each pattern takes linear time.
+# Each pattern with a text that every match contains: looking for that is far cheaper than matching. The
+# group named "s" is masked, or else the whole match. Each pattern takes linear time.
 PATTERNS = tuple(
-    re.compile(pattern, re.ASCII)
-    for pattern in (
-        r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{16,}",  # Anthropic, OpenAI
-        r"(?<![A-Za-z0-9])gh[opusr]_[A-Za-z0-9]{20,}",
-        r"(?<![A-Za-z0-9])github_pat_[A-Za-z0-9_]{20,}",
-        r"(?<![A-Za-z0-9])xox[abeoprs]-[A-Za-z0-9-]{10,}",
-        r"AIza[A-Za-z0-9_-]{30,}",
-        r"(?<!\d)\d{6,12}:AA[A-Za-z0-9_-]{20,}",  # Telegram bot token
-        r"(?:[Bb]earer|BEARER)\s+(?P<s>[A-Za-z0-9._~+/=-]{20,}"
-        r"|(?=[A-Za-z._~+/=-]*\d)[A-Za-z0-9._~+/=-]{8,})",
-        r"[Aa]uthorization[\"']?\s*[:=]\s*[\"']?(?:[Bb]asic|[Tt]oken)\s+(?P<s>[^\s\"',;}]+)",
-        r"(?<=://)[^\s:/@\"'<>]*:(?P<s>[^\s@/\"'<>]+)@",  # scheme://user:PASSWORD@host
-        r"(?<![A-Za-z0-9])b1\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{40,}",  # fleet token (wire.tokens)
-        r"(?<![A-Za-z0-9])bs\.[A-Za-z0-9_-]{40,}",  # session token (sessions.guard)
+    (part, re.compile(pattern, re.ASCII))
+    for part, pattern in (
+        ("sk-", r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{16,}"),  # Anthropic, OpenAI
+        ("gh", r"(?<![A-Za-z0-9])gh[opusr]_[A-Za-z0-9]{20,}"),
+        ("github_pat_", r"(?<![A-Za-z0-9])github_pat_[A-Za-z0-9_]{20,}"),
+        ("xox", r"(?<![A-Za-z0-9])xox[abeoprs]-[A-Za-z0-9-]{10,}"),
+        ("AIza", r"AIza[A-Za-z0-9_-]{30,}"),
+        (":AA", r"(?<!\d)\d{6,12}:AA[A-Za-z0-9_-]{20,}"),  # Telegram bot token
+        (
+            "earer",
+            r"[Bb]earer\s+(?P<s>[A-Za-z0-9._~+/=-]{20,}"
+            r"|(?=[A-Za-z._~+/=-]*\d)[A-Za-z0-9._~+/=-]{8,})",
+        ),
+        (
+            "BEARER",
+            r"BEARER\s+(?P<s>[A-Za-z0-9._~+/=-]{20,}"
+            r"|(?=[A-Za-z._~+/=-]*\d)[A-Za-z0-9._~+/=-]{8,})",
+        ),
+        (
+            "uthorization",
+            r"[Aa]uthorization[\"']?\s*[:=]\s*[\"']?(?:[Bb]asic|[Tt]oken)\s+(?P<s>[^\s\"',;}]+)",
+        ),
+        # scheme://user:PASSWORD@host
+        ("://", r"(?<=://)[^\s:/@\"'<>]*:(?P<s>[^\s@/\"'<>]+)@"),
+        # A fleet token (wire.tokens) and a session token (sessions.guard).
+        ("b1.", r"(?<![A-Za-z0-9])b1\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{40,}"),
+        ("bs.", r"(?<![A-Za-z0-9])bs\.[A-Za-z0-9_-]{40,}"),
         # JSON Web Token. The lookahead finds its three parts first: a start in the middle of a part would
         # read the rest of that part for every "-eyJ" in it.
-        r"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]++\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8})"
-        r"(?:[A-Za-z0-9_-]*?[_-])??(?P<s>eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+)",
-        r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<s>[^-]*)",
+        (
+            "eyJ",
+            r"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]++\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8})"
+            r"(?:[A-Za-z0-9_-]*?[_-])??"
+            r"(?P<s>eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+)",
+        ),
+        ("-----BEGIN ", r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<s>[^-]*)"),
     )
 )
 
@@ -58,7 +76,7 @@ class SecretText(str):
 class Redactor:
     def __init__(self) -> None:
         self._values: frozenset[str] = frozenset()
-        self._forms: tuple[str, ...] = ()
+        self._forms: tuple[str, ...] = ()  # the shortest first
         self._one_writer = threading.Lock()
 
     def register(self, *values: str | None) -> None:
@@ -68,7 +86,8 @@ class Redactor:
             return
         with self._one_writer:
             self._values |= fresh
-            self._forms = tuple({*self._forms, *(form for value in fresh for form in forms(value))})
+            known = {*self._forms, *(form for value in fresh for form in forms(value))}
+            self._forms = tuple(sorted(known, key=len))
 
     def scrub(self, text: str) -> str:
         """Return the text with its secrets masked, or the same object if it has none."""
@@ -114,13 +133,17 @@ class Redactor:
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
         for form in self._forms:
+            if len(form) > len(text):
+                break
             # In steps of half a length, so that a run of one letter is masked in linear time.
             step = max(1, len(form) // 2)
             start = text.find(form)
             while start >= 0:
                 yield start, start + len(form)
                 start = text.find(form, start + step)
-        for pattern in PATTERNS:
+        for part, pattern in PATTERNS:
+            if part not in text:
+                continue
             group = "s" if "s" in pattern.groupindex else 0
             for found in pattern.finditer(text):
                 yield found.span(group)

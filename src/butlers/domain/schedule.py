@@ -10,6 +10,7 @@ from uuid import UUID, uuid5
 
 from butlers.domain.errors import InvalidArguments
 from butlers.domain.message import RequestContext
+from butlers.domain.provenance import Trust
 
 MAX_NAME = 200
 
@@ -79,15 +80,34 @@ class Task:
     exact: bool = True  # False: runs may be delayed to spread the load
     address: Address | None = None
     request: RequestContext | None = None
+    sender: str | None = None  # of the message that made it
+    trust: Trust = Trust.OWNER  # of who made or changed it; the database stamps it
     enabled: bool = True
     disabled_by: DisabledBy | None = None
     next_run_at: datetime | None = None
     last_run_at: datetime | None = None
     last_result: dict[str, Any] | None = None
+    title: str | None = None  # of a butler event: the calendar shows its coming runs
+    minutes: int | None = None  # length of the event there
+    start_at: datetime | None = None  # no run before it
+    until_at: datetime | None = None  # no run after it
 
     @property
     def timing(self) -> tuple[str | None, datetime | None, str]:
         return self.cron, self.run_at, self.timezone
+
+    def within(self, due_at: datetime | None) -> datetime | None:
+        """Return the due time, or None if the task has ended by then."""
+        ended = due_at is not None and self.until_at is not None and due_at > self.until_at
+        return None if ended else due_at
+
+    @property
+    def is_trusted(self) -> bool:
+        return self.trust is Trust.OWNER
+
+    @property
+    def maker(self) -> str:
+        return self.sender or "an unknown sender"
 
     @property
     def trigger(self) -> str:

@@ -29,6 +29,21 @@ PAGE = 32_768  # bytes that a CLI passes on to its model without truncating them
 _NAME = re.compile(r"[0-9a-f]{64}")
 _REFERENCE = re.compile(rf"sha256:(?P<hex>{_NAME.pattern})")
 _ASIDE = ".aside"
+# Types that people send. Programs are rejected by their first bytes, whatever type they claim.
+ACCEPTED_TYPES = (
+    "image/", "audio/", "video/", "text/", "application/pdf", "application/json", "application/zip",
+    "application/msword", "application/vnd.", "application/rtf", "message/rfc822",
+)  # fmt: skip
+_PROGRAMS = (b"MZ", b"\x7fELF", b"\xca\xfe\xba\xbe", b"\xcf\xfa\xed\xfe", b"#!")
+
+
+def reason_to_refuse(media_type: str, content: bytes) -> str | None:
+    """Return why a file is not accepted, or None if it is."""
+    if len(content) > MAX_FILE_BYTES:
+        return f"it has more than {MAX_FILE_BYTES:,} bytes"
+    if not media_type.lower().startswith(ACCEPTED_TYPES):
+        return f"files of the type {media_type[:80]!r} are not accepted"
+    return "it is a program" if content.startswith(_PROGRAMS) else None
 
 
 @tool(callers=EVERYONE, effect=Effect.LOOK, outside=True)

@@ -15,14 +15,16 @@ from fastmcp.tools.base import ToolResult
 from pydantic import TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
-from butlers.db.database import Connection, is_gone
+from butlers.db.database import FULL, Connection, is_gone, unavailable
 from butlers.domain.caller import Caller
 from butlers.domain.clock import uuid7
 from butlers.domain.errors import (
     ButlersError,
-    DatabaseUnavailable,
+    DatabaseExhausted,
     InternalError,
     InvalidArguments,
+    PeerFailed,
+    error_from_wire,
 )
 from butlers.domain.redaction import redactor
 from butlers.tools.declaration import ToolSpec
@@ -46,6 +48,18 @@ def as_result(error: ButlersError) -> ToolResult:
     )
 
 
+def answer_of(result: ToolResult) -> Any:
+    """Return the answer that a client reads from a result, or raise the error in it."""
+    content, meta = result.structured_content, result.meta or {}
+    if not result.is_error:
+        wrapped = (meta.get("fastmcp") or {}).get("wrap_result")
+        return content["result"] if content and wrapped else content
+    fields = (content or {}).get("error")
+    if isinstance(fields, dict):
+        raise error_from_wire(**fields)
+    raise PeerFailed(" ".join(getattr(block, "text", "") for block in result.content))
+
+
 def error_fields(error: ButlersError) -> dict[str, Any]:
     return {
         "code": error.code,
@@ -60,7 +74,9 @@ def domain_error(spec: ToolSpec, error: Exception) -> ButlersError:
     if isinstance(cause, ButlersError):
         return cause
     if isinstance(cause, asyncpg.PostgresError | asyncpg.InterfaceError) and is_gone(cause):
-        return DatabaseUnavailable()
+        return unavailable(cause)
+    if isinstance(cause, OSError) and cause.errno in FULL:
+        return DatabaseExhausted(f"the disk is full ({cause.strerror})")
     if isinstance(cause, UNSTORABLE) or isinstance(cause.__cause__, UnicodeEncodeError):
         return InvalidArguments(
             f"{spec.name}: an argument contains a NUL byte or is not valid Unicode",
@@ -116,13 +132,14 @@ class CallRecord:
     error: str | None = None
     result_digest: str | None = None  # of the result, which is not stored here
     result_bytes: int | None = None
+    outside: tuple[str, ...] = ()  # untrusted text that the session had read by then
 
 
 _INSERT = """
 INSERT INTO tool_calls (id, session_id, request_id, caller_kind, caller, tool, arguments,
-                        ok, replayed, error, duration_ms, result_digest, result_bytes)
+                        ok, replayed, error, duration_ms, result_digest, result_bytes, outside)
 SELECT $1::uuid, $2::uuid, $3::uuid, $4, $5, $6, $7::jsonb, $8::boolean, $9::boolean, $10, $11::integer,
-       $12, $13::integer
+       $12, $13::integer, $14::text[]
 """
 # The commit does not wait for the disk: a crash of the database server may lose the row.
 _INSERT_ASYNC = f"""
@@ -148,4 +165,5 @@ async def record_call(connection: Connection, call: CallRecord, *, durable: bool
         call.duration_ms,
         call.result_digest,
         call.result_bytes,
+        call.outside,
     )

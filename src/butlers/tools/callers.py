@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,14 +15,13 @@ from fastmcp.server.dependencies import get_access_token, get_http_request
 from butlers.domain.caller import OWNER_AND_PEERS, Caller, CallerKind
 from butlers.domain.errors import NotAuthenticated, ShuttingDown
 from butlers.sessions.guard import QUERY, LiveSession, SessionGuard
-from butlers.wire.tokens import FleetKey
+from butlers.wire.tokens import ServerIdentity
 
 
 class ButlerTokens(TokenVerifier):
-    def __init__(self, butler: str, key: FleetKey, guard: SessionGuard) -> None:
+    def __init__(self, identity: ServerIdentity, guard: SessionGuard) -> None:
         super().__init__()
-        self._butler = butler
-        self._key = key
+        self._identity = identity
         self._guard = guard
 
     async def verify_token(self, token: str) -> AccessToken | None:
@@ -37,7 +38,13 @@ class ButlerTokens(TokenVerifier):
         session = self._guard.find(token)
         if session is not None:
             return session.caller, session
-        return self._key.verify(token, self._butler), None
+        own = self._identity
+        return own.key.verify(token, own.butler, own.instance), None
+
+    def sign(self, purpose: str, text: str) -> str:
+        """Return a signature of a text that only this butler can make."""
+        key = self._identity.key.derive(f"{purpose}:{self._identity.butler}")
+        return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
 
     def current(self) -> tuple[Caller, LiveSession | None]:
         """The caller of the request that is being served."""

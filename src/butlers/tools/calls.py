@@ -1,21 +1,21 @@
 """The pipeline around every tool call: permission, transaction, journal, audit, errors.
 
-The order is fixed: caller, in-flight count, transaction, journal, tool, audit, commit, answer. A gated,
-replayed or rejected call does not reach the tool's function.
+The order is fixed: caller, in-flight count, transaction, journal, gate, tool, audit, commit, answer. A
+gated, replayed or rejected call does not reach the tool's function.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
+from uuid import UUID
 
 import mcp_types as mt
 import structlog
@@ -24,24 +24,29 @@ from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools.base import Tool, ToolResult
 from mcp import MCPError
 
-from butlers.db.database import Connection
+from butlers.db.database import Connection, set_provenance
+from butlers.domain.approval import AskReason, Question
 from butlers.domain.caller import Caller, CallerKind
 from butlers.domain.errors import (
     ButlersError,
     DatabaseUnavailable,
     InvalidArguments,
+    NeedsApproval,
     NotAllowed,
     NotFound,
     ShuttingDown,
 )
 from butlers.domain.faults import kill_point
 from butlers.domain.json_safe import json_safe, text_safe
+from butlers.domain.message import RequestContext
+from butlers.domain.queues import SWITCHBOARD
 from butlers.domain.redaction import redactor
 from butlers.queue import journal
-from butlers.queue.journal import CallKey
+from butlers.queue.journal import CallKey, hash_arguments
 from butlers.sessions.guard import LiveSession
 from butlers.tools.call_results import (
     CallRecord,
+    answer_of,
     as_result,
     crash_error,
     domain_error,
@@ -54,64 +59,16 @@ from butlers.tools.call_results import (
 )
 from butlers.tools.callers import ButlerTokens, InFlight
 from butlers.tools.context import CallContext, Services
-from butlers.tools.declaration import Effect, ToolSpec
+from butlers.tools.declaration import SHARED_PREFIX, Effect, ToolSpec
+from butlers.tools.gate import MAX_DELETED, CallGate
+from butlers.tools.pipeline_call import PipelineCall
+from butlers.tools.result_pages import in_pages
+from butlers.wire.telemetry import is_on as telemetry_is_on
 from butlers.wire.telemetry import tool_span
 
 log = structlog.get_logger()
 
 current_call: ContextVar[CallContext] = ContextVar("current_call")
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One call in the pipeline."""
-
-    name: str  # of the tool or one of its aliases
-    spec: ToolSpec
-    caller: Caller
-    session: LiveSession | None
-    arguments: dict[str, Any]
-    started: float
-    sensitive: frozenset[str] = frozenset()  # arguments whose values are masked in the audit
-
-    @contextmanager
-    def key(self) -> Iterator[CallKey | None]:
-        """Reserve the call's journal key, and give it back if the call fails."""
-        counter = self.session.calls if self.session else None
-        if counter is None or self.spec.effect is not Effect.WRITE:
-            yield None
-            return
-        key = counter.next_key(self.spec.name, self.arguments)
-        try:
-            yield key
-        except BaseException:
-            counter.give_back(key)
-            raise
-
-    def record(
-        self,
-        result: ToolResult | None = None,
-        *,
-        replayed: bool = False,
-        error: str | None = None,
-    ) -> CallRecord:
-        answer = freeze(result) if result is not None else None
-        written = json.dumps(answer, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
-        return CallRecord(
-            caller=self.caller,
-            tool=self.spec.name,
-            arguments=json_safe(self.arguments, self.sensitive),
-            ok=error is None,
-            duration_ms=round((time.monotonic() - self.started) * 1000),
-            replayed=replayed,
-            error=error and text_safe(redactor.scrub(error)),
-            result_digest=None if answer is None else hashlib.sha256(written).hexdigest(),
-            result_bytes=None if answer is None else len(written),
-        )
-
-    @property
-    def audited(self) -> bool:
-        return self.spec.effect is Effect.WRITE or self.caller.kind is CallerKind.SESSION
 
 
 class CallPipeline(Middleware):
@@ -129,6 +86,13 @@ class CallPipeline(Middleware):
         self._tools = tools
         self._in_flight = in_flight
         self._offered: Sequence[Tool] | None = None
+        self._gate = services.find(CallGate)
+        if self._gate is not None:
+            self._gate.attach(self)
+
+    @property
+    def specs(self) -> Mapping[str, ToolSpec]:
+        return self._specs
 
     async def on_initialize(
         self,
@@ -173,7 +137,17 @@ class CallPipeline(Middleware):
 
     def _may_call(self, caller: Caller, session: LiveSession | None, name: str) -> bool:
         spec = self._specs[name]
-        return caller.kind in spec.callers and (session is None or session.may_call(spec.name))
+        if caller.kind is CallerKind.PEER:
+            # Butlers reach each other through the Switchboard alone.
+            if not self._is_between_switchboard(caller):
+                return False
+            return name.startswith(SHARED_PREFIX) or CallerKind.PEER in spec.callers
+        if name.startswith(SHARED_PREFIX) or caller.kind not in spec.callers:
+            return False
+        return session is None or session.may_call(spec.name)
+
+    def _is_between_switchboard(self, caller: Caller) -> bool:
+        return SWITCHBOARD in (caller.name, self._services.config.name)
 
     async def on_call_tool(
         self,
@@ -182,27 +156,53 @@ class CallPipeline(Middleware):
     ) -> ToolResult:
         try:
             caller, session = self._tokens.current()
-            tool, butler = context.message.name, self._services.config.name
-            arguments = self._shown(context.message)
+        except ButlersError as error:
+            return as_result(error)
+        return await self._serve(context.message, caller, session)
+
+    async def call_in_process(
+        self, session: LiveSession, tool: str, arguments: dict[str, Any]
+    ) -> Any:
+        """Call a tool for a session that runs in this process, as if it had called over MCP.
+
+        The arguments and the result are JSON, and an error is the one that a client would get.
+        """
+        try:
+            plain = json.loads(json.dumps(arguments, allow_nan=False))
+        except (ValueError, TypeError) as error:
+            raise InvalidArguments(f"the arguments are not JSON: {error}") from error
+        session.connected = True
+        message = mt.CallToolRequestParams(name=tool, arguments=plain)
+        return answer_of(await self._serve(message, session.caller, session))
+
+    async def _serve(
+        self, message: mt.CallToolRequestParams, caller: Caller, session: LiveSession | None
+    ) -> ToolResult:
+        try:
+            tool, butler = message.name, self._services.config.name
+            arguments = self._shown(message) if telemetry_is_on() else None
             with tool_span(tool, butler=butler, caller=caller, arguments=arguments) as span:
                 try:
-                    call = self._prepare(context.message, caller, session)
+                    call = self._prepare(message, caller, session)
                 except ButlersError as error:
-                    await self._audit_refusal(context.message, caller, error)
+                    await self._audit_refusal(message, caller, error)
                     raise
                 with self._in_flight.counted(caller):
                     result = await self._perform(call)
+                if session is not None and not call.spec.is_read_only:
+                    session.changed = True
+                    session.note_outage(None)
                 span.result(result.structured_content)
-                return result
+                return result if session is None else in_pages(session, result)
         except ButlersError as error:
             return as_result(error)
         except Exception as error:  # the edge: the log has the cause, the caller only the type
-            log.exception("call crashed", tool=context.message.name)
-            return as_result(crash_error(context.message.name, error))
+            log.exception("call crashed", tool=message.name)
+            return as_result(crash_error(message.name, error))
 
     def _prepare(
         self, message: mt.CallToolRequestParams, caller: Caller, session: LiveSession | None
-    ) -> _Call:
+    ) -> PipelineCall:
         spec = self._specs.get(message.name)
         if spec is None:
             raise NotFound(
@@ -212,14 +212,23 @@ class CallPipeline(Middleware):
             raise NotAllowed("this session has not begun", hint="wait for its prompt")
         if not self._may_call(caller, session, message.name):
             log.warning("call rejected", tool=spec.name, caller=f"{caller.kind} {caller.name}")
+            if caller.kind is CallerKind.PEER and not self._is_between_switchboard(caller):
+                raise NotAllowed(
+                    f"only the Switchboard may call another butler, not {caller.name}",
+                    hint="ask for data with ask_butler, which goes through the Switchboard",
+                )
             raise NotAllowed(
                 f"the {caller.kind} may not call {spec.name}",
                 hint=f"it is for: {', '.join(sorted(spec.callers))}",
             )
+        if session is not None:
+            session.count_call()
         self._services.modules.ensure_enabled(spec.name)
         sensitive = self._services.modules.sensitive_arguments(spec.name)
         arguments = dict(message.arguments or {})
-        return _Call(message.name, spec, caller, session, arguments, time.monotonic(), sensitive)
+        return PipelineCall(
+            message.name, spec, caller, session, arguments, time.monotonic(), sensitive
+        )
 
     async def _audit_refusal(
         self, message: mt.CallToolRequestParams, caller: Caller, error: ButlersError
@@ -229,7 +238,7 @@ class CallPipeline(Middleware):
             return
         record = CallRecord(
             caller,
-            text_safe(message.name)[:200],
+            text_safe(redactor.scrub(message.name))[:200],
             self._shown(message),
             False,
             0,
@@ -251,13 +260,17 @@ class CallPipeline(Middleware):
         near = get_close_matches(message.name, offered, n=3) or sorted(offered)
         return f"tools: {', '.join(near)}"
 
-    async def _perform(self, call: _Call) -> ToolResult:
+    async def _perform(self, call: PipelineCall) -> ToolResult:
         if call.spec.outside and call.session:
             call.session.outside.add(call.spec.name)
         try:
-            if call.spec.effect in (Effect.LONG, Effect.LOOK):
-                return await self._run_long(call)
-            return await self._run_in_transaction(call)
+            try:
+                return await self._run(call)
+            except NeedsApproval as error:
+                if self._gate is None or call.session is None:
+                    raise
+                # The transaction is rolled back: of the call nothing stays but the question.
+                return await self._run(call, AskReason(error.action, error.why))
         except ButlersError as error:
             await self._audit_failure(call, error)
             raise
@@ -265,28 +278,86 @@ class CallPipeline(Middleware):
             await asyncio.shield(self._audit_alone(call, call.record(error="cancelled")))
             raise
 
-    async def _run_long(self, call: _Call) -> ToolResult:
+    async def _run(self, call: PipelineCall, reason: AskReason | None = None) -> ToolResult:
+        """Run the tool. With a reason to ask, run it only if a standing rule admits it; else ask."""
+        if reason is None and self._gate is not None and call.session is not None:
+            reason = self._gate.reason(call.spec)
+        if call.spec.effect in (Effect.LONG, Effect.LOOK):
+            return await self._run_long(call, reason)
+        with call.key() as key:
+            return await self._commit(call, key, reason)
+
+    async def _run_long(self, call: PipelineCall, reason: AskReason | None) -> ToolResult:
         """Run a tool without a transaction, and audit it afterwards."""
-        result = await self._run_tool(call)
+        context, waiting = self._context(call), None
+        if reason is not None:
+            async with self._services.database.transaction() as connection:
+                waiting = await self._ask(connection, call, context, reason)
+            context = replace(context, approved=waiting is None)
+        result = waiting or await self._run_tool(call, context)
         await self._audit_alone(call, call.record(result))
         return result
 
-    async def _run_in_transaction(self, call: _Call) -> ToolResult:
-        """Commit effect, journal and audit together, before the answer is sent."""
-        with call.key() as key:
-            return await self._commit(call, key)
+    async def _ask(
+        self, connection: Connection, call: PipelineCall, context: CallContext, reason: AskReason
+    ) -> ToolResult | None:
+        """Return None if a standing rule admits the call, else ask the owner and return that it waits."""
+        assert self._gate is not None
+        self._check_arguments(call)
+        question = Question(
+            call.spec.name,
+            call.arguments,
+            reason,
+            context.provenance,
+            context.request,
+            reversible=self._is_reversible(call.spec),
+        )
+        if await self._gate.admit(connection, question):
+            return None
+        waiting = (await self._gate.ask(connection, question)).as_dict()
+        text = mt.TextContent(type="text", text=json.dumps(waiting, ensure_ascii=False))
+        return ToolResult(content=[text], structured_content=waiting)
 
-    async def _commit(self, call: _Call, key: CallKey | None) -> ToolResult:
+    def _is_reversible(self, spec: ToolSpec) -> bool:
+        """Return whether an approved call of the tool can be undone."""
+        keeps_records = spec.effect is Effect.WRITE and self._services.modules.keeps_records(
+            spec.name
+        )
+        return keeps_records or spec.reverse is not None
+
+    def _check_arguments(self, call: PipelineCall) -> None:
+        """Refuse a call that would fail after the owner has approved it."""
+        schema = self._tools[call.name].parameters
+        missing = [name for name in schema.get("required", ()) if name not in call.arguments]
+        unknown = sorted(set(call.arguments) - set(schema.get("properties", {})))
+        if missing or (unknown and call.spec.parameters is None):
+            what = f"no {missing[0]!r}" if missing else f"no argument {unknown[0]!r}"
+            raise InvalidArguments(f"{call.spec.name}: there is {what}", hint=usage(call.spec))
+
+    async def _commit(
+        self, call: PipelineCall, key: CallKey | None, reason: AskReason | None
+    ) -> ToolResult:
+        """Commit effect, journal and audit together, before the answer is sent."""
         reads = call.spec.effect is Effect.READ
-        readonly = reads and not call.audited
+        readonly = reads and not call.audited and reason is None
         async with self._services.database.transaction(readonly=readonly) as connection:
-            done = await journal.begin(connection, key, call.caller.session_id) if key else None
+            context = self._context(call, key, connection)
+            done = None
+            if key:
+                done = await journal.begin(connection, key, context.provenance)
+            elif not reads:
+                await set_provenance(connection, context.provenance)
             if done is not None:
                 result = replay(done.result)
             else:
-                result = await self._run_tool(call, key, connection)
+                result = await self._run_or_ask(connection, call, context, reason)
+                deleted = 0
                 if key:
-                    await journal.record(connection, key, freeze(result))
+                    deleted = await journal.record(connection, key, freeze(result))
+                elif call.session is not None and not reads:
+                    deleted = await journal.count_deleted(connection)
+                if reason is None and call.session is not None:
+                    _check_deletions(call.spec, deleted)
             if call.audited:
                 record = call.record(result, replayed=done is not None)
                 await record_call(connection, record, durable=not reads)
@@ -294,12 +365,69 @@ class CallPipeline(Middleware):
         kill_point(f"{call.spec.name}.committed")
         return result
 
-    async def _run_tool(
-        self, call: _Call, key: CallKey | None = None, connection: Connection | None = None
+    async def _run_or_ask(
+        self,
+        connection: Connection,
+        call: PipelineCall,
+        context: CallContext,
+        reason: AskReason | None,
     ) -> ToolResult:
-        session = call.session
-        request, outside = (session.request, session.outside) if session else (None, ())
-        context = CallContext(self._services, call.caller, request, key, connection, outside)
+        if reason is not None:
+            waiting = await self._ask(connection, call, context, reason)
+            if waiting is not None:
+                return waiting
+            context = replace(context, approved=True)
+        return await self._run_tool(call, context)
+
+    async def run_approved(
+        self,
+        connection: Connection | None,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        action_id: UUID,
+        session_id: UUID | None,
+        request: RequestContext | None,
+    ) -> Any:
+        """Run an approved call, as ``ToolRunner`` says."""
+        caller = Caller(CallerKind.SESSION, self._services.config.name, session_id, action_id)
+        call = PipelineCall(tool, self._specs[tool], caller, None, arguments, time.monotonic())
+        key = CallKey(action_id, tool, hash_arguments(arguments), 0)
+        context = CallContext(self._services, caller, request, key, connection, approved=True)
+        if connection is not None:
+            await journal.begin(connection, key, context.provenance)
+        result = await self._run_tool(call, context)
+        if connection is not None:
+            await journal.record(connection, key, freeze(result))
+            await record_call(connection, call.record(result))
+        return result.structured_content
+
+    async def refuse(
+        self, connection: Connection, tool: str, arguments: dict[str, Any], why: str
+    ) -> None:
+        spec = self._specs.get(tool)
+        if spec is not None and spec.on_refused is not None:
+            caller = Caller(CallerKind.OWNER, "owner")
+            context = CallContext(self._services, caller, None, None, connection, approved=True)
+            await spec.on_refused(context, arguments, why)
+
+    def _context(
+        self, call: PipelineCall, key: CallKey | None = None, connection: Connection | None = None
+    ) -> CallContext:
+        live = call.session
+        if live is None:
+            return CallContext(self._services, call.caller, None, key, connection)
+        return CallContext(
+            self._services,
+            call.caller,
+            live.request,
+            key,
+            connection,
+            live.outside,
+            pages=live.pages,
+        )
+
+    async def _run_tool(self, call: PipelineCall, context: CallContext) -> ToolResult:
         token = current_call.set(context)
         try:
             # Not through the protocol library, which would look the tool up again.
@@ -314,14 +442,27 @@ class CallPipeline(Middleware):
         finally:
             current_call.reset(token)
 
-    async def _audit_failure(self, call: _Call, error: ButlersError) -> None:
+    async def _audit_failure(self, call: PipelineCall, error: ButlersError) -> None:
         """Audit a failed call, whose effect was rolled back, if the database is available."""
+        if call.session is not None and isinstance(error, DatabaseUnavailable):
+            call.session.note_outage(f"{call.spec.name}: {error.message}")
         if not isinstance(error, DatabaseUnavailable):
             await self._audit_alone(call, call.record(error=str(error)))
 
-    async def _audit_alone(self, call: _Call, record: CallRecord) -> None:
+    async def _audit_alone(self, call: PipelineCall, record: CallRecord) -> None:
         if not call.audited:
             return
         with suppress(ButlersError):
             async with self._services.database.transaction() as connection:
                 await record_call(connection, record)
+
+
+def _check_deletions(spec: ToolSpec, deleted: int) -> None:
+    """Raise NeedsApproval if the call has deleted more than a few records."""
+    if deleted > MAX_DELETED:
+        action = f"delete {deleted} records"
+        raise NeedsApproval(
+            f"{spec.name} would {action}; a session may delete at most {MAX_DELETED} at once",
+            action=action,
+            why=f"more than {MAX_DELETED} records would be deleted",
+        )

@@ -7,7 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from butlers.tools import attachments, control, requests, routing, sessions, state
+from butlers.tools import (
+    attachments,
+    audit,
+    control,
+    notes,
+    peers,
+    records,
+    reflexes,
+    requests,
+    result_pages,
+    routing,
+    sessions,
+    state,
+)
 from butlers.tools.declaration import ToolFunction, ToolSpec, spec_of
 from butlers.tools.role import Role
 
@@ -18,6 +31,12 @@ CORE: tuple[ToolFunction, ...] = (
     *attachments.TOOLS,
     *requests.TOOLS,
     *state.TOOLS,
+    *records.TOOLS,
+    *result_pages.TOOLS,
+    *peers.TOOLS,
+    *reflexes.TOOLS,
+    *notes.TOOLS,
+    *audit.TOOLS,
 )
 
 

@@ -7,9 +7,9 @@ HTTP routes, starts their workers and loops, and asks them what retention may de
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from starlette.requests import Request
@@ -21,11 +21,13 @@ from butlers.domain.clock import Clock
 from butlers.queue.listener import Listener
 from butlers.queue.worker import Handler
 from butlers.secrets.credentials import CredentialStore
+from butlers.sessions.recovery import SessionRecovery
 from butlers.sessions.spawner import Spawner
 from butlers.tools.callers import ButlerTokens, InFlight
 from butlers.tools.declaration import ToolFunction
 from butlers.wire.client import Peers
 
+S = TypeVar("S")
 Loop = Callable[[], Coroutine[Any, Any, None]]
 Hop = dict[str, Any]  # one step of a request: "hop" is its kind, "at" its time
 
@@ -40,12 +42,19 @@ class RoleParts:
     listener: Listener
     clock: Clock
     spawner: Spawner
+    recovery: SessionRecovery
     peers: Peers
     credentials: CredentialStore
     tokens: ButlerTokens
     in_flight: InFlight
     status: Callable[[], Awaitable[dict[str, Any]]]
     jobs: Mapping[str, Callable[..., Awaitable[Any]]]  # of the working modules, by function name
+    earlier: list[Role] = field(default_factory=list)  # the roles that are open already
+
+    def find(self, kind: type[S]) -> S | None:
+        """Return a service of a role that was opened before, or None."""
+        provided = (service for role in self.earlier for service in role.services())
+        return next((service for service in provided if isinstance(service, kind)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,10 @@ class Role:
         """Return the background loops by name. They run while the butler lives."""
         return {}
 
+    def jobs(self) -> Mapping[str, Callable[..., Awaitable[Any]]]:
+        """Return the functions that schedules may run, by name."""
+        return {}
+
     def retention(self) -> Mapping[str, str]:
         """Return, by table, the SQL condition of the rows that retention may delete.
 
@@ -108,6 +121,10 @@ class Role:
         deliveries that are still open.
         """
         return {}
+
+    async def open_questions(self, connection: Connection) -> int:
+        """Return the number of calls that wait for the owner's decision."""
+        return 0
 
     async def request_hops(self, connection: Connection, request_id: UUID) -> list[Hop]:
         """Return the steps of a request that this role's tables know, for ``butlers trace``."""

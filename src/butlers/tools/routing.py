@@ -27,6 +27,8 @@ async def route_execute(ctx: CallContext, route: RouteRequest) -> dict[str, Any]
     if route.target != ctx.butler:
         raise InvalidArguments(f"this is {ctx.butler}, the route is for {route.target}")
     created = await accept_route(ctx.connection, route)
+    if created:
+        await ctx.services.modules.route_accepted(ctx.connection, route)
     return {"status": "accepted", "duplicate": not created}
 
 

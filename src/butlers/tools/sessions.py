@@ -7,10 +7,11 @@ from uuid import UUID
 
 from pydantic import Field
 
-from butlers.domain.caller import OWNER_AND_PEERS, OWNER_ONLY
+from butlers.domain.caller import OWNER_ONLY
 from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotFound
 from butlers.domain.message import check_storable, check_text
+from butlers.domain.redaction import redactor
 from butlers.domain.session import SessionRequest
 from butlers.sessions.session_log import get_session, list_sessions
 from butlers.tools.context import CallContext
@@ -36,12 +37,12 @@ async def trigger(ctx: CallContext, prompt: str, context: str | None = None) -> 
         "session_id": str(session_id),
         "outcome": str(result.outcome),
         "success": result.ok,
-        "output": result.text,
-        "error": result.error,
+        "output": redactor.scrub(result.text),
+        "error": result.error and redactor.scrub(result.error),
         "tool_calls": [
             {
-                "tool": call.tool,
-                "arguments": call.arguments,
+                "tool": redactor.scrub(call.tool),
+                "arguments": redactor.scrub_data(call.arguments),
                 "ok": call.ok,
                 "of_cli": call.of_cli,
                 "denied": call.denied,
@@ -51,8 +52,8 @@ async def trigger(ctx: CallContext, prompt: str, context: str | None = None) -> 
     }
 
 
-# Not for sessions: a session may not read the prompts and outputs of others.
-@tool(callers=OWNER_AND_PEERS, effect=Effect.READ)
+# Not for sessions and peers: nobody else may read the prompts and outputs of sessions.
+@tool(callers=OWNER_ONLY, effect=Effect.READ)
 async def sessions_list(
     ctx: CallContext,
     limit: Annotated[int, Field(ge=1, le=500)] = 20,
@@ -64,12 +65,12 @@ async def sessions_list(
     return {"sessions": found}
 
 
-@tool(callers=OWNER_AND_PEERS, effect=Effect.READ)
-async def sessions_get(ctx: CallContext, session_id: UUID) -> dict[str, Any]:
+@tool(callers=OWNER_ONLY, effect=Effect.READ)
+async def sessions_get(ctx: CallContext, id: UUID) -> dict[str, Any]:  # noqa: A002  (the seed names it so)
     """One session in full: prompt, output, outcome, cost, and every tool call with its arguments."""
-    found = await get_session(ctx.connection, session_id)
+    found = await get_session(ctx.connection, id)
     if found is None:
-        raise NotFound(f"there is no session {session_id}", hint="sessions_list shows them")
+        raise NotFound(f"there is no session {id}", hint="sessions_list shows them")
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import mcp_types as mt
@@ -22,6 +22,7 @@ from butlers.skills.instructions import (
     read_instructions,
     read_text,
 )
+from butlers.skills.registry.built_in import reads_only_butler
 from butlers.skills.registry.butler_packs import assign
 from butlers.skills.skill_set import ButlerSkill
 from butlers.tools.context import CallContext, require_trusted_input
@@ -72,7 +73,7 @@ async def skill_open(
     }
 
 
-@tool(callers=SESSIONS, effect=Effect.LONG, outside=True)
+@tool(callers=SESSIONS, effect=Effect.LONG)
 async def skill_run(
     ctx: CallContext,
     skill: SkillName,
@@ -89,6 +90,9 @@ async def skill_run(
         ctx.request,
         min(timeout_s, ctx.services.config.runtime.timeout_s),
     )
+    found = await asyncio.to_thread(ctx.skills.skill_set.find, skill)
+    if not reads_only_butler(found.skill):
+        ctx.outside.add("skill_run")  # before it runs: the script may call tools with what it reads
     answer = await ctx.skills.run(wish)
     return answer.as_dict()
 
@@ -209,7 +213,11 @@ def _forwarding(server: PackServer, offered: PackTool) -> ToolSpec:
     )
 
 
-@tool(callers=SESSIONS)
+async def _undo_edit(ctx: CallContext, _result: dict[str, Any]) -> None:
+    await asyncio.to_thread(_soul(ctx).undo)
+
+
+@tool(callers=SESSIONS, reverse=_undo_edit)
 async def soul_edit(
     ctx: CallContext,
     text: Annotated[str, Field(min_length=1, max_length=MAX_SOUL)],
@@ -229,9 +237,24 @@ async def soul_undo(ctx: CallContext) -> dict[str, Any]:
     return {"undone": await asyncio.to_thread(_soul(ctx).undo)}
 
 
+@tool(callers=OWNER_ONLY, effect=Effect.LOOK)
+async def soul_show(
+    ctx: CallContext, edits: Annotated[int, Field(ge=0, le=50)] = 10
+) -> dict[str, Any]:
+    """Return the soul in force and its newest edits, each with its difference."""
+    soul = _soul(ctx)
+    changes = await asyncio.to_thread(soul.history, edits)
+    return {
+        "text": await asyncio.to_thread(soul.read),
+        "edits": [asdict(change) for change in changes],
+        "sessions_may_edit": ctx.services.config.skills.allow_soul_edit,
+    }
+
+
 def soul_specs(*, by_sessions: bool) -> Iterator[ToolSpec]:
+    yield spec_of(soul_show)
     callers = SESSIONS if by_sessions else OWNER_ONLY
-    return (replace(spec_of(function), callers=callers) for function in SOUL)
+    yield from (replace(spec_of(function), callers=callers) for function in SOUL)
 
 
 def _soul(ctx: CallContext) -> Soul:

@@ -11,11 +11,13 @@ from typing import Annotated, Any
 import asyncpg
 from pydantic import Field
 
-from butlers.db.database import Connection, Database
+from butlers.db.database import Connection, Database, set_provenance
 from butlers.domain.caller import SESSIONS
 from butlers.domain.errors import InvalidArguments, StateConflict
+from butlers.domain.provenance import DAEMON, Trust
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import Effect, tool
+from butlers.tools.records import shown_source
 
 MAX_VALUE_BYTES = 1_000_000
 RESERVED = "module:"  # for the daemon's module switches
@@ -28,7 +30,7 @@ Version = Annotated[int, Field(ge=0)]
 async def state_get(ctx: CallContext, key: Key) -> dict[str, Any] | None:
     """The value of a key with its version, or null."""
     found = await get_entry(ctx.connection, _checked(key))
-    return _shown(found) if found else None
+    return _shown(ctx, found) if found else None
 
 
 @tool(callers=SESSIONS)
@@ -37,8 +39,7 @@ async def state_set(
 ) -> dict[str, Any]:
     """Store a JSON value under a key and return its new version.
 
-    With expected_version, store it only if the value still has that version (0: if there is none);
-    otherwise nothing changes and the error names the current version.
+    With expected_version, store it only if the value still has that version (0: none).
     """
     if _is_reserved(key):
         raise InvalidArguments(f"keys that begin with {RESERVED!r} are reserved for the butler")
@@ -71,17 +72,23 @@ async def state_list(
 ) -> dict[str, Any]:
     """Keys in order, optionally only those with a prefix. For the next page pass the last key as after."""
     found = await list_entries(ctx.connection, prefix, after, limit)
-    if keys_only:
-        return {"keys": [entry.key for entry in found]}
-    return {"entries": [_shown(entry) for entry in found]}
+    if not keys_only:
+        return {"entries": [_shown(ctx, entry) for entry in found]}
+    keys = {"keys": [entry.key for entry in found]}
+    # The key itself is text of its writer.
+    marked = {entry.key: source for entry in found if (source := shown_source(ctx, entry.writer))}
+    return (
+        {**keys, "sources": {key: one["source"] for key, one in marked.items()}} if marked else keys
+    )
 
 
-def _shown(entry: StateEntry) -> dict[str, Any]:
+def _shown(ctx: CallContext, entry: StateEntry) -> dict[str, Any]:
     return {
         "key": entry.key,
         "value": entry.value,
         "version": entry.version,
         "updated_at": entry.updated_at.isoformat(),
+        **shown_source(ctx, entry.writer),
     }
 
 
@@ -105,15 +112,28 @@ class StateEntry:
     value: Any
     version: int
     updated_at: datetime
+    sender: str | None = None
+    trust: Trust = Trust.OWNER
 
     @classmethod
     def from_row(cls, row: asyncpg.Record) -> StateEntry:
-        return cls(row["key"], row["value"], row["version"], row["updated_at"])
+        return cls(
+            row["key"],
+            row["value"],
+            row["version"],
+            row["updated_at"],
+            row["sender"],
+            Trust(row["trust"]),
+        )
+
+    @property
+    def writer(self) -> dict[str, Any]:
+        return {"sender": self.sender, "trust": self.trust}
 
 
 @dataclass(frozen=True, slots=True)
 class StateStore:
-    """The state store for use outside tool calls. Each operation is its own transaction."""
+    """The state store for the butler itself, outside tool calls. Each operation is its own transaction."""
 
     database: Database
 
@@ -123,6 +143,7 @@ class StateStore:
 
     async def put(self, key: str, value: Any, expected_version: int | None = None) -> int:
         async with self.database.transaction() as connection:
+            await set_provenance(connection, DAEMON)
             return await put_entry(connection, key, value, expected_version)
 
     async def remove(self, key: str, expected_version: int | None = None) -> bool:

@@ -32,7 +32,8 @@ from support.waiting import until
 OWNER, PEER, SESSION = CallerKind.OWNER, CallerKind.PEER, CallerKind.SESSION
 COMMON = {
     "status": {OWNER, PEER, SESSION},
-    "sessions_list": {OWNER, PEER},
+    "shared.status": {PEER},
+    "sessions_list": {OWNER},
     "trigger": {OWNER},
     "route.execute": {PEER},
     "route_execute": {PEER},
@@ -55,7 +56,11 @@ async def test_tools_are_listed_to_and_accepted_from_permitted_callers(
     tester = make_butler(role)
     await tester.start()
     core = COMMON | BY_ROLE[role]
-    async with tester.owner() as owner, tester.peer("other") as peer, tester.session() as session:
+    async with (
+        tester.owner() as owner,
+        tester.peer("switchboard") as peer,
+        tester.session() as session,
+    ):
         for kind, client in ((OWNER, owner), (PEER, peer), (SESSION, session)):
             listed = {tool["name"] for tool in await client.list_tools()} & set(core)
             assert listed == {name for name, callers in core.items() if kind in callers}
@@ -126,8 +131,12 @@ async def test_token_for_another_butler_or_fleet_is_rejected(
 
 
 async def test_caller_is_identified_by_its_token(tester: InProcessButler) -> None:
-    async with tester.peer("general") as peer:
-        assert await peer.call("quick") == {"text": "hello", "caller": "peer", "name": "general"}
+    async with tester.peer("switchboard") as peer:
+        assert await peer.call("quick") == {
+            "text": "hello",
+            "caller": "peer",
+            "name": "switchboard",
+        }
 
 
 # -- one transaction -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ async def test_session_is_listed_and_shown_with_its_calls(tester: InProcessButle
         assert done["success"] is True
         listed = (await owner.call("sessions_list", {"limit": 5}))["sessions"]
         assert [session["id"] for session in listed] == [done["session_id"]]
-        shown = await owner.call("sessions_get", {"session_id": done["session_id"]})
+        shown = await owner.call("sessions_get", {"id": done["session_id"]})
     assert (shown["prompt"], shown["outcome"], shown["runtime"]) == (
         "keep the spare key",
         "ok",
@@ -32,4 +32,4 @@ async def test_session_is_listed_and_shown_with_its_calls(tester: InProcessButle
 async def test_unknown_session_is_not_found(tester: InProcessButler) -> None:
     async with tester.owner() as owner:
         with pytest.raises(NotFound, match="there is no session"):
-            await owner.call("sessions_get", {"session_id": str(uuid7())})
+            await owner.call("sessions_get", {"id": str(uuid7())})

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.domain.redaction import MASK, Redactor, SecretText
+from butlers.domain.redaction import MASK, PATTERNS, Redactor, SecretText
 
 PLANTED = 'pä55 "wörd"/+\\end'
 MULTILINE = "-----first line of it-----\nsecond line of the secret\nx\n"
@@ -199,3 +199,34 @@ def test_many_secrets_and_a_long_text_take_no_noticeable_time() -> None:
         redactor.register(f"planted-{number:04}-value")
     text = ("a.a.a:b://c:" * 20_000) + "planted-0007-value"
     assert redactor.scrub(text).endswith(MASK)
+
+
+SAMPLES = (
+    "sk-" + "a" * 16,
+    "ghp_" + "a" * 20,
+    "github_pat_" + "a" * 20,
+    "xoxb-" + "1" * 10,
+    "AIza" + "a" * 30,
+    "123456:AA" + "a" * 20,
+    "Bearer " + "a" * 20,
+    "bearer 1aaaaaaa",
+    "BEARER " + "a" * 20,
+    "Authorization: Basic abc",
+    "authorization=token abc",
+    "x://:p@",
+    f"b1.{'a' * 20}.{'a' * 40}",
+    "bs." + "a" * 40,
+    "eyJaaaaaaaa.aaaaaaaa.aaaaaaaa",
+    "-----BEGIN PRIVATE KEY-----abc",
+)
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_every_pattern_is_found_in_the_shortest_text(sample: str) -> None:
+    fresh = Redactor()
+    assert MASK in fresh.scrub(sample)
+    assert MASK in fresh.scrub(f'say "{sample}" twice')
+
+
+def test_every_pattern_has_a_sample() -> None:
+    assert all(any(pattern.search(sample) for sample in SAMPLES) for _, pattern in PATTERNS)
