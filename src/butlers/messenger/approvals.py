@@ -1,26 +1,26 @@
-"""Deliveries that need the owner's approval: the questions, the known recipients, and the decision.
+"""Deliveries that need the owner's approval: the reasons, the question, the release, known recipients.
 
-Approving releases the delivery in the same transaction. Each question is decided once, or expires.
+The approvals module stores and decides the question; approving it calls the tool ``delivery_release``.
 """
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 from uuid import UUID
 
-import asyncpg
-
 from butlers.db.database import Connection
-from butlers.domain.delivery import DeliveryState
-from butlers.domain.errors import NotFound, StateConflict
+from butlers.domain.approval import AskReason, Question, RiskTier
+from butlers.domain.delivery import DeliveryRequest, DeliveryState
+from butlers.domain.message import joined
+from butlers.domain.provenance import Provenance, Trust
 from butlers.messenger import deliveries
-from butlers.messenger.deliveries import ENDS
 from butlers.messenger.policy import DeliveryPolicy
-from butlers.queue import leased_queue as queue
+
+RELEASE = "delivery_release"  # the tool that an approval calls
+EXCERPT_LENGTH = 120
 
 KnownBy = Literal["approved", "wrote"]
 
@@ -30,207 +30,103 @@ class ApprovalReason(StrEnum):
     OUTSIDE_LINKS = "outside_links"
 
 
-class Decision(StrEnum):
-    APPROVED = "approved"
-    REJECTED = "rejected"
-    EXPIRED = "expired"
+_WHY = {
+    ApprovalReason.NEW_RECIPIENT: "the recipient is new",
+    ApprovalReason.OUTSIDE_LINKS: "the links came from other people's text",
+}
+
+
+async def approval_reasons(
+    connection: Connection, delivery: DeliveryRequest, policy: DeliveryPolicy, *, solicited: bool
+) -> list[ApprovalReason]:
+    """Return the reasons to ask the owner first.
+
+    None for the owner's own address, which reaches nobody else, and for an unknown channel, which is
+    refused later. The recipient of a reply is not new, but links that another person put into the
+    conversation could leak its content.
+    """
+    if policy.is_owners(delivery) or delivery.channel not in policy.channels:
+        return []
+    links = [ApprovalReason.OUTSIDE_LINKS] if delivery.outside_links else []
+    if solicited:
+        return links
+    known = await is_known_recipient(connection, delivery.channel, delivery.target)
+    return links if known else [ApprovalReason.NEW_RECIPIENT, *links]
+
+
+def question_about(delivery: DeliveryRequest, reasons: list[ApprovalReason]) -> Question:
+    """Return the question about a delivery.
+
+    Deliveries that wait only for the same new recipient are decided together: the decision is about the
+    recipient.
+    """
+    kind = reasons[-1]
+    links = delivery.outside_links
+    words = " ".join(delivery.message.split()) or delivery.emoji or ""
+    shown = words if len(words) <= EXCERPT_LENGTH else f"{words[:EXCERPT_LENGTH]}…"
+    recipient = f"{delivery.target} on {delivery.channel}"
+    new = ", who is new" if ApprovalReason.NEW_RECIPIENT in reasons else ""
+    with_links = f", with links from outside ({', '.join(links)})" if links else ""
+    return Question(
+        tool=RELEASE,
+        arguments={
+            "delivery_id": str(delivery.delivery_id),
+            "channel": delivery.channel,
+            "target": delivery.target,
+            "origin": delivery.origin,
+            "message": delivery.message,
+            "links": list(links),
+            "reasons": [str(reason) for reason in reasons],
+        },
+        reason=AskReason(
+            "send a message", " and ".join(_WHY[reason] for reason in reasons), RiskTier.HIGH
+        ),
+        source=Provenance(
+            Trust.OUTSIDE if links else Trust.OWNER,
+            f"butler {delivery.origin}",
+            delivery.request_id,
+        ),
+        group=joined(kind, delivery.channel, delivery.target),
+        decides_group=kind is ApprovalReason.NEW_RECIPIENT,
+        summary=f'{delivery.origin} wants to write to {recipient}{new}{with_links}: "{shown}"',
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class PendingAction:
-    """A question to the owner about one delivery."""
+class ApprovedDelivery:
+    """An approved delivery, with the reasons why it waited."""
 
-    id: UUID
-    kind: str
-    summary: str
-    payload: dict[str, Any]
     delivery_id: UUID
-    created_at: datetime
-    expires_at: datetime
-    decided_at: datetime | None = None
-    decision: Decision | None = None
-    decided_by: str | None = None
-
-    @classmethod
-    def from_row(cls, row: asyncpg.Record) -> PendingAction:
-        fields = {name: row[name] for name in cls.__slots__}
-        decision = row["decision"]
-        return cls(**{**fields, "decision": Decision(decision) if decision else None})
-
-
-async def decide(
-    connection: Connection,
-    action_id: UUID,
-    decision: Decision,
-    by: str,
-    policy: DeliveryPolicy,
-    now: datetime,
-) -> list[UUID]:
-    """Decide a question and return the deliveries that it released. The same decision twice is one."""
-    action = await _open_action(connection, action_id, decision, now)
-    if action is None:
-        return []
-    await decide_action(connection, action.id, decision, by, now)
-    if decision is Decision.REJECTED:
-        await deliveries.set_state(
-            connection, action.delivery_id, DeliveryState.DISCARDED, f"rejected by {by}"
-        )
-        return []
-    await release(connection, action.delivery_id, policy, now)
-    others = await _release_others(connection, action, by, policy, now)
-    return [action.delivery_id, *others]
+    reasons: tuple[str, ...]
 
 
 async def release(
-    connection: Connection, delivery_id: UUID, policy: DeliveryPolicy, now: datetime
-) -> None:
-    """Queue a parked delivery. Its time to live starts now."""
-    record = await deliveries.lock_delivery(connection, delivery_id)
-    if record.state is not DeliveryState.PARKED:
-        return
-    until = policy.deadline(record.delivery.intent, now)
-    await deliveries.accept_again(connection, delivery_id, "approved", until)
-    await deliveries.enqueue(connection, record.delivery, str(delivery_id))
+    connection: Connection, approved: ApprovedDelivery, policy: DeliveryPolicy, now: datetime
+) -> bool:
+    """Queue a parked delivery, and remember its recipient. Its time to live starts now.
 
-
-async def _open_action(
-    connection: Connection, action_id: UUID, decision: Decision, now: datetime
-) -> PendingAction | None:
-    """Return the undecided question, or None if it has this decision already."""
-    action = await lock_action(connection, action_id)
-    if action is None:
-        raise NotFound(
-            f"there is no pending action {action_id}", hint="`butlers approvals list` shows them"
-        )
-    if action.decision is decision:
-        return None
-    if action.decision is not None or action.expires_at <= now:
-        raise StateConflict(
-            f"the pending action is {action.decision or Decision.EXPIRED} already",
-            hint=f"`butlers deliveries resend {shlex.quote(str(action.delivery_id))}`"
-            " sends the delivery anyway",
-        )
-    return action
-
-
-async def _release_others(
-    connection: Connection, action: PendingAction, by: str, policy: DeliveryPolicy, now: datetime
-) -> list[UUID]:
-    """Release the other deliveries that wait only for the approval of the same recipient."""
-    if ApprovalReason.NEW_RECIPIENT not in action.payload["reasons"]:
-        return []
-    to = (await deliveries.lock_delivery(connection, action.delivery_id)).delivery
-    await remember_recipient(connection, to.channel, to.target, "approved", now)
-    others = await lock_open_for(connection, to.channel, to.target, ApprovalReason.NEW_RECIPIENT)
-    for other in others:
-        await decide_action(connection, other.id, Decision.APPROVED, by, now)
-        await release(connection, other.delivery_id, policy, now)
-    return [other.delivery_id for other in others]
-
-
-# -- table pending_actions -----------------------------------------------------------------------------
-
-
-async def store_action(connection: Connection, action: PendingAction) -> None:
-    await connection.execute(
-        """
-        INSERT INTO pending_actions (id, kind, summary, payload, delivery_id, created_at, expires_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7)
-        ON CONFLICT (delivery_id) DO NOTHING
-        """,
-        action.id,
-        action.kind,
-        action.summary,
-        action.payload,
-        action.delivery_id,
-        action.created_at,
-        action.expires_at,
-    )
-    await queue.notify(connection, ENDS)
-
-
-async def lock_action(connection: Connection, action_id: UUID) -> PendingAction | None:
-    row = await connection.fetchrow(
-        "SELECT * FROM pending_actions WHERE id = $1 FOR UPDATE", action_id
-    )
-    return PendingAction.from_row(row) if row else None
-
-
-async def lock_open_for(
-    connection: Connection, channel: str, target: str, kind: ApprovalReason
-) -> list[PendingAction]:
-    """Return the open questions about this recipient that have no other reason.
-
-    One that another transaction is deciding is skipped.
+    Return False if it does not wait any more.
     """
-    rows = await connection.fetch(
-        """
-        SELECT pending.* FROM pending_actions AS pending JOIN deliveries USING (delivery_id)
-        WHERE decision IS NULL AND kind = $3 AND channel = $1 AND target = $2
-        ORDER BY created_at, id FOR UPDATE OF pending SKIP LOCKED
-        """,
-        channel,
-        target,
-        kind,
-    )
-    return [PendingAction.from_row(row) for row in rows]
+    record = await deliveries.lock_delivery(connection, approved.delivery_id)
+    to = record.delivery
+    if ApprovalReason.NEW_RECIPIENT in approved.reasons:
+        await remember_recipient(connection, to.channel, to.target, "approved", now)
+    if record.state is not DeliveryState.PARKED:
+        return False
+    until = policy.deadline(to.intent, now)
+    await deliveries.accept_again(connection, to.delivery_id, "approved", until)
+    await deliveries.enqueue(connection, to, str(to.delivery_id))
+    return True
 
 
-async def decide_action(
-    connection: Connection, action_id: UUID, decision: Decision, by: str, now: datetime
+async def end_parked(
+    connection: Connection, delivery_id: UUID, state: DeliveryState, reason: str, now: datetime
 ) -> None:
-    await connection.execute(
-        """
-        UPDATE pending_actions SET decision = $2, decided_by = $3, decided_at = $4
-        WHERE id = $1 AND decision IS NULL
-        """,
-        action_id,
-        decision,
-        by,
-        now,
-    )
-
-
-async def list_actions(
-    connection: Connection, *, only_open: bool, limit: int
-) -> list[PendingAction]:
-    rows = await connection.fetch(
-        """
-        SELECT * FROM pending_actions WHERE decision IS NULL OR NOT $1
-        ORDER BY created_at DESC, id DESC LIMIT $2
-        """,
-        only_open,
-        limit,
-    )
-    return [PendingAction.from_row(row) for row in rows]
-
-
-async def expire_actions(connection: Connection, now: datetime) -> int:
-    """Expire the questions that were not decided in time, and their deliveries."""
-    rows = await connection.fetch(
-        """
-        WITH late AS (
-            UPDATE pending_actions SET decision = 'expired', decided_at = $1
-            WHERE decision IS NULL AND expires_at <= $1 RETURNING delivery_id
-        )
-        UPDATE deliveries SET state = 'expired', reason = 'not decided in time'
-        FROM late WHERE deliveries.delivery_id = late.delivery_id AND state = 'parked' RETURNING 1
-        """,
-        now,
-    )
-    return len(rows)
-
-
-async def take_unsent_questions(connection: Connection, now: datetime) -> list[PendingAction]:
-    """Return the questions that the owner has not been asked yet, and mark them as asked."""
-    rows = await connection.fetch(
-        """
-        UPDATE pending_actions SET told_at = $1 WHERE told_at IS NULL AND decision IS NULL
-        RETURNING *
-        """,
-        now,
-    )
-    return [PendingAction.from_row(row) for row in sorted(rows, key=lambda row: row["id"])]
+    """End a delivery that waited: rejected, or not decided in time. The owner is told of the question."""
+    record = await deliveries.lock_delivery(connection, delivery_id)
+    if record.state is DeliveryState.PARKED:
+        await deliveries.set_state(connection, delivery_id, state, reason)
+        await deliveries.mark_told(connection, delivery_id, now)
 
 
 # -- table recipients ----------------------------------------------------------------------------------
@@ -238,7 +134,7 @@ async def take_unsent_questions(connection: Connection, now: datetime) -> list[P
 
 async def is_known_recipient(connection: Connection, channel: str, target: str) -> bool:
     """Return whether the owner approved the recipient, or the recipient wrote first."""
-    found = await connection.fetchval(
+    found: Any = await connection.fetchval(
         "SELECT true FROM recipients WHERE channel = $1 AND target = $2", channel, target
     )
     return bool(found)

@@ -12,6 +12,7 @@ import asyncpg
 from butlers.db.database import Connection
 from butlers.domain.delivery import (
     AttemptOutcome,
+    DeliveryAction,
     DeliveryReceipt,
     DeliveryRequest,
     DeliveryState,
@@ -20,12 +21,13 @@ from butlers.domain.delivery import (
 from butlers.domain.errors import NotFound
 from butlers.domain.queues import DELIVERIES
 from butlers.queue import leased_queue as queue
-from butlers.wire.codec import encode
+from butlers.wire.codec import decode, encode
 
 ENDS = "delivery_ends"  # notified like a queue when the owner has to be told of something
 
 _SHOWN = """
-    delivery_id, request_id, origin, intent, channel, target, thread, message, emoji, state, reason,
+    delivery_id, request_id, origin, intent, channel, target, thread, subject, message, emoji,
+    state, reason,
     accepted_at, not_before, expires_at, provider_message_id, delivered_at,
     (SELECT count(*) FROM delivery_attempts AS one WHERE one.delivery_id = deliveries.delivery_id)
         AS attempts
@@ -63,6 +65,9 @@ class DeliveryRecord:
                 thread=row["thread"],
                 emoji=row["emoji"],
                 source_event=row["source_event"],
+                subject=row["subject"],
+                references=tuple(row["message_references"]),
+                actions=tuple(decode(DeliveryAction, action) for action in row["actions"]),
             ),
             state=DeliveryState(row["state"]),
             reason=row["reason"],
@@ -121,8 +126,9 @@ async def store_delivery(
         """
         INSERT INTO deliveries (delivery_id, idempotency_key, request_id, origin, intent, channel,
                                 target, thread, message, emoji, source_event, accepted_at,
-                                expires_at, state, reason, told_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+                                expires_at, state, reason, told_at, subject, message_references,
+                                actions)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
         ON CONFLICT (idempotency_key) DO NOTHING
         """,
         delivery.delivery_id,
@@ -141,11 +147,27 @@ async def store_delivery(
         state,
         reason,
         told_at,
+        delivery.subject,
+        list(delivery.references),
+        [encode(action) for action in delivery.actions],
     )
-    known: UUID = await connection.fetchval(
-        "SELECT delivery_id FROM deliveries WHERE idempotency_key = $1", delivery.idempotency_key
-    )
+    known = await find_by_key(connection, delivery.idempotency_key)
+    assert known is not None
     return known
+
+
+async def find_by_key(connection: Connection, idempotency_key: str) -> UUID | None:
+    found: UUID | None = await connection.fetchval(
+        "SELECT delivery_id FROM deliveries WHERE idempotency_key = $1", idempotency_key
+    )
+    return found
+
+
+async def mark_told(connection: Connection, delivery_id: UUID, now: datetime) -> None:
+    """Mark a delivery whose end the owner learns in another way."""
+    await connection.execute(
+        "UPDATE deliveries SET told_at = $2 WHERE delivery_id = $1", delivery_id, now
+    )
 
 
 async def enqueue(connection: Connection, delivery: DeliveryRequest, key: str) -> None:

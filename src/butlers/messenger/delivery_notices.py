@@ -1,4 +1,4 @@
-"""Tells the owner once of deliveries that did not arrive and of those that wait for approval.
+"""Tells the owner once of deliveries that did not arrive.
 
 Deliveries that end at the same time are told in one message.
 """
@@ -13,10 +13,9 @@ from itertools import groupby
 import structlog
 
 from butlers.db.database import Database
-from butlers.domain.clock import Clock
-from butlers.domain.delivery import DeliveryState
-from butlers.messenger import approvals, deliveries
-from butlers.messenger.approvals import PendingAction
+from butlers.domain.clock import Clock, uuid7
+from butlers.domain.delivery import DeliveryRequest, DeliveryState
+from butlers.messenger import deliveries
 from butlers.messenger.deliveries import ENDS, UndeliveredNotice
 from butlers.messenger.delivery_intake import accept_notice
 from butlers.messenger.policy import DeliveryPolicy
@@ -66,16 +65,16 @@ class DeliveryNotices:
             )
 
     async def send_notices(self) -> None:
-        """Expire undecided questions, end orphaned deliveries, and tell the owner of each once."""
+        """End orphaned deliveries, and tell the owner of each undelivered one once."""
         now = self._clock.now()
         async with self._database.transaction() as connection:
-            await approvals.expire_actions(connection, now)
             await deliveries.end_orphans(connection)
             undelivered = await deliveries.take_unreported(connection, now)
-            questions = await approvals.take_unsent_questions(connection, now)
-            message = "\n".join([*_tell_undelivered(undelivered), *_ask(questions)])
+            message = "\n".join(_tell_undelivered(undelivered))
             if message:
-                await accept_notice(connection, self._butler, message, self._policy, now)
+                failed = {one.channel for one in undelivered}
+                notice = DeliveryRequest.to_owner(uuid7(), self._butler, message)
+                await accept_notice(connection, notice, self._policy, now, avoid=failed)
 
 
 def _tell_undelivered(undelivered: Sequence[UndeliveredNotice]) -> Iterator[str]:
@@ -93,13 +92,3 @@ def _tell_undelivered(undelivered: Sequence[UndeliveredNotice]) -> Iterator[str]
             more = len(found) - MAX_LISTED
             yield f"- and {more} more: `butlers deliveries list --state {shlex.quote(state)}`"
         yield "`butlers deliveries show ID` says more, `butlers deliveries resend ID` sends it again."
-
-
-def _ask(questions: Sequence[PendingAction]) -> Iterator[str]:
-    if not questions:
-        return
-    yield "This waits for your approval (`butlers approvals approve ID`, or reject):"
-    for question in questions[:MAX_LISTED]:
-        yield f"- {question.id}: {question.summary}"
-    if len(questions) > MAX_LISTED:
-        yield f"- and {len(questions) - MAX_LISTED} more: `butlers approvals list`"

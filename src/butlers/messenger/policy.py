@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Self
 from zoneinfo import ZoneInfo
 
 from butlers.config.butler import ButlerConfig
-from butlers.domain.delivery import Intent
+from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, Intent
 from butlers.domain.message import CONSOLE
 
 
@@ -51,16 +51,30 @@ class DeliveryPolicy:
     send_ttl: timedelta = timedelta(hours=24)
     quiet: QuietHours | None = None
     channels: frozenset[str] = frozenset({CONSOLE})
+    owner: tuple[str, str] = (CONSOLE, OWNERS_CONSOLE)  # channel and target of the owner
 
     @classmethod
     def from_config(cls, config: ButlerConfig, channels: frozenset[str]) -> Self:
         delivery, zone = config.delivery, ZoneInfo(config.timezone)
+        channel, _, target = (delivery.owner or "").partition(":")
         return cls(
             timedelta(seconds=delivery.reply_ttl_s),
             timedelta(seconds=delivery.send_ttl_s),
             QuietHours.parse(delivery.quiet_hours, zone) if delivery.quiet_hours else None,
             channels,
+            (channel, target) if channel in channels else (CONSOLE, OWNERS_CONSOLE),
         )
+
+    def readdress(self, delivery: DeliveryRequest) -> DeliveryRequest:
+        """Return the delivery with the owner's configured address, if it is a new message to the owner."""
+        if delivery.intent is not Intent.SEND or _address(delivery) != (CONSOLE, OWNERS_CONSOLE):
+            return delivery
+        channel, target = self.owner
+        return replace(delivery, channel=channel, target=target)
+
+    def is_owners(self, delivery: DeliveryRequest) -> bool:
+        """Return whether the delivery reaches the owner and nobody else."""
+        return _address(delivery) in ((CONSOLE, OWNERS_CONSOLE), self.owner)
 
     def deadline(self, intent: Intent, since: datetime) -> datetime:
         """Return the time from which a delivery is too late to be of use."""
@@ -69,3 +83,7 @@ class DeliveryPolicy:
     def quiet_until(self, intent: Intent, now: datetime) -> datetime | None:
         """Return the end of the quiet hours, which delay new conversations but no replies."""
         return self.quiet.end_after(now) if self.quiet and intent is Intent.SEND else None
+
+
+def _address(delivery: DeliveryRequest) -> tuple[str, str]:
+    return delivery.channel, delivery.target

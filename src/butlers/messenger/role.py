@@ -12,11 +12,13 @@ from butlers.config.butler import ButlerConfig, ButlerKind
 from butlers.db.database import Connection
 from butlers.domain.queues import DELIVERIES
 from butlers.messenger import tools
+from butlers.messenger.delivery_intake import DeliveryIntake
 from butlers.messenger.delivery_notices import DeliveryNotices
 from butlers.messenger.limits import DeliveryLimits
 from butlers.messenger.policy import DeliveryPolicy
 from butlers.messenger.sender import DeliverySender
 from butlers.tools.declaration import ToolFunction
+from butlers.tools.gate import CallGate
 from butlers.tools.requests import read_hops
 from butlers.tools.role import Hop, Loop, QueueWork, Role, RoleParts
 
@@ -43,8 +45,10 @@ RETENTION = {
 class MessengerRole(Role):
     _parts: RoleParts
     _channels: Sequence[Channel] = ()
+    _of_channels: Sequence[object] = ()
     _policy: DeliveryPolicy
     _sender: DeliverySender
+    _gate: CallGate | None
     _notices: DeliveryNotices
 
     @classmethod
@@ -58,8 +62,15 @@ class MessengerRole(Role):
     async def open(self, parts: RoleParts) -> None:
         config, clock, database = parts.config, parts.clock, parts.database
         context = OutboundContext(clock, parts.credentials.require, database)
-        senders = build_senders(load_channels(parts.home).outbound(config), context)
+        outbound = load_channels(parts.home).outbound(config)
+        senders = build_senders(outbound, context)
         self._parts = parts
+        self._gate = parts.find(CallGate)
+        self._of_channels = [
+            service
+            for channel, sender in senders.items()
+            for service in channel.services(outbound[channel], context, sender)
+        ]
         self._channels = tuple(senders)
         by_name = {channel.name: sender for channel, sender in senders.items()}
         self._policy = DeliveryPolicy.from_config(config, frozenset(by_name))
@@ -73,7 +84,9 @@ class MessengerRole(Role):
         self._notices = DeliveryNotices(config.name, database, parts.listener, self._policy, clock)
 
     def services(self) -> Sequence[object]:
-        return (self._policy, self._sender.limits)
+        parts = self._parts
+        intake = DeliveryIntake(parts.database, self._policy, parts.clock, self._gate)
+        return (self._policy, self._sender.limits, intake, *self._of_channels)
 
     def tools(self) -> Sequence[ToolFunction]:
         of_channels = (function for channel in self._channels for function in channel.tools)

@@ -17,6 +17,7 @@ from butlers.domain.errors import (
     ChannelError,
     ChannelFailed,
     ChannelUnavailable,
+    CredentialRefused,
     DeliveryRefused,
     DeliveryUncertain,
 )
@@ -34,6 +35,7 @@ _MAX_BACKOFF_STEP = 16  # the pause does not grow after that
 _COUNTED = (AttemptOutcome.FAILED, AttemptOutcome.UNCERTAIN)
 _OUTCOMES: dict[type[ChannelError], AttemptOutcome] = {
     DeliveryRefused: AttemptOutcome.REFUSED,
+    CredentialRefused: AttemptOutcome.REFUSED,
     ChannelUnavailable: AttemptOutcome.UNAVAILABLE,
     ChannelFailed: AttemptOutcome.FAILED,
     ChannelBusy: AttemptOutcome.BUSY,

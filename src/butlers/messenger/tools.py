@@ -1,9 +1,8 @@
-"""The Messenger's tools: accept and inspect deliveries, decide what waits for approval."""
+"""The Messenger's tools: accept, inspect, release and resend deliveries."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import Field
@@ -13,13 +12,11 @@ from butlers.domain.delivery import DeliveryRequest, DeliveryState
 from butlers.domain.errors import NotAllowed, NotFound
 from butlers.domain.queues import SWITCHBOARD
 from butlers.messenger import approvals, deliveries, delivery_intake
-from butlers.messenger.approvals import Decision
 from butlers.messenger.limits import DeliveryLimits
 from butlers.messenger.policy import DeliveryPolicy
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import Effect, tool
-
-_DECISIONS = {"approve": Decision.APPROVED, "reject": Decision.REJECTED}
+from butlers.tools.gate import NOT_DECIDED, CallGate
 
 
 @tool(callers=PEERS)
@@ -28,7 +25,11 @@ async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]
     if ctx.caller.name != SWITCHBOARD:
         raise NotAllowed(f"only the Switchboard hands over deliveries, not {ctx.caller.name}")
     delivery_id = await delivery_intake.accept_delivery(
-        ctx.connection, delivery, ctx.service(DeliveryPolicy), ctx.clock.now()
+        ctx.connection,
+        delivery,
+        ctx.service(DeliveryPolicy),
+        ctx.clock.now(),
+        ctx.services.find(CallGate),
     )
     return {"status": "accepted", "delivery_id": str(delivery_id)}
 
@@ -84,47 +85,29 @@ async def delivery_origin(
     return {"origin": await deliveries.origin_of(ctx.connection, channel, provider_message_id)}
 
 
-@tool(callers=OWNER_ONLY, effect=Effect.READ)
-async def approvals_list(
+async def _end_waiting(ctx: CallContext, arguments: dict[str, Any], why: str) -> None:
+    """End a delivery whose question was rejected or has expired."""
+    state = DeliveryState.EXPIRED if why == NOT_DECIDED else DeliveryState.DISCARDED
+    delivery_id = UUID(arguments["delivery_id"])
+    await approvals.end_parked(ctx.connection, delivery_id, state, why, ctx.clock.now())
+
+
+@tool(callers=OWNER_ONLY, on_refused=_end_waiting, unique=("delivery_id", "message"))
+async def delivery_release(
     ctx: CallContext,
-    include_decided: bool = False,
-    limit: Annotated[int, Field(ge=1, le=500)] = 50,
+    delivery_id: UUID,
+    channel: str,
+    target: str,
+    origin: str,
+    message: str,
+    links: list[str],
+    reasons: list[str],
 ) -> dict[str, Any]:
-    """List what waits for your approval, newest first; optionally the decided and expired ones too."""
-    found = await approvals.list_actions(ctx.connection, only_open=not include_decided, limit=limit)
+    """Send a delivery that waits for approval. Approving its question calls this."""
+    approved = approvals.ApprovedDelivery(delivery_id, tuple(reasons))
     now = ctx.clock.now()
-    return {
-        "approvals": [
-            {**asdict(action), "state": action.decision or _open_state(action.expires_at <= now)}
-            for action in found
-        ]
-    }
-
-
-@tool(callers=OWNER_ONLY)
-async def approvals_decide(
-    ctx: CallContext,
-    id: UUID,  # noqa: A002  (the name its callers know)
-    decision: Literal["approve", "reject"],
-) -> dict[str, Any]:
-    """Approve or reject one. An approved delivery is queued when this answers."""
-    sent = await approvals.decide(
-        ctx.connection,
-        id,
-        _DECISIONS[decision],
-        ctx.caller.name,
-        ctx.service(DeliveryPolicy),
-        ctx.clock.now(),
-    )
-    return {
-        "id": str(id),
-        "decision": str(_DECISIONS[decision]),
-        "deliveries": [str(delivery_id) for delivery_id in sent],
-    }
-
-
-def _open_state(expired: bool) -> str:
-    return str(Decision.EXPIRED) if expired else "open"
+    released = await approvals.release(ctx.connection, approved, ctx.service(DeliveryPolicy), now)
+    return {"delivery_id": str(delivery_id), "released": released}
 
 
 TOOLS = (
@@ -134,6 +117,5 @@ TOOLS = (
     deliveries_resend,
     messenger_status,
     delivery_origin,
-    approvals_list,
-    approvals_decide,
+    delivery_release,
 )

@@ -1,31 +1,30 @@
 """Classification: a session that decides for messages that no rule, reflex, thread or trigger matches.
 
 Its only tool is ``assign``, which stores the decision. It may give parts of a message to several butlers.
-If it fails, is over its budget or does not decide, the message goes to the general butler.
+A session that ends well without a decision leaves the message to the general butler. One that fails or is
+over its budget keeps the message, and is repeated, like any session. One that is stopped ends the message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-
-import structlog
+from uuid import UUID
 
 from butlers.db.database import Database
 from butlers.domain.caller import CallerKind
 from butlers.domain.clock import uuid7
-from butlers.domain.errors import ButlersError, InvalidArguments, NotFound
+from butlers.domain.errors import ButlersError, InvalidArguments, NotFound, OverBudget
 from butlers.domain.message import InboxItem, RouteDecision, Turn, check_storable
 from butlers.domain.registration import Registration
-from butlers.domain.session import SessionRequest
+from butlers.domain.session import Outcome, SessionRequest
+from butlers.sessions.recovery import SessionRecovery
 from butlers.sessions.spawner import Spawner
 from butlers.switchboard import decisions
 from butlers.switchboard.decisions import StoredDecision
 from butlers.switchboard.registry import candidates, list_candidates
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import tool
-
-log = structlog.get_logger()
 
 TOOL = "assign"
 MAX_REASON = 300
@@ -39,21 +38,38 @@ TASK = (
 )
 
 
+class ClassificationStopped(ButlersError):
+    """The request was stopped while a session decided which butler it is for."""
+
+    code = "classification_stopped"
+
+
 class Classifier:
-    def __init__(self, database: Database, spawner: Spawner) -> None:
+    def __init__(self, database: Database, spawner: Spawner, recovery: SessionRecovery) -> None:
         self._database = database
         self._spawner = spawner
+        self._recovery = recovery
+
+    @property
+    def has_model(self) -> bool:
+        return self._spawner.model is not None
+
+    def has_choice(self, registrations: Sequence[Registration]) -> bool:
+        """Return whether there is a model, and more than one butler to choose from."""
+        return self.has_model and len(candidates(registrations)) > 1
 
     async def classify(
         self,
         item: InboxItem,
         registrations: Sequence[Registration],
         conversation: tuple[Turn, ...],
+        attempt: int,
     ) -> list[StoredDecision]:
-        """Ask a session. Return [] without a model, without a choice, or without an answer."""
+        """Ask a session. Return [] without a decision.
+
+        Raises ClassificationStopped, and the error of a session that failed.
+        """
         butlers = candidates(registrations)
-        if self._spawner.model is None or len(butlers) < 2:
-            return []
         session = SessionRequest(
             uuid7(),
             item.text,
@@ -65,16 +81,27 @@ class Classifier:
             conversation=conversation,
             attachments=item.attachments,
         )
-        complete = False
+        request = item.request
         try:
             result = await self._spawner.run(session)
-            complete = result.ok
-        except ButlersError as error:
-            log.warning("classification failed", error=str(error))
+        except OverBudget as error:
+            await self._recovery.over_budget(request, error)
+            return []  # a Switchboard that does not wait for its budget decides without a model
+        except ButlersError:
+            await self._withdraw(request.request_id)
+            raise
+        if not result.ok:
+            await self._withdraw(request.request_id)
+        if result.outcome is Outcome.CANCELLED:
+            raise ClassificationStopped
+        await self._recovery.handle(request, result, attempt)
         async with self._database.transaction() as connection:
-            if not complete:  # it may have assigned only some of the parts
-                await decisions.withdraw(connection, item.request.request_id)
-            return await decisions.settle(connection, item.request.request_id)
+            return await decisions.settle(connection, request.request_id)
+
+    async def _withdraw(self, request_id: UUID) -> None:
+        """Delete the parts that a session assigned before it failed: there may be others."""
+        async with self._database.transaction() as connection:
+            await decisions.withdraw(connection, request_id)
 
 
 @tool(callers=frozenset({CallerKind.SESSION}))

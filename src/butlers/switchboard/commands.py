@@ -1,4 +1,4 @@
-"""The owner's commands /stop, /pause, /resume and /status, carried out without a model.
+"""The owner's commands /stop, /pause, /resume, /status, /retry, /yes and /no, without a model.
 
 The Switchboard asks every butler at once. A butler that does not answer is named in the reply, and learns
 of a pause when it registers again.
@@ -6,14 +6,12 @@ of a pause when it registers again.
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from butlers.db.database import Connection
-from butlers.domain.errors import ButlersError, InvalidArguments
+from butlers.domain.errors import InvalidArguments
 from butlers.domain.message import Command, InboxItem, Word, parse_command
 from butlers.domain.queues import INBOX, SWITCHBOARD
 from butlers.queue import leased_queue as queue
@@ -23,20 +21,10 @@ from butlers.queue.pause import Pause, begin_pause, end_pause, read_pause
 from butlers.queue.worker import FinishWith
 from butlers.skills.reflexes.times import read_seconds
 from butlers.switchboard import registry
+from butlers.switchboard.approval_answers import ApprovalAnswers
+from butlers.switchboard.asking import ButlerAnswers, ask_butlers
 from butlers.tools.role import RoleParts
 from butlers.wire.codec import decode
-
-
-@dataclass(frozen=True, slots=True)
-class ButlerAnswers:
-    """Answers by butler, and the errors of those that did not answer."""
-
-    given: dict[str, Any]
-    missing: dict[str, str]
-
-    def with_missing(self, text: str) -> str:
-        silent = ", ".join(sorted(self.missing))
-        return f"{text} No answer from: {silent}." if silent else text
 
 
 class OwnerCommands:
@@ -47,6 +35,7 @@ class OwnerCommands:
         self._zone = ZoneInfo(parts.config.timezone)
         self._spawner = parts.spawner
         self._own_status = parts.status
+        self._answers = ApprovalAnswers(parts.database, parts.peers, parts.clock)
 
     async def carry_out(self, lease: Lease) -> Any:
         item = decode(InboxItem, lease.payload)
@@ -69,6 +58,10 @@ class OwnerCommands:
                 return await self._resume()
             case Word.STATUS:
                 return await self._status()
+            case Word.RETRY:
+                return await self._retry()
+            case Word.YES | Word.NO:
+                return await self._answers.decide(command.word is Word.YES, command.rest)
 
     async def _stop(self) -> str:
         own = len(self._spawner.stop_all())
@@ -106,27 +99,21 @@ class OwnerCommands:
         lines += [f"{name}: no answer" for name in sorted(answers.missing)]
         return "\n".join(lines)
 
-    async def _make_inbox_due(self) -> None:
+    async def _retry(self) -> str:
+        own = await self._make_inbox_due()
+        answers = await self._ask_all("control_retry", {})
+        items = own + sum(answer["due"] for answer in answers.given.values())
+        what = f"Trying again: {items}." if items else "Nothing was waiting."
+        return answers.with_missing(what)
+
+    async def _make_inbox_due(self) -> int:
         async with self._database.transaction() as connection:
-            await queue.make_due(connection, INBOX)
+            return await queue.make_due(connection, INBOX)
 
     async def _ask_all(self, tool: str, arguments: dict[str, Any]) -> ButlerAnswers:
         async with self._database.transaction() as connection:
             known = await registry.list_registrations(connection)
-        found = await asyncio.gather(
-            *(self._peers.call(one.name, one.url, tool, arguments) for one in known),
-            return_exceptions=True,
-        )
-        given: dict[str, Any] = {}
-        missing: dict[str, str] = {}
-        for one, answer in zip(known, found, strict=True):
-            if isinstance(answer, ButlersError):
-                missing[one.name] = str(answer)
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                given[one.name] = answer
-        return ButlerAnswers(given, missing)
+        return await ask_butlers(self._peers, known, tool, arguments)
 
     def _end_of_pause(self, rest: str) -> datetime | None:
         if not rest:
@@ -156,7 +143,9 @@ def _line(name: str, status: dict[str, Any]) -> str:
         state: sum(depth.get(state, 0) for depth in queues.values())
         for state in ("ready", "leased", "dead")
     }
-    parts = [
+    questions = status.get("questions")
+    parts = [f"{questions} for you to decide"] if questions else []
+    parts += [
         f"{count} {word}"
         for word, count in zip(("waiting", "running", "dead"), counts.values(), strict=True)
         if count

@@ -30,6 +30,7 @@ async def contacts_waiting(ctx: CallContext) -> dict[str, Any]:
             {
                 "id": senders.sender_id(held["channel"], held["sender"]),
                 **held,
+                "name": await senders.known_name(ctx.connection, held["channel"], held["sender"]),
                 "warning": known.describe(held["sender"]),
             }
             for held in await inbox.list_held(ctx.connection)
@@ -56,7 +57,8 @@ async def contacts_allow(
         await senders.add_address(ctx.connection, owner, channel, identity)
     else:
         roles = (senders.KNOWN,)
-        await senders.add_contact(ctx.connection, channel, identity, name or identity, roles)
+        name = name or await senders.known_name(ctx.connection, channel, identity) or identity
+        await senders.add_contact(ctx.connection, channel, identity, name, roles)
     held = await inbox.release_held(
         ctx.connection, channel, identity, MessageState.ACCEPTED, (role,)
     )

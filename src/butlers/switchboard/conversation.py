@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from butlers.db.database import Connection
@@ -19,9 +20,9 @@ async def record_delivery(connection: Connection, delivery: DeliveryRequest) -> 
     thread = delivery.thread or "from owner"  # without a thread there is only the owner
     await connection.execute(
         """
-        INSERT INTO said (delivery_id, request_id, conversation, origin, message)
+        INSERT INTO said (delivery_id, request_id, conversation, origin, message, answers)
         SELECT $1, $2, coalesce(
-            (SELECT conversation FROM message_inbox WHERE request_id = $2), $3), $4, $5
+            (SELECT conversation FROM message_inbox WHERE request_id = $2), $3), $4, $5, $6
         ON CONFLICT (delivery_id) DO NOTHING
         """,
         delivery.delivery_id,
@@ -29,7 +30,21 @@ async def record_delivery(connection: Connection, delivery: DeliveryRequest) -> 
         joined(delivery.channel, delivery.target, thread),
         delivery.origin,
         delivery.message,
+        [action.value for action in delivery.actions],
     )
+
+
+async def last_answers(connection: Connection, conversation: str, since: datetime) -> list[str]:
+    """Return the answers that the last message of ours in a conversation offered; none if it is older."""
+    found: list[str] | None = await connection.fetchval(
+        """
+        SELECT CASE WHEN said_at >= $2 THEN answers END FROM said WHERE conversation = $1
+        ORDER BY said_at DESC, delivery_id DESC LIMIT 1
+        """,
+        conversation,
+        since,
+    )
+    return found or []
 
 
 async def recent_turns(
@@ -61,6 +76,32 @@ async def recent_turns(
         MAX_TURN,
     )
     return tuple(Turn(row["speaker"], row["text"], row["at"]) for row in reversed(rows))
+
+
+async def owner_turns(
+    connection: Connection, channel: str, endpoint: str, before: datetime | None, limit: int
+) -> list[dict[str, Any]]:
+    """Return the latest turns with the owner on one endpoint, oldest first."""
+    rows = await connection.fetch(
+        """
+        (SELECT 'person' AS speaker, text, received_at AS at, request_id, NULL AS origin
+         FROM message_inbox
+         WHERE channel = $1 AND endpoint = $2 AND 'owner' = ANY(sender_roles)
+           AND ($3::timestamptz IS NULL OR received_at < $3)
+         ORDER BY received_at DESC LIMIT $4)
+        UNION ALL
+        (SELECT 'assistant', message, said_at, request_id, origin FROM said
+         WHERE conversation = $5 AND ($3::timestamptz IS NULL OR said_at < $3)
+         ORDER BY said_at DESC LIMIT $4)
+        ORDER BY at DESC LIMIT $4
+        """,
+        channel,
+        endpoint,
+        before,
+        limit,
+        joined(channel, endpoint, "from owner"),
+    )
+    return [dict(row) for row in reversed(rows)]
 
 
 async def texts_of_others(connection: Connection, request_id: UUID, reach: timedelta) -> str:

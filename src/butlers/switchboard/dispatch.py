@@ -12,15 +12,18 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from butlers.channels.base import RequestProgress
+from butlers.channels.registry import ChannelSet
 from butlers.db.database import Connection, Database
 from butlers.domain.caller import PEERS
 from butlers.domain.clock import Clock, uuid7
-from butlers.domain.delivery import DeliveryRequest
+from butlers.domain.delivery import DeliveryRequest, Intent
 from butlers.domain.errors import (
     EarlierMessageWaits,
     NotAllowed,
     NotFound,
     PeerUnavailable,
+    Postponed,
     PreviousPartFailed,
     PreviousPartOpen,
 )
@@ -37,16 +40,23 @@ from butlers.domain.message import (
 )
 from butlers.domain.queues import DELIVERIES, INBOX, MESSENGER, SWITCHBOARD
 from butlers.domain.registration import Registration
+from butlers.domain.session import Outcome
 from butlers.queue import leased_queue as queue
 from butlers.queue import notice_log
 from butlers.queue.leased_queue import Lease
 from butlers.queue.outbox import queue_delivery, queue_reply
 from butlers.queue.pause import raise_if_paused
 from butlers.queue.worker import FinishWith
-from butlers.switchboard import conversation, decisions, registry
-from butlers.switchboard.classification import Classifier
+from butlers.runtimes.failures import STOPPED
+from butlers.switchboard import conversation, decisions, inbox, registry
+from butlers.switchboard.approval_answers import ApprovalAnswers
+from butlers.switchboard.classification import ClassificationStopped, Classifier
 from butlers.switchboard.decisions import StoredDecision
-from butlers.switchboard.triage import Triage
+from butlers.switchboard.guidance import Guidance
+from butlers.switchboard.ingest import InboundService
+from butlers.switchboard.own_answers import OwnAnswers
+from butlers.switchboard.triage import BY_REFLEX, Triage
+from butlers.switchboard.undo import UndoFinder
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import tool
 from butlers.wire.client import Peers
@@ -56,6 +66,8 @@ from butlers.wire.telemetry import route_span
 NOTICE_AFTER = timedelta(minutes=1)
 NOTICES_AT_ONCE = 100  # to senders of messages behind one that waits; the rest at its next attempt
 WAITING = "The butler for this is not running. Your message is stored and answered when it is back."
+CLASSIFYING = "?"  # lane of the messages that wait for a classification session
+CLASSIFY_LATER = timedelta(seconds=0.5)
 NO_TEXT = "(The message has no text, only attachments.)"
 
 
@@ -76,6 +88,9 @@ class Dispatcher:
         triage: Triage,
         classifier: Classifier,
         history: HistoryLimits,
+        guidance: Guidance,
+        channels: ChannelSet,
+        most_classifying: int,
     ) -> None:
         self._database = database
         self._peers = peers
@@ -83,13 +98,25 @@ class Dispatcher:
         self._triage = triage
         self._classifier = classifier
         self._history = history
+        self._guidance = guidance
+        self._channels = channels
+        self._most_classifying = most_classifying
+        self._classifying = 0  # messages that a session decides on right now
+        self._own_answers = OwnAnswers(
+            guidance, UndoFinder(database, peers, clock), ApprovalAnswers(database, peers, clock)
+        )
 
     async def route_message(self, lease: Lease) -> Any:
         """Decide once where a message goes and send it. One for several butlers is split into parts."""
         item = decode(InboxItem, lease.payload)
         turns = await self._recent(item)
-        decided = await self._decide(item, turns)
+        try:
+            decided = await self._decide(item, turns, lease)
+        except ClassificationStopped:
+            return _stopped(item)
         kill_point("inbox.decided")
+        if decided[0].decision.target == SWITCHBOARD:
+            return self._answer_ourselves(item, decided[0].decision)
         if len(decided) > 1 and item.part is None:
             return _split(lease, item, decided)
         index = next(n for n, one in enumerate(decided) if item.part in (None, one.decision.target))
@@ -103,11 +130,23 @@ class Dispatcher:
             raise
         return {"targets": [target]}
 
+    def _answer_ourselves(self, item: InboxItem, decision: RouteDecision) -> FinishWith:
+        request = item.request
+
+        async def write(connection: Connection) -> None:
+            await queue_reply(connection, SWITCHBOARD, request, decision.part or "")
+            await decisions.mark_routed(
+                connection, request.request_id, SWITCHBOARD, self._clock.now()
+            )
+
+        return FinishWith({"targets": [SWITCHBOARD]}, write)
+
     async def _keep_order(self, lease: Lease, item: InboxItem, target: str) -> None:
         """Order a decided message behind earlier ones of its conversation for the same butler only, so
         that it does not wait for another butler that is away."""
         async with self._database.transaction() as connection:
             behind = await queue.change_lane(connection, lease, _lane(item, target))
+            await queue.notify(connection, lease.queue)  # its old lane is free
         if behind:
             raise EarlierMessageWaits(f"an earlier message for {target} waits")
 
@@ -139,6 +178,8 @@ class Dispatcher:
             turns,
             item.attachments,
             report=len(decided) > 1,
+            hint=await self._hint(item, decision),
+            reactions=self._channels.shows_reactions(request.source_channel),
         )
         with route_span(request.request_id, decision.target, decision.rule):
             target = await self._find(decision.target)
@@ -149,6 +190,16 @@ class Dispatcher:
             await decisions.mark_routed(
                 connection, request.request_id, decision.target, self._clock.now()
             )
+
+    async def _hint(self, item: InboxItem, decision: RouteDecision) -> str | None:
+        """Return suggestions for a message of the owner that neither a reflex nor a model may answer."""
+        if self._classifier.has_model or decision.part or not item.request.is_owners:
+            return None
+        if decision.rule == BY_REFLEX:
+            return None
+        async with self._database.transaction() as connection:
+            known = await registry.list_registrations(connection)
+        return await self._guidance.similar(item, known)
 
     async def _report_waiting(self, lease: Lease, item: InboxItem) -> None:
         """Tell the sender, once per message, that it waits for a butler that is away.
@@ -186,7 +237,9 @@ class Dispatcher:
                 self._history.messages,
             )
 
-    async def _decide(self, item: InboxItem, turns: tuple[Turn, ...]) -> list[StoredDecision]:
+    async def _decide(
+        self, item: InboxItem, turns: tuple[Turn, ...], lease: Lease
+    ) -> list[StoredDecision]:
         request_id = item.request.request_id
         async with self._database.transaction() as connection:
             known = await decisions.read_decisions(connection, request_id)
@@ -195,15 +248,42 @@ class Dispatcher:
                 return known
             for one in known:
                 await self._drop_rule_decision(connection, request_id, one.decision)
+        own = await self._own_answers.decide(item, registrations)
+        if own:
+            async with self._database.transaction() as connection:
+                return await decisions.settle(connection, request_id, own)
         decision = await self._triage.decide(item, registrations)
         if decision.rule == FALLBACK_RULE:
             async with self._database.transaction() as connection:
                 await raise_if_paused(connection, self._clock.now())
-            classified = await self._classifier.classify(item, registrations, turns)
-            if classified:
+            if classified := await self._classify(item, registrations, turns, lease):
                 return classified
+            if not self._classifier.has_model:
+                asked = await self._own_answers.ask_back(item, registrations)
+                decision = asked[0] if asked else decision
         async with self._database.transaction() as connection:
             return await decisions.settle(connection, request_id, [decision])
+
+    async def _classify(
+        self,
+        item: InboxItem,
+        registrations: Sequence[Registration],
+        turns: tuple[Turn, ...],
+        lease: Lease,
+    ) -> list[StoredDecision]:
+        """Ask a session, without holding up what needs none: later messages of the conversation that a
+        reflex or rule decides go ahead, and some workers never wait for a session."""
+        if not self._classifier.has_choice(registrations):
+            return []
+        await self._keep_order(lease, item, CLASSIFYING)
+        if self._classifying >= self._most_classifying:
+            soon = self._clock.now() + CLASSIFY_LATER
+            raise Postponed(queue.BUSY, soon, aside=False)
+        self._classifying += 1
+        try:
+            return await self._classifier.classify(item, registrations, turns, lease.attempt)
+        finally:
+            self._classifying -= 1
 
     async def _drop_rule_decision(
         self, connection: Connection, request_id: UUID, decision: RouteDecision
@@ -241,6 +321,15 @@ def _names_removed_butler(
         and decided[0].routed_at is None
         and decided[0].decision.target not in {one.name for one in registrations}
     )
+
+
+def _stopped(item: InboxItem) -> FinishWith:
+    """End a message that was stopped before a butler had it."""
+
+    async def write(connection: Connection) -> None:
+        await queue_reply(connection, SWITCHBOARD, item.request, STOPPED)
+
+    return FinishWith({"outcome": str(Outcome.CANCELLED), "targets": []}, write)
 
 
 def _lane(item: InboxItem, target: str) -> str:
@@ -289,6 +378,9 @@ async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]
     """Accept a delivery for the Messenger. It is stored before this answers."""
     if delivery.origin != ctx.caller.name:
         raise NotAllowed(f"{ctx.caller.name} cannot deliver in the name of {delivery.origin}")
+    if delivery.intent is not Intent.SEND and delivery.request_id is not None:
+        ctx.service(RequestProgress).answered(delivery.request_id, well=not delivery.failure)
+        delivery = await _as_answer(ctx, delivery, delivery.request_id)
     delivery = await _with_outside_links(ctx, delivery)
     key = delivery.idempotency_key
     created = await queue.enqueue(
@@ -297,6 +389,22 @@ async def deliver(ctx: CallContext, delivery: DeliveryRequest) -> dict[str, Any]
     if created:
         await conversation.record_delivery(ctx.connection, delivery)
     return {"status": "accepted", "duplicate": not created}
+
+
+async def _as_answer(
+    ctx: CallContext, delivery: DeliveryRequest, request_id: UUID
+) -> DeliveryRequest:
+    """Add what the channel needs to answer the message. If nobody reads answers there, tell the owner."""
+    message = await inbox.get_message(ctx.connection, request_id)
+    channels = ctx.service(InboundService).intake.channels
+    context = channels.reply_context(delivery.channel, message["raw"] if message else None)
+    if context.answerable:
+        return replace(delivery, subject=context.subject, references=context.references)
+    text = delivery.emoji or delivery.message
+    to_owner = DeliveryRequest.to_owner(delivery.delivery_id, delivery.origin, text)
+    return replace(
+        to_owner, request_id=request_id, ordinal=delivery.ordinal, trace_id=delivery.trace_id
+    )
 
 
 async def _with_outside_links(ctx: CallContext, delivery: DeliveryRequest) -> DeliveryRequest:

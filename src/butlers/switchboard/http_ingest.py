@@ -5,18 +5,25 @@ They answer like the ``ingest`` tool: a message is committed before its request 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from butlers.channels.base import Channel, InboundContext, RequestHandler, read_body
+from butlers.channels.base import (
+    Channel,
+    InboundContext,
+    RequestHandler,
+    RequestProgress,
+    read_body,
+)
 from butlers.channels.registry import build_routes
 from butlers.domain.caller import Caller, CallerKind
+from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import (
     ButlersError,
     InternalError,
@@ -29,8 +36,10 @@ from butlers.domain.errors import (
 from butlers.domain.faults import kill_point
 from butlers.domain.json_safe import parse_json
 from butlers.domain.message import InboundEnvelope
+from butlers.domain.queues import SWITCHBOARD
 from butlers.domain.registration import Heartbeat
 from butlers.domain.trace import HEADER, TraceContext, in_trace
+from butlers.queue.outbox import queue_delivery
 from butlers.switchboard import connectors, senders
 from butlers.switchboard.connectors import IngestOutcome
 from butlers.switchboard.ingest import InboundService, as_answer
@@ -39,6 +48,8 @@ from butlers.tools.role import HttpRoute, RoleParts
 from butlers.wire.codec import decode
 
 log = structlog.get_logger()
+
+_NOTICE_IDS = UUID("f0a2c1de-5d53-4bb0-8a0e-0c8d5b4f7a36")  # name space of delivery ids
 
 STATUS = {
     NotAuthenticated: 401,
@@ -54,6 +65,7 @@ class ChannelInbox:
 
     parts: RoleParts
     inbound: InboundService
+    progress: RequestProgress = field(default_factory=RequestProgress)
 
     def context(self) -> InboundContext:
         async def secret(name: str) -> str:
@@ -67,6 +79,8 @@ class ChannelInbox:
                 endpoint, IngestOutcome.REFUSED, reason
             ),
             set_owner_address=self._set_owner_address,
+            tell_owner=self._tell_owner,
+            progress=self.progress,
         )
 
     async def accept(
@@ -77,6 +91,12 @@ class ChannelInbox:
             kill_point("door.before_commit")
         kill_point("door.committed")
         return as_answer(accepted)
+
+    async def accept_history(self, envelopes: Sequence[InboundEnvelope], *, counted_as: str) -> int:
+        async with self.parts.database.transaction() as connection:
+            new = await self.inbound.intake.store_history(connection, envelopes)
+        self.inbound.stats.count(counted_as, IngestOutcome.NEW, times=new)
+        return new
 
     async def save_heartbeat(self, heartbeat: Heartbeat) -> None:
         async with self.parts.database.transaction() as connection:
@@ -92,6 +112,11 @@ class ChannelInbox:
     ) -> None:
         async with self.parts.database.transaction() as connection:
             await connectors.advance_checkpoint(connection, kind, endpoint, instance_id, cursor)
+
+    async def _tell_owner(self, key: str, message: str) -> None:
+        notice = DeliveryRequest.to_owner(uuid5(_NOTICE_IDS, key), SWITCHBOARD, message)
+        async with self.parts.database.transaction() as connection:
+            await queue_delivery(connection, notice)
 
     async def _set_owner_address(self, channel: str, address: str, is_owners: bool) -> None:
         async with self.parts.database.transaction() as connection:

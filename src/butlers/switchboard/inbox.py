@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from butlers.db.database import Connection
+from butlers.db.database import Connection, lock_until_commit
 from butlers.domain.message import (
     Attachment,
     InboundEnvelope,
@@ -92,6 +92,52 @@ async def store_message(
     return found
 
 
+async def store_history(
+    connection: Connection,
+    messages: Sequence[tuple[RequestContext, InboundEnvelope]],
+    reason: str,
+) -> int:
+    """Store old messages as skipped, without a look at rules, and return how many were new."""
+    by_key = {envelope.dedupe_key: (request, envelope) for request, envelope in messages}
+    known = await connection.fetch(
+        "SELECT dedupe_key FROM message_inbox WHERE dedupe_key = ANY($1::text[])", list(by_key)
+    )
+    new = {key: by_key[key] for key in by_key.keys() - {row["dedupe_key"] for row in known}}
+    await connection.executemany(
+        """
+        INSERT INTO message_inbox (request_id, dedupe_key, channel, endpoint, sender, thread, text,
+                                   raw, content_hash, policy_tier, trace_id, observed_at, received_at,
+                                   event_id, reply_to, conversation, state, state_reason)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+        ON CONFLICT (dedupe_key) DO NOTHING
+        """,
+        [
+            (
+                request.request_id,
+                key,
+                request.source_channel,
+                request.source_endpoint_identity,
+                request.source_sender_identity,
+                request.source_thread_identity,
+                envelope.payload.normalized_text,
+                envelope.payload.raw,
+                envelope.content_hash,
+                envelope.control.policy_tier,
+                request.trace_id,
+                envelope.event.observed_at,
+                request.received_at,
+                request.source_event_identity,
+                envelope.event.external_reply_to,
+                request.conversation,
+                MessageState.SKIPPED,
+                reason,
+            )
+            for key, (request, envelope) in new.items()
+        ],
+    )
+    return len(new)
+
+
 async def find_known(connection: Connection, envelope: InboundEnvelope) -> UUID | None:
     """Return the request id of the message that has the same id at its source, or None."""
     found: UUID | None = await connection.fetchval(
@@ -105,7 +151,7 @@ async def _same_content(
 ) -> UUID | None:
     """Find a recent message with the same text and sender, for sources without message ids."""
     lock = joined(request.conversation, request.source_sender_identity, envelope.content_hash)
-    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", lock)
+    await lock_until_commit(connection, lock)
     found: UUID | None = await connection.fetchval(
         """
         SELECT request_id FROM message_inbox
@@ -147,7 +193,7 @@ async def measure_held(connection: Connection, request_id: UUID) -> tuple[HeldTo
 
     Other measurements wait until the transaction ends, so that two messages cannot take the last place.
     """
-    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('held', 0))")
+    await lock_until_commit(connection, "held")
     row = await connection.fetchrow(
         """
         SELECT count(*) FILTER (WHERE request_id <> $1) AS others,
@@ -238,6 +284,28 @@ async def search_messages(
         ORDER BY received_at DESC, request_id DESC LIMIT $4
         """
     return [dict(row) for row in await connection.fetch(query, patterns, since, until, limit)]
+
+
+async def list_messages(
+    connection: Connection, query: str, before: datetime | None, limit: int
+) -> list[dict[str, Any]]:
+    """Return messages whose text or sender contains the query, newest first."""
+    rows = await connection.fetch(
+        """
+        SELECT request_id, channel, sender, left(text, 500) AS text, state, received_at,
+               jsonb_array_length(attachments) AS attachments,
+               ARRAY(SELECT target FROM route_decisions AS decision
+                     WHERE decision.request_id = message_inbox.request_id ORDER BY position) AS targets
+        FROM message_inbox
+        WHERE ($1 = '' OR position(lower($1) IN lower(sender || ' ' || text)) > 0)
+          AND ($2::timestamptz IS NULL OR received_at < $2)
+        ORDER BY received_at DESC LIMIT $3
+        """,
+        query,
+        before,
+        limit,
+    )
+    return [dict(row) for row in rows]
 
 
 async def stored_files(connection: Connection) -> set[str]:

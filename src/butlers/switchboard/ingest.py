@@ -47,19 +47,19 @@ from butlers.switchboard import decisions, inbox, senders
 from butlers.switchboard.connectors import IngestOutcome, IngestStats
 from butlers.switchboard.inbox import MessageState
 from butlers.switchboard.rules import RuleInput, first_match, read_rules
-from butlers.tools.attachments import MAX_FILE_BYTES, BlobStore, media_type_of
+from butlers.tools.attachments import (
+    MAX_FILE_BYTES,
+    BlobStore,
+    media_type_of,
+    reason_to_refuse,
+)
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import tool
 from butlers.wire.codec import encode
 
 NO_ENDPOINT = "(not said)"
+HISTORY_REASON = "from before the channel was connected"
 MAX_ATTACHMENTS = 10
-# Types that people send. Programs are rejected by their first bytes, whatever type they claim.
-ACCEPTED_TYPES = (
-    "image/", "audio/", "video/", "text/", "application/pdf", "application/json", "application/zip",
-    "application/msword", "application/vnd.", "application/rtf", "message/rfc822",
-)  # fmt: skip
-_PROGRAMS = (b"MZ", b"\x7fELF", b"\xca\xfe\xba\xbe", b"\xcf\xfa\xed\xfe", b"#!")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,8 @@ class MessageIntake:
         text = envelope.payload.normalized_text
         message = RuleInput.of(request, text, envelope.headers)
         admission = await self._evaluate(connection, request, message, envelope.control)
+        if envelope.is_button and not request.is_owners:
+            admission = Admission(MessageState.SKIPPED, "only the owner may press buttons")
         if envelope.payload.attachments:
             # Before files are written: a rejected message would leave them behind at every attempt.
             known = await inbox.find_known(connection, envelope)
@@ -137,11 +139,11 @@ class MessageIntake:
         if known is not None:
             return IngestResult(known, duplicate=True)
         if admission.state is MessageState.ACCEPTED:
-            tier = admission.tier(envelope.control.policy_tier)
+            tier = self.channels.tier_of_known(request.source_channel, envelope.control.policy_tier)
             item = InboxItem(
                 request,
                 envelope.payload.normalized_text,
-                tier,
+                admission.tier(tier),
                 envelope.event.external_reply_to,
                 envelope.payload.attachments,
             )
@@ -150,6 +152,29 @@ class MessageIntake:
             await senders.hold(connection, request)
         target = admission.route.target if admission.route else None
         return IngestResult(request.request_id, False, admission.state, target)
+
+    async def store_history(
+        self, connection: Connection, envelopes: Sequence[InboundEnvelope]
+    ) -> int:
+        """Store messages from before the channel was connected; return how many were new."""
+        trace = (current_trace() or TraceContext.new()).trace_id
+        found = []
+        for envelope in envelopes:
+            envelope.check(self.channels.names)
+            source = envelope.source
+            sender = self.channels.normalize_address(source.channel, envelope.sender.identity)
+            request = RequestContext(
+                request_id=uuid7(),
+                received_at=self.clock.now(),
+                source_channel=source.channel,
+                source_endpoint_identity=source.endpoint_identity,
+                source_sender_identity=sender,
+                source_thread_identity=envelope.event.external_thread_id,
+                source_event_identity=envelope.event.external_event_id.strip() or None,
+                trace_id=trace,
+            )
+            found.append((request, envelope))
+        return await inbox.store_history(connection, found, HISTORY_REASON)
 
     async def admit(self, connection: Connection, row: Mapping[str, Any]) -> None:
         """Accept a held message, as if it came now from a known sender."""
@@ -219,6 +244,10 @@ class MessageIntake:
             return Admission(_ENDS[rule.action], str(rule), rule)
         if control.ingestion_tier is IngestionTier.METADATA:
             return Admission(MessageState.NOTED, "its connector sent no content")
+        if control.ingestion_tier is IngestionTier.HISTORY:
+            return Admission(MessageState.SKIPPED, HISTORY_REASON)
+        if control.ingestion_tier is IngestionTier.BULK and not request.sender_roles:
+            return Admission(MessageState.SKIPPED, "automatic or bulk mail of an unknown sender")
         if not request.sender_roles:
             return Admission(MessageState.HELD, "the sender is unknown", rule)
         return Admission(MessageState.ACCEPTED, None, rule)
@@ -293,15 +322,11 @@ async def _store_attachments(
 
 
 def _store_attachment(file: Attachment, blobs: BlobStore) -> Attachment:
-    if not file.media_type.lower().startswith(ACCEPTED_TYPES):
-        raise InvalidMessage(
-            f"attachments of the type {file.media_type[:80]!r} are not accepted",
-            hint="send images, sound, video, text, PDF, office documents or archives",
-        )
     content = _content(file, blobs)
-    if content.startswith(_PROGRAMS):
+    if refusal := reason_to_refuse(file.media_type, content):
         raise InvalidMessage(
-            f"the attachment {file.filename or ''!r} is a program", hint="programs are not accepted"
+            f"the attachment {file.filename or ''!r} is not accepted: {refusal}",
+            hint="send images, sound, video, text, PDF, office documents or archives",
         )
     found = media_type_of(content)
     known = file.media_type if found in ("text/plain", "application/octet-stream") else found

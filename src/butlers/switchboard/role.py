@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,16 +21,21 @@ from butlers.switchboard import (
     connectors,
     contacts,
     dispatch,
+    exchange,
     inbox,
     ingest,
+    messages,
     registry,
     rules,
     triage,
 )
+from butlers.switchboard.briefing import Briefing
 from butlers.switchboard.classification import Classifier
 from butlers.switchboard.commands import OwnerCommands
 from butlers.switchboard.connectors import IngestStats
 from butlers.switchboard.dispatch import Dispatcher, HistoryLimits
+from butlers.switchboard.exchange import PeerExchange
+from butlers.switchboard.guidance import Guidance
 from butlers.switchboard.http_ingest import ChannelInbox, HttpIngest
 from butlers.switchboard.ingest import InboundService, MessageIntake
 from butlers.switchboard.triage import Triage
@@ -64,7 +69,9 @@ class SwitchboardRole(Role):
     _inbox: ChannelInbox
     _channels: Mapping[Channel, Any]
     _dispatcher: Dispatcher
+    _exchange: PeerExchange
     _commands: OwnerCommands
+    _briefing: Briefing
 
     @classmethod
     def belongs_to(cls, config: ButlerConfig) -> bool:
@@ -95,39 +102,53 @@ class SwitchboardRole(Role):
             parts.peers,
             parts.clock,
             self._triage,
-            Classifier(parts.database, parts.spawner),
+            Classifier(parts.database, parts.spawner, parts.recovery),
             HistoryLimits(timedelta(minutes=settings.history_minutes), settings.history_messages),
+            Guidance(parts.database, parts.peers),
+            channels,
+            config.buffer.worker_count,
         )
+        self._exchange = PeerExchange(parts.database, parts.peers)
         self._commands = OwnerCommands(parts)
+        self._briefing = Briefing(parts.database, parts.peers)
 
     def services(self) -> Sequence[object]:
         return (
             self._inbound,
             self._inbound.stats,
+            self._inbox.progress,
             self._triage,
             MailView(INBOX, inbox.search_messages),
+            self._exchange,
         )
 
     def tools(self) -> Sequence[ToolFunction]:
         return (
             *ingest.TOOLS,
+            *messages.TOOLS,
             *registry.TOOLS,
             *classification.TOOLS,
             *dispatch.TOOLS,
+            *exchange.TOOLS,
             *rules.TOOLS,
             *triage.TOOLS,
             *contacts.TOOLS,
             *connectors.TOOLS,
         )
 
+    def jobs(self) -> Mapping[str, Callable[..., Awaitable[Any]]]:
+        return self._briefing.jobs()
+
     def retention(self) -> Mapping[str, str]:
         return RETENTION
 
     def workers(self) -> Sequence[QueueWork]:
         concurrency = self._parts.config.buffer.worker_count
+        sessions = self._parts.config.runtime.max_concurrent_sessions
         return (
             QueueWork(COMMANDS, self._commands.carry_out, 2),  # a stop runs beside another command
-            QueueWork(INBOX, self._dispatcher.route_message, concurrency),
+            # Beside the messages that sessions classify, so many others at once.
+            QueueWork(INBOX, self._dispatcher.route_message, concurrency + sessions),
             QueueWork(DELIVERIES, self._dispatcher.forward_delivery, concurrency),
             QueueWork(NOTIFY, self._dispatcher.forward_delivery, concurrency),
         )

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid5
 
-from butlers.db.database import Connection
+from butlers.db.database import Connection, lock_until_commit
 from butlers.domain.delivery import DeliveryRequest
 from butlers.domain.errors import TooManyUnknownSenders
 from butlers.domain.message import RequestContext, joined
@@ -73,8 +73,10 @@ async def _ask_owner(connection: Connection, request: RequestContext) -> None:
     channel = request.source_channel
     sender = " ".join(request.source_sender_identity.split())[:SHOWN].replace("`", "'")
     known_as = sender_id(channel, request.source_sender_identity)
+    name = await known_name(connection, channel, request.source_sender_identity)
+    who = f"{escape_line(name)} (in your contacts)" if name else "A sender I do not know"
     message = (
-        f"A sender I do not know wrote on {escape_line(channel)}: {sender!r}. The message is held."
+        f"{who} wrote on {escape_line(channel)}: {sender!r}. The message is held."
         f" Allow the sender with `butlers contacts allow {shlex.quote(known_as)}`,"
         f" or block with `butlers contacts block {shlex.quote(known_as)}`."
     )
@@ -86,6 +88,23 @@ async def _ask_owner(connection: Connection, request: RequestContext) -> None:
 def sender_id(channel: str, identity: str) -> str:
     """Return the short id by which the owner refers to a held sender."""
     return sha256(joined(channel, identity).encode()).hexdigest()[:ID_LENGTH]
+
+
+async def known_name(connection: Connection, channel: str, identity: str) -> str | None:
+    """Return the name of the one person with this address, as published by the butler that keeps people.
+
+    It tells the owner who writes. It permits nothing: the address may come from an address book.
+    """
+    rows = await connection.fetch(
+        """
+        SELECT DISTINCT name FROM shared.contact_info
+        WHERE (type = $1 AND value = lower($2)) OR (type = 'chat' AND value = lower($1 || ':' || $2))
+        LIMIT 2
+        """,
+        channel,
+        identity,
+    )
+    return rows[0]["name"][:SHOWN] if len(rows) == 1 else None
 
 
 async def find_contact(connection: Connection, channel: str, identity: str) -> Contact | None:
@@ -149,9 +168,7 @@ async def remove_address(connection: Connection, channel: str, identity: str) ->
 
 async def lock_sender(connection: Connection, channel: str, identity: str) -> None:
     """Lock a sender until the transaction ends: no sender is allowed while a message is being held."""
-    await connection.execute(
-        "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", joined("sender", channel, identity)
-    )
+    await lock_until_commit(connection, joined("sender", channel, identity))
 
 
 async def owner_id(connection: Connection) -> UUID:

@@ -35,6 +35,7 @@ from butlers.wire.client import Peers
 log = structlog.get_logger()
 
 FALLBACK = "general"
+BY_REFLEX = "reflex"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +91,24 @@ def _by_rule(
     return TriageStep("rules", str(rule), decision)
 
 
-def _by_reflex(message: RuleInput, butlers: Sequence[Registration]) -> TriageStep:
-    for butler in butlers:
+def takes(butlers: Sequence[Registration], text: str) -> RouteDecision | None:
+    """Return the route to the first butler with a reflex for the text, or None.
+
+    The general butler's patterns are broad, so it comes last.
+    """
+    for butler in sorted(butlers, key=lambda one: one.name == FALLBACK):
         for pattern in butler.reflexes:
             trigger = _compiled(pattern)
-            if trigger is not None and trigger.matches(message.text):
-                found = f"matches {pattern!r}"
-                return TriageStep("reflexes", found, RouteDecision(butler.name, "reflex", found))
-    return TriageStep("reflexes", "no butler has a reflex for it")
+            if trigger is not None and trigger.matches(text):
+                return RouteDecision(butler.name, BY_REFLEX, f"matches {pattern!r}")
+    return None
+
+
+def _by_reflex(message: RuleInput, butlers: Sequence[Registration]) -> TriageStep:
+    decision = takes(butlers, message.text)
+    if decision is None:
+        return TriageStep("reflexes", "no butler has a reflex for it")
+    return TriageStep("reflexes", decision.reason, decision)
 
 
 def _by_affinity(affinity: Affinity, butlers: Sequence[Registration]) -> TriageStep:

@@ -13,13 +13,11 @@ import pytest
 from butlers.domain.clock import uuid7
 from butlers.domain.delivery import DeliveryState, Intent
 from butlers.domain.errors import InvalidMessage, MessageTooLarge, NotFound, StateConflict
-from butlers.messenger.approvals import Decision
 from butlers.messenger.policy import QuietHours
 from support.deliveries import DeliveryHarness, delivery
 
 DELIVERED, PARKED, EXPIRED = DeliveryState.DELIVERED, DeliveryState.PARKED, DeliveryState.EXPIRED
 DISCARDED, DEFERRED = DeliveryState.DISCARDED, DeliveryState.DEFERRED
-APPROVED, REJECTED = Decision.APPROVED, Decision.REJECTED
 
 
 def send(target: str = "plain:anna", **changes: Any) -> Any:
@@ -27,7 +25,7 @@ def send(target: str = "plain:anna", **changes: Any) -> Any:
 
 
 async def actions(harness: DeliveryHarness) -> list[dict[str, Any]]:
-    return await harness.rows("SELECT * FROM pending_actions ORDER BY created_at, id")
+    return await harness.rows("SELECT * FROM pending_actions ORDER BY requested_at, id")
 
 
 async def park(harness: DeliveryHarness, *parked: Any) -> list[UUID]:
@@ -95,10 +93,10 @@ async def test_new_recipient_waits_for_approval(harness: DeliveryHarness) -> Non
     await harness.until_settled()
     assert harness.server.requests == []
     (action,) = await actions(harness)
-    assert action["kind"] == "new_recipient"
-    assert action["expires_at"] - action["created_at"] == timedelta(hours=72)
+    assert action["group_key"] == "new_recipient:webhook:plain%3Aanna"
+    assert action["expires_at"] - action["requested_at"] == timedelta(hours=48)
     for part in ("health", "plain:anna", "Hello."):
-        assert part in action["summary"]
+        assert part in action["agent_summary"]
 
 
 async def test_owners_console_and_replies_need_no_approval(harness: DeliveryHarness) -> None:
@@ -126,9 +124,9 @@ async def test_outside_link_waits_for_approval_with_a_known_recipient(
     parked = await harness.accept(send(message=f"Pay at {link}", outside_links=(link,)))
     assert (await harness.delivery(parked))["state"] == "parked"
     (action,) = await actions(harness)
-    assert action["kind"] == "outside_links"
-    assert link in action["summary"]
-    await harness.decide(action["id"], APPROVED)
+    assert action["group_key"] == "outside_links:webhook:plain%3Aanna"
+    assert link in action["agent_summary"]
+    await harness.approve(action["id"])
     await harness.until_state(parked, DELIVERED)
     # The approval was for this delivery only; the next link is asked about again.
     await harness.accept(send(message=f"Again {link}", outside_links=(link,)))
@@ -140,11 +138,11 @@ async def test_reply_with_an_outside_link_waits_for_approval(harness: DeliveryHa
     parked = await harness.accept(delivery(message=f"See {link}", outside_links=(link,)))
     assert (await harness.delivery(parked))["state"] == "parked"
     (action,) = await actions(harness)
-    assert action["kind"] == "outside_links"
-    assert link in action["summary"]
+    assert action["group_key"] == "outside_links:webhook:plain%3Aanna"
+    assert link in action["agent_summary"]
     await harness.until_settled()
     assert harness.server.requests == []
-    await harness.decide(action["id"], APPROVED)
+    await harness.approve(action["id"])
     await harness.until_state(parked, DELIVERED)
     assert harness.server.times == {str(parked): 1}
 
@@ -157,19 +155,19 @@ async def test_approved_delivery_is_sent_once_and_its_recipient_is_known(
 ) -> None:
     one = send()
     (action,) = await park(harness, one)
-    assert await harness.decide(action, APPROVED) == [one.delivery_id]
-    assert await harness.decide(action, APPROVED) == []  # the same decision twice is one
+    assert await harness.approve(action) == [one.delivery_id]
+    assert await harness.approve(action) == [one.delivery_id]  # the same decision twice is one
     await harness.until_state(one.delivery_id, DELIVERED)
     await harness.until_state(await harness.accept(send(), known=False), DELIVERED)
     assert set(harness.server.times.values()) == {1}
     (row,) = await actions(harness)
-    assert (row["decision"], row["decided_by"]) == ("approved", "owner")
+    assert (row["status"], row["decided_by"]) == ("executed", "owner")
 
 
 async def test_97_approved_actions_are_97_deliveries(harness: DeliveryHarness) -> None:
     parked = [send(f"plain:{n}") for n in range(97)]
     for action in await park(harness, *parked):
-        await harness.decide(action, APPROVED)
+        await harness.approve(action)
     for one in parked:
         await harness.until_state(one.delivery_id, DELIVERED)
     assert harness.server.times == {str(one.delivery_id): 1 for one in parked}
@@ -181,7 +179,7 @@ async def test_approving_a_recipient_releases_all_deliveries_to_them(
     parked = [send(message="one"), send(message="two")]
     linked = send(message="three", outside_links=("https://evil.example",))
     first, *_ = await park(harness, *parked, linked)
-    assert set(await harness.decide(first, APPROVED)) == {one.delivery_id for one in parked}
+    assert set(await harness.approve(first)) == {one.delivery_id for one in parked}
     for one in parked:
         await harness.until_state(one.delivery_id, DELIVERED)
     assert (await harness.delivery(linked.delivery_id))["state"] == "parked"  # for its link
@@ -190,10 +188,10 @@ async def test_approving_a_recipient_releases_all_deliveries_to_them(
 async def test_rejected_delivery_is_never_sent(harness: DeliveryHarness) -> None:
     one = send()
     (action,) = await park(harness, one)
-    assert await harness.decide(action, REJECTED) == []
+    await harness.reject(action)
     await harness.until_state(one.delivery_id, DISCARDED)
     with pytest.raises(StateConflict):
-        await harness.decide(action, APPROVED)
+        await harness.approve(action)
     await harness.until_settled()
     assert harness.server.requests == []
 
@@ -201,29 +199,30 @@ async def test_rejected_delivery_is_never_sent(harness: DeliveryHarness) -> None
 async def test_late_approval_restarts_the_time_to_live(harness: DeliveryHarness) -> None:
     one = send()
     (action,) = await park(harness, one)
-    harness.clock.leap(hours=71)  # longer than the time to live
-    await harness.decide(action, APPROVED)
+    harness.clock.leap(hours=47)  # longer than the time to live
+    await harness.approve(action)
     await harness.until_state(one.delivery_id, DELIVERED)
 
 
-async def test_undecided_action_expires_and_the_owner_is_told(harness: DeliveryHarness) -> None:
+async def test_undecided_action_expires_with_its_delivery(harness: DeliveryHarness) -> None:
     one = send()
     (action,) = await park(harness, one)
-    harness.clock.leap(hours=72, seconds=1)
+    harness.clock.leap(hours=48, seconds=1)
     with pytest.raises(StateConflict, match="expired"):
-        await harness.decide(action, APPROVED)
-    await harness.notices().send_notices()
+        await harness.approve(action)
+    await harness.expire()
     await harness.until_state(one.delivery_id, EXPIRED)
     (row,) = await actions(harness)
-    assert row["decision"] == "expired"
+    assert row["status"] == "expired"
+    await harness.notices().send_notices()  # the question's expiry is told, and not the delivery's
     await harness.until_settled()
     assert harness.server.requests == []
-    assert any("not decided in time" in told for told in await harness.mail())
+    assert await harness.mail() == []
 
 
 async def test_deciding_an_unknown_action_is_not_found(harness: DeliveryHarness) -> None:
     with pytest.raises(NotFound) as missing:
-        await harness.decide(uuid7(), APPROVED)
+        await harness.approve(uuid7())
     assert missing.value.hint
 
 

@@ -131,17 +131,17 @@ async def test_owner_is_asked_once_and_approval_delivers(
             return [one["message"] for one in mail] or None
 
         (question,) = await until("the owner to be asked", asked)
-        (action,) = (await owner.call("approvals_list"))["approvals"]
-        assert action["state"] == "open"
-        assert action["id"] in question
-        done = await owner.call("approvals_decide", {"id": action["id"], "decision": "approve"})
-        assert done["deliveries"] == [str(parked)]
+        (action,) = (await owner.call("list_pending_actions"))["actions"]
+        assert action["status"] == "pending"
+        assert action["code"] in question
+        done = await owner.call("approve_action", {"action_id": action["id"]})
+        assert done["tool_args"]["delivery_id"] == str(parked)
         await until_state(messenger, parked, "delivered")
-        assert (await owner.call("approvals_list"))["approvals"] == []
-        (kept,) = (await owner.call("approvals_list", {"include_decided": True}))["approvals"]
-        assert (kept["state"], kept["decided_by"]) == ("approved", "owner")
+        assert (await owner.call("list_pending_actions"))["actions"] == []
+        (kept,) = (await owner.call("list_executed_actions"))["actions"]
+        assert (kept["status"], kept["decided_by"]) == ("executed", "owner")
         with pytest.raises(StateConflict):
-            await owner.call("approvals_decide", {"id": action["id"], "decision": "reject"})
+            await owner.call("reject_action", {"action_id": action["id"]})
     assert server.times == {str(parked): 1}
 
 
@@ -174,7 +174,13 @@ async def test_missing_secret_makes_a_dead_letter_that_names_it(
 
 async def test_session_cannot_approve_resend_or_list(messenger: InProcessButler) -> None:
     async with messenger.session() as session:
-        for tool in ("approvals_list", "approvals_decide", "deliveries_resend", "messenger_status"):
+        for tool in (
+            "list_pending_actions",
+            "approve_action",
+            "delivery_release",
+            "deliveries_resend",
+            "messenger_status",
+        ):
             with pytest.raises(NotAllowed):
                 await session.call(tool, {})
 

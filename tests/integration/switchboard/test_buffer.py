@@ -9,7 +9,7 @@ import pytest
 
 from butlers.domain.errors import QueueFull
 from butlers.queue import leased_queue as queue
-from butlers.queue.leased_queue import Lease
+from butlers.queue.leased_queue import BUSY, Lease
 from butlers.wire.client import McpClient
 from support.fake_runtime import FakeRuntime
 from support.in_process import InProcessButler, MakeButler
@@ -68,32 +68,40 @@ async def test_every_buffer_setting_has_an_effect(
 
     monkeypatch.setattr("butlers.queue.leased_queue.claim", watched)
     switchboard.butler.spawner.model = model = FakeRuntime(think)
-    async with switchboard.owner() as owner:
-        for number in range(3):
-            await owner.call("ingest", message(number))
-        await until("the workers to be busy", lambda: len(model.asked) == 3 or None)
-        for number in range(3, 6):
-            await owner.call("ingest", message(number))
-        with pytest.raises(QueueFull, match="3 messages wait"):
-            await owner.call("ingest", message(6))
-    assert len(model.asked) == 3, "three workers, three at once"
-    assert max(asked_for) == 2, "two in one batch, though three are free"
+    try:
+        async with switchboard.owner() as owner:
+            for number in range(3):
+                await owner.call("ingest", message(number))
+            await until("the workers to be busy", lambda: len(model.asked) == 3 or None)
+            for number in range(3, 6):
+                await owner.call("ingest", message(number))
 
-    # The lease of a frozen worker has expired. The scanner finds it after the grace time.
-    frozen = await switchboard.rows(
-        "UPDATE queue_items SET lease_until = now() - interval '1 minute'"
-        " WHERE queue = 'inbox' AND state = 'leased' RETURNING key, fence"
-    )
-    assert len(frozen) == 3
+            async def waiting() -> bool | None:
+                rows = await switchboard.rows("SELECT 1 FROM queue_items WHERE error = $1", BUSY)
+                return len(rows) == 3 or None
 
-    async def taken_back() -> bool | None:
-        rows = await switchboard.rows(
-            "SELECT 1 FROM queue_items WHERE queue = 'inbox' AND key = $1"
-            " AND (state = 'ready' OR fence > $2)",
-            frozen[0]["key"],
-            frozen[0]["fence"],
+            await until("the others to wait", waiting)
+            with pytest.raises(QueueFull, match="3 messages wait"):
+                await owner.call("ingest", message(6))
+        assert len(model.asked) == 3, "three workers, three at once"
+        assert max(asked_for) == 2, "two in one batch, though three are free"
+
+        # The lease of a frozen worker has expired. The scanner finds it after the grace time.
+        frozen = await switchboard.rows(
+            "UPDATE queue_items SET lease_until = now() - interval '1 minute'"
+            " WHERE queue = 'inbox' AND state = 'leased' RETURNING key, fence"
         )
-        return bool(rows) or None
+        assert len(frozen) == 3
 
-    await until("the scanner to take it back", taken_back)
-    gate.set()
+        async def taken_back() -> bool | None:
+            rows = await switchboard.rows(
+                "SELECT 1 FROM queue_items WHERE queue = 'inbox' AND key = $1"
+                " AND (state = 'ready' OR fence > $2)",
+                frozen[0]["key"],
+                frozen[0]["fence"],
+            )
+            return bool(rows) or None
+
+        await until("the scanner to take it back", taken_back)
+    finally:
+        gate.set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -9,8 +11,10 @@ from uuid import UUID
 import pytest
 
 from butlers.domain.errors import ButlersError, NotFound
+from butlers.domain.session import Outcome
+from butlers.runtimes.failures import STOPPED
 from butlers.wire.client import McpClient
-from support.fake_runtime import FakeRuntime, unreached
+from support.fake_runtime import FakeRuntime, for_ever, nothing
 from support.in_process import InProcessButler
 from support.messages import envelope, request_context
 from support.waiting import until
@@ -32,9 +36,9 @@ async def switchboard(switchboard: InProcessButler) -> InProcessButler:
     return switchboard
 
 
-async def decided(tester: InProcessButler, text: str) -> tuple[str, str, str]:
+async def decided(tester: InProcessButler, text: str, **changes: Any) -> tuple[str, str, str]:
     async with tester.owner() as owner:
-        request_id = UUID((await owner.call("ingest", envelope(text)))["request_id"])
+        request_id = UUID((await owner.call("ingest", envelope(text, **changes)))["request_id"])
 
     async def look() -> list[dict[str, Any]]:
         return await tester.rows(
@@ -73,7 +77,7 @@ async def test_reflex_match_needs_no_classification(switchboard: InProcessButler
 async def test_without_a_model_the_general_butler_gets_the_message(
     switchboard: InProcessButler,
 ) -> None:
-    assert (await decided(switchboard, "hello?"))[:2] == ("general", "fallback")
+    assert (await decided(switchboard, "what is love?"))[:2] == ("general", "fallback")
     assert await switchboard.count("sessions") == 0
 
 
@@ -88,29 +92,106 @@ async def test_infrastructure_butlers_cannot_be_assigned(
         return ""
 
     switchboard.butler.spawner.model = FakeRuntime(think)
-    assert (await decided(switchboard, "hello?"))[:2] == ("general", "fallback")
+    assert (await decided(switchboard, "what is love?"))[:2] == ("general", "fallback")
 
 
-async def test_failed_or_silent_classification_falls_back(switchboard: InProcessButler) -> None:
-    async def fail(_butler: McpClient) -> str:
-        raise ButlersError("no model today")
-
-    for think in (unreached, fail):
-        switchboard.butler.spawner.model = FakeRuntime(think)
-        assert (await decided(switchboard, "hello?"))[:2] == ("general", "fallback")
-
-
-async def test_classification_that_broke_off_after_one_part_is_withdrawn(
+async def test_classification_without_a_decision_goes_to_the_general_butler(
     switchboard: InProcessButler,
 ) -> None:
-    """Keeping one part would lose the others."""
+    switchboard.butler.spawner.model = FakeRuntime(nothing)
+    assert (await decided(switchboard, "what is love?"))[:2] == ("general", "fallback")
+
+
+async def test_classification_waits_for_a_model_that_is_away(switchboard: InProcessButler) -> None:
+    """The message is not given to the general butler for good."""
 
     async def think(butler: McpClient) -> str:
-        await butler.call("assign", {"butler": "travel", "reason": "one of two", "part": "half"})
-        raise ButlersError("cut off")
+        if len(model.asked) < 3:
+            await butler.call("assign", {"butler": "health", "reason": "half a thought"})
+            model.outcome = Outcome.MODEL_UNAVAILABLE
+        else:
+            await butler.call("assign", {"butler": "travel", "reason": "it is back"})
+            model.outcome = Outcome.OK
+        return ""
 
-    switchboard.butler.spawner.model = FakeRuntime(think)
-    assert (await decided(switchboard, "two things"))[:2] == ("general", "fallback")
+    switchboard.butler.spawner.model = model = FakeRuntime(think)
+    assert await decided(switchboard, "what is love?") == ("travel", "classified", "it is back")
+    assert len(model.asked) == 3
+
+
+async def test_rejected_classification_is_a_dead_letter(switchboard: InProcessButler) -> None:
+    async def think(butler: McpClient) -> str:
+        await butler.call("assign", {"butler": "travel", "reason": "one of two", "part": "half"})
+        return "Let me see."
+
+    switchboard.butler.spawner.model = FakeRuntime(think, outcome=Outcome.REJECTED)
+    async with switchboard.owner() as owner:
+        await owner.call("ingest", envelope("two things"))
+
+    async def dead() -> list[dict[str, Any]]:
+        return await switchboard.rows(
+            "SELECT error FROM queue_items WHERE queue = 'inbox' AND state = 'dead'"
+        )
+
+    ((row),) = await until("a dead letter", dead)
+    assert row["error"] == "it ended as rejected"
+    assert await switchboard.rows("SELECT * FROM route_decisions") == [], "no part is kept"
+
+
+async def test_stop_during_classification_ends_the_message(switchboard: InProcessButler) -> None:
+    switchboard.butler.spawner.model = model = FakeRuntime(for_ever)
+    async with switchboard.owner() as owner:
+        await owner.call("ingest", envelope("what is love?"))
+        await until("the session to think", lambda: model.asked or None)
+        await owner.call("ingest", envelope("/stop"))
+
+    async def done() -> list[dict[str, Any]]:
+        return await switchboard.rows(
+            "SELECT result FROM queue_items WHERE queue = 'inbox' AND state = 'done'"
+        )
+
+    (row,) = await until("the message to end", done)
+    assert json.loads(row["result"]) == {"outcome": "cancelled", "targets": []}
+    assert await switchboard.rows("SELECT * FROM route_decisions") == [], "nobody answers it"
+    said = await switchboard.rows(
+        "SELECT payload->>'message' AS text FROM queue_items WHERE queue = 'notify'"
+    )
+    assert STOPPED in {row["text"] for row in said}
+
+
+async def test_reflex_does_not_wait_behind_a_classification(switchboard: InProcessButler) -> None:
+    """Neither in the same conversation, nor when more messages wait for a session than there are workers."""
+    released = asyncio.Event()
+
+    async def think(butler: McpClient) -> str:
+        await released.wait()
+        await butler.call("assign", {"butler": "travel", "reason": "late"})
+        return ""
+
+    switchboard.butler.spawner.model = model = FakeRuntime(think)
+    try:
+        async with switchboard.owner() as owner:
+            for number in range(20):
+                thread = {"external_thread_id": f"thread {number // 2}"}
+                await owner.call("ingest", envelope(f"slow {number}", event=thread))
+        await until("a session to think", lambda: model.asked or None)
+        same = {"external_thread_id": "thread 0"}
+        for event in ({}, same):
+            found = await decided(switchboard, "weight 80 kg", event=event)
+            assert found[:2] == ("health", "reflex")
+        assert not [
+            row
+            for row in await switchboard.rows("SELECT rule FROM route_decisions")
+            if row["rule"] != "reflex"
+        ]
+    finally:
+        released.set()
+
+    async def all_decided() -> bool:
+        rows = await switchboard.rows("SELECT target FROM route_decisions")
+        return [row["target"] for row in rows].count("travel") == 20
+
+    await until("the others to be classified", all_decided)
 
 
 async def test_decision_is_made_once(switchboard: InProcessButler) -> None:
@@ -121,7 +202,7 @@ async def test_decision_is_made_once(switchboard: InProcessButler) -> None:
         return ""
 
     switchboard.butler.spawner.model = FakeRuntime(think)
-    assert await decided(switchboard, "hello?") == ("travel", "classified", "first")
+    assert await decided(switchboard, "what is love?") == ("travel", "classified", "first")
     (row,) = await switchboard.rows("SELECT request_id FROM message_inbox")
     late = replace(request_context(), request_id=row["request_id"])
     async with switchboard.session(request=late) as session:

@@ -15,6 +15,7 @@ from butlers.channels.webhook.sender import sign
 from butlers.config.settings import Settings
 from butlers.domain.caller import CallerKind
 from butlers.domain.clock import uuid7
+from support.full_queue import full_inbox
 from support.in_process import InProcessButler, MakeButler
 from support.messages import envelope
 from support.waiting import until
@@ -147,14 +148,9 @@ async def test_large_attachment_is_accepted_over_http(switchboard: InProcessButl
     assert (refused.status_code, refused.json()["error"]["code"]) == (413, "message_too_large")
 
 
-async def test_full_queue_answers_429_with_retry_after(
-    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def full(*_: object) -> bool:
-        return True
-
-    monkeypatch.setattr("butlers.queue.leased_queue.is_full", full)
-    answer = await ingest(switchboard, envelope())
+async def test_full_queue_answers_429_with_retry_after(switchboard: InProcessButler) -> None:
+    async with full_inbox(switchboard):
+        answer = await ingest(switchboard, envelope())
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
     assert answer.json()["error"]["retryable"]
     assert await switchboard.count("message_inbox") == 0

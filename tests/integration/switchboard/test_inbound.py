@@ -24,6 +24,7 @@ from butlers.domain.errors import (
 from butlers.domain.message import joined
 from butlers.wire.client import McpClient
 from support.fake_runtime import FakeRuntime
+from support.full_queue import full_inbox
 from support.in_process import InProcessButler
 from support.messages import envelope
 from support.waiting import until
@@ -303,16 +304,12 @@ async def test_rejected_message_leaves_no_file(
     taken = await ingest(switchboard, first)
     (kept,) = files()
     monkeypatch.setattr("butlers.switchboard.senders.MAX_HELD", 1)
-    monkeypatch.setattr("butlers.queue.leased_queue.is_full", _always)
-    with pytest.raises(QueueFull):
-        await ingest(switchboard, with_file("two"))
-    again = await ingest(switchboard, first)
+    async with full_inbox(switchboard):
+        with pytest.raises(QueueFull):
+            await ingest(switchboard, with_file("two"))
+        again = await ingest(switchboard, first)
     assert (again["request_id"], again["duplicate"]) == (taken["request_id"], True)
     assert files() == [kept]
-
-
-async def _always(*_: object) -> bool:
-    return True
 
 
 async def test_message_from_an_owner_address_counts_as_the_owners(
@@ -492,7 +489,7 @@ async def test_email_thread_stays_with_its_butler_and_a_chat_does_not(
     ] == ("fallback")
     chat = {"external_thread_id": "chat"}
     await decided(switchboard, envelope("my flight", event=_named("c-1", **chat)))
-    assert (await decided(switchboard, envelope("hello", event=_named("c-2", **chat))))[
+    assert (await decided(switchboard, envelope("and the seat?", event=_named("c-2", **chat))))[
         1
     ] == "fallback"
 

@@ -11,6 +11,7 @@ import pytest
 
 from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotAllowed, QueueFull
+from support.full_queue import full_inbox
 from support.in_process import InProcessButler, MakeButler
 from support.messages import envelope
 from support.waiting import until
@@ -188,7 +189,7 @@ async def test_message_without_an_available_butler_is_retried(
 ) -> None:
     """Without a registered butler the decision is stored and the item waits."""
     async with switchboard.owner() as owner:
-        await owner.call("ingest", envelope("hello"))
+        await owner.call("ingest", envelope("plan the garden"))
 
     async def tried() -> list[dict[str, Any]]:
         return await switchboard.rows("SELECT * FROM queue_items WHERE error IS NOT NULL")
@@ -294,7 +295,7 @@ async def test_only_the_switchboard_may_deliver_to_the_messenger(
 
 
 async def test_full_queue_rejects_messages_without_storing_them(
-    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
+    switchboard: InProcessButler,
 ) -> None:
     """A duplicate is still answered; a new message is rejected as retryable."""
     first = envelope("first")
@@ -302,11 +303,7 @@ async def test_full_queue_rejects_messages_without_storing_them(
         known = await owner.call("ingest", first)
     before = await inbox(switchboard)
 
-    async def full(*_: object) -> bool:
-        return True
-
-    monkeypatch.setattr("butlers.queue.leased_queue.is_full", full)
-    async with switchboard.owner() as owner:
+    async with full_inbox(switchboard), switchboard.owner() as owner:
         with pytest.raises(QueueFull) as refused:
             await owner.call("ingest", envelope("second", event={"external_event_id": "new"}))
         assert refused.value.retryable

@@ -299,7 +299,7 @@ async def test_command_of_another_sender_is_an_ordinary_message(
 
 async def test_only_the_switchboard_may_control_a_butler(tester: InProcessButler) -> None:
     async with tester.peer("health") as peer, tester.owner() as owner:
-        for tool in ("control_stop", "control_pause", "control_resume"):
+        for tool in ("control_stop", "control_pause", "control_resume", "control_retry"):
             with pytest.raises(NotAllowed, match="only the Switchboard"):
                 await peer.call(tool)
             with pytest.raises(NotAllowed, match="may not call"):
