@@ -10,13 +10,15 @@ from zoneinfo import ZoneInfo
 
 import typer
 
+from butlers.broker.audit import BrokerAudit
 from butlers.broker.ledger import KEPT_DAYS, Entry, Ledger, Total
-from butlers.cli.output import AsJson, print_json, print_line, print_table
+from butlers.cli.output import AsJson, print_json, print_line, print_rows, print_table
 from butlers.config.fleet import load_fleet_config
 from butlers.config.prices import load_prices
 from butlers.config.settings import Settings
 
 UNKNOWN = "price unknown"
+REFUSED_COLUMNS = ("at", "butler", "session", "status", "method", "path", "reason")
 
 
 class Grouping(StrEnum):
@@ -31,10 +33,17 @@ def costs(
     days: Annotated[
         int, typer.Option(min=1, max=KEPT_DAYS, help="Number of days, with today.")
     ] = 30,
+    refused: Annotated[
+        bool,
+        typer.Option("--refused", help="List the requests that the key broker refused instead."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what the sessions of this home used: requests, tokens and dollars."""
     settings = Settings.from_environ()
+    if refused:
+        print_rows(list(BrokerAudit(settings.home).refusals()), REFUSED_COLUMNS, as_json)
+        return
     zone = ZoneInfo(load_fleet_config(settings).timezone)
     prices = load_prices(settings)
     today = datetime.now(UTC).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import typer
 
 from butlers.cli.output import print_line, print_message
+from butlers.config.folders import butlers_in, listed_roster
+from butlers.config.overrides import working_copy
 from butlers.config.settings import Settings
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import ButlersError, NotFound, PeerUnavailable
 from butlers.domain.queues import SWITCHBOARD
 from butlers.wire import directory
+from butlers.wire.answers import GatheredAnswers, gather_answers
 from butlers.wire.client import McpClient
-from butlers.wire.tokens import FleetKey
+from butlers.wire.tokens import FleetCredential, FleetKey
 
 if TYPE_CHECKING:
     from butlers.config.butler import ButlerConfig
@@ -41,6 +45,50 @@ def load_roster(
     """Load the configurations of the fleet's roster and of the person's own butlers."""
     fleet, folders = find_roster(settings, refresh=refresh)
     return fleet, [load_butler(folder, settings, fleet) for folder in folders]
+
+
+@dataclass(frozen=True, slots=True)
+class ButlerSummary:
+    """A butler of this home, as `butlers list` shows it."""
+
+    name: str
+    port: int
+    description: str
+    directory: str
+
+
+def summarize_roster(settings: Settings) -> list[ButlerSummary]:
+    """Return the butlers of this home: as they announced themselves, if all run, else from their files.
+
+    Importing what reads the files takes longer than everything else that a command does.
+    """
+    announced = _announced_roster(settings)
+    if announced is not None:
+        return announced
+    return [
+        ButlerSummary(one.name, one.port, one.description, str(one.directory))
+        for one in load_roster(settings, refresh=False)[1]
+    ]
+
+
+def _announced_roster(settings: Settings) -> list[ButlerSummary] | None:
+    """Return the summaries of all butlers; None if one of them has not announced itself."""
+    listed = listed_roster(settings.home)
+    if listed is None:
+        return None
+    shipped = butlers_in(working_copy(settings.home))
+    folders = [shipped.get(name) for name in listed] + list(butlers_in(OWN_BUTLERS).values())
+    entries = {entry.directory: entry for entry in directory.entries(settings.home).values()}
+    found = [entries.get(str(folder.absolute())) if folder else None for folder in folders]
+    return (
+        [
+            ButlerSummary(one.name, urlsplit(one.url).port or 0, one.description, one.directory)
+            for one in found
+            if one is not None
+        ]
+        if all(found)
+        else None
+    )
 
 
 def find_roster(
@@ -107,7 +155,7 @@ async def known_butlers(settings: Settings) -> list[str]:
 def owner_client(settings: Settings, butler: str) -> McpClient:
     entry = directory.find(settings.home, butler)
     key = FleetKey.load(settings.home)
-    return McpClient(butler, entry.url, lambda: key.mint(CallerKind.OWNER, OWNER, butler))
+    return McpClient(butler, entry.url, FleetCredential(key, CallerKind.OWNER, OWNER, butler))
 
 
 async def call(
@@ -128,10 +176,7 @@ def call_tool(butler: str, tool: str, **arguments: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers(Generic[T]):
-    found: Mapping[str, T]  # by butler
-    failed: Mapping[str, ButlersError]
-
+class Answers(GatheredAnswers[T]):
     def exit_on_failures(self) -> None:
         """Report the butlers that did not answer and exit with 1.
 
@@ -198,17 +243,8 @@ async def call_holder(
 
 
 async def _gather(names: Sequence[str], ask: Callable[[str], Awaitable[T]]) -> Answers[T]:
-    answers = await asyncio.gather(*(ask(name) for name in names), return_exceptions=True)
-    found: dict[str, T] = {}
-    failed: dict[str, ButlersError] = {}
-    for name, answer in zip(names, answers, strict=True):
-        if isinstance(answer, ButlersError):
-            failed[name] = answer
-        elif isinstance(answer, BaseException):
-            raise answer
-        else:
-            found[name] = answer
-    return Answers(found, failed)
+    answers = await gather_answers(names, ask)
+    return Answers(answers.found, answers.failed)
 
 
 def full_id(text: str) -> str | None:

@@ -33,6 +33,7 @@ from butlers.cli.output import (
     print_table,
     print_text,
 )
+from butlers.cli.waiting import RequestWatch, progress_line
 from butlers.config.settings import Settings
 from butlers.domain.errors import ButlersError, InvalidArguments, InvalidMessage, NotFound
 from butlers.domain.queues import MESSENGER, SWITCHBOARD
@@ -54,7 +55,9 @@ class NoReply(ButlersError):
 
 def send(
     text: Annotated[str, typer.Argument(help="Your message; - reads it from standard input.")],
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the reply and print it.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the message's end and print all replies.")
+    ] = False,
     timeout: Annotated[
         float, typer.Option(help="Seconds to wait for the reply.", min=0, max=86_400)
     ] = 60.0,
@@ -148,38 +151,55 @@ async def _send(settings: Settings, text: str, wait_s: float | None, as_json: bo
     ):
         console = ConsoleConnector(switchboard, messenger)
         request_id = await console.send(text)
-        replies = [] if wait_s is None else await _wait_for_reply(console, request_id, wait_s)
-        _print_replies(request_id, replies, as_json=as_json, waited=wait_s is not None)
-        if replies:
-            await console.shown(replies)
-    if wait_s is not None and not replies:
+        if wait_s is None:
+            _print_accepted(request_id, as_json)
+            return
+        events: list[Record] = []
+        shows = events.append if as_json else _show_event
+        watch = RequestWatch(settings, console, request_id, shows)
+        try:
+            await watch.until_end(wait_s)
+        except ButlersError as error:
+            raise NoReply(
+                f"no reply: {error.message}; the message is stored as {request_id}",
+                hint=error.hint or "`butlers status` shows what is waiting",
+            ) from error
+        if as_json:
+            _print_document(request_id, watch.replies, events, ended=watch.ended)
+    if not watch.replies:
         raise NoReply(
             f"no reply within {wait_s:g} s; the message is stored as {request_id}",
             hint="`butlers status` shows what is waiting, `butlers mail` prints a late reply",
         )
 
 
-async def _wait_for_reply(
-    console: ConsoleConnector, request_id: UUID, wait_s: float
-) -> list[Reply]:
-    try:
-        return await console.receive(request_id, wait_s)
-    except ButlersError as error:
-        raise NoReply(
-            f"no reply: {error.message}; the message is stored as {request_id}",
-            hint=error.hint or "`butlers status` shows what is waiting",
-        ) from error
-
-
-def _print_replies(request_id: UUID, replies: list[Reply], *, as_json: bool, waited: bool) -> None:
+def _print_accepted(request_id: UUID, as_json: bool) -> None:
     if as_json:
-        documents = [{"origin": reply.origin, "message": reply.message} for reply in replies]
-        print_json({"request_id": str(request_id), "replies": documents})
-    elif waited:
-        for reply in replies:
-            print_text(reply.message)
+        print_json({"request_id": str(request_id), "replies": []})
     else:
         print_line(str(request_id))
+
+
+def _show_event(event: Record) -> None:
+    """Print a reply, and on a terminal also the steps before it."""
+    if event["event"] == "reply":
+        print_text(event["message"])
+    elif sys.stderr.isatty() and (line := progress_line(event)):
+        print_line(f"· {line}", err=True)
+
+
+def _print_document(
+    request_id: UUID, replies: list[Reply], events: list[Record], *, ended: bool
+) -> None:
+    documents = [{"origin": reply.origin, "message": reply.message} for reply in replies]
+    print_json(
+        {
+            "request_id": str(request_id),
+            "ended": ended,
+            "replies": documents,
+            "events": events,
+        }
+    )
 
 
 def _read_stdin() -> str:

@@ -49,6 +49,16 @@ def rich_cell(text: str) -> Text:
     return Text(escape_line(text))
 
 
+def ask_number(question: str, default: int) -> int:
+    """Ask for a number on the terminal."""
+    return int(typer.prompt(escape_line(question), default=default, err=True))
+
+
+def ask_words(question: str) -> list[str]:
+    """Ask for words on the terminal, separated by blanks or commas."""
+    return str(typer.prompt(escape_line(question), err=True)).replace(",", " ").split()
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document, in which characters that a terminal does not show are escaped."""
     document = json.dumps(value, indent=2, ensure_ascii=False, default=str)

@@ -61,6 +61,10 @@ def init(
         Path,
         typer.Option("--dir", help="Parent folder; a folder named roster gets the full layout."),
     ] = Path(OWN),
+    example: Annotated[
+        str | None,
+        typer.Option("--from", help="Begin with an example: habits or journal."),
+    ] = None,
 ) -> None:
     """Create the folder of a new butler."""
     _check_butler_name(name)
@@ -71,7 +75,7 @@ def init(
     )  # files hold ports without the offset
     others = _other_butlers(directory, settings)
     chosen = _choose_port(others) if port is None else _check_port(port)
-    files = _butler_files(name, chosen, directory)
+    files = _butler_files(name, chosen, directory, example)
     _make_folder(folder, files, empty=("skills",), check=lambda draft: _load(draft, settings))
     _warn(name, chosen, others)
     command = f"butlers run --config {shlex.quote(str(folder))}"
@@ -163,20 +167,24 @@ def _load(folder: Path, settings: Settings) -> ButlerConfig:
     return load_butler_config(folder, settings)
 
 
-def _butler_files(name: str, port: int, directory: Path) -> dict[str, str]:
+def _butler_files(
+    name: str, port: int, directory: Path, example: str | None = None
+) -> dict[str, str]:
     from butlers.cli import templates
+    from butlers.cli.examples import example_files
 
     identifier = name.replace("-", "_")
     has_shared = (directory / "shared" / "AGENTS.md").is_file()
+    texts = templates.ROSTER_BUTLER if directory.name == ROSTER else templates.OWN_BUTLER
     return _fill(
-        templates.ROSTER_BUTLER if directory.name == ROSTER else templates.OWN_BUTLER,
+        texts if example is None else example_files(example),
         name=name,
         port=port,
         title=name.replace("-", " ").capitalize(),
         identifier=identifier,
         database=f"butler_{identifier}",
         class_name=_class_name(name),
-        shared="@../shared/AGENTS.md\n\n" if has_shared else "",
+        shared="@../shared/AGENTS.md\n\n" if has_shared else f"{templates.CONDUCT}\n",
     )
 
 
@@ -301,7 +309,7 @@ def _write_draft(draft: Path, files: Mapping[str, str], empty: tuple[str, ...]) 
         (draft / name).mkdir()
     for name, text in files.items():
         path = draft / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 

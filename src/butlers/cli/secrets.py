@@ -144,22 +144,16 @@ def _read_value() -> str:
 def with_vault(work: Callable[[Vault], Awaitable[T]]) -> T:
     """Open the vault of this home, starting the database server if none runs."""
     from butlers.daemon.logs import configure_logs
-    from butlers.db.provision import Provisioner
-    from butlers.db.server import database_server
-    from butlers.secrets.master_key import MasterKey
-    from butlers.secrets.vault import Vault
-    from butlers.wire.tokens import FleetKey
+    from butlers.secrets.vault import open_vault
 
     settings = Settings.from_environ()
     configure_logs(settings, level=logging.WARNING)
     fleet, configs = load_roster(settings)
-    key = MasterKey.load(settings)
+    databases = {config.name: config.db.name for config in configs}
 
     async def run() -> T:
-        async with database_server(settings) as admin:
-            isolated = fleet.isolation == "roles"
-            provisioner = Provisioner(admin, FleetKey.load(settings.home), isolated=isolated)
-            databases = {config.name: config.db.name for config in configs}
-            return await work(Vault(provisioner, key, databases))
+        isolated = fleet.isolation == "roles"
+        async with open_vault(settings, databases, isolated=isolated) as vault:
+            return await work(vault)
 
     return asyncio.run(run())

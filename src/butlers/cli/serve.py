@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Self
@@ -20,7 +20,7 @@ import typer
 
 from butlers.cli.fleet import check_roles, load_butler, load_roster
 from butlers.cli.output import print_line, rich_cell
-from butlers.config.settings import Settings
+from butlers.config.settings import Settings, process_environment
 from butlers.domain import faults
 from butlers.domain.errors import AlreadyRunning, ConfigError
 
@@ -54,14 +54,22 @@ def up(
     """Start the whole fleet in this terminal. Ctrl-C stops it."""
     started = time.monotonic()
     settings = Settings.from_environ()
-    _prepare(settings)
+    prepare_home(settings)
     with _only_one(settings.home):
         fleet, configs = load_roster(settings)
         if not partial:
             _check_core(configs, settings)
-        with Progress([config.name for config in configs], started) as progress:
+        with Progress([config.name for config in configs], started, settings.home) as progress:
             level = logging.INFO if verbose else logging.WARNING
-            _serve(configs, settings, fleet, level, progress.show, progress.finish)
+            serve_fleet(
+                configs,
+                settings,
+                fleet,
+                level,
+                progress.show,
+                progress.finish,
+                dashboard=fleet.dashboard,
+            )
 
 
 def run(
@@ -71,9 +79,9 @@ def run(
     from butlers.config.fleet import load_fleet_config
 
     settings = Settings.from_environ()
-    _prepare(settings)
+    prepare_home(settings)
     fleet = load_fleet_config(settings)
-    _serve([load_butler(config, settings, fleet)], settings, fleet, logging.INFO)
+    serve_fleet([load_butler(config, settings, fleet)], settings, fleet, logging.INFO)
 
 
 def _check_core(configs: Sequence[ButlerConfig], settings: Settings) -> None:
@@ -82,31 +90,45 @@ def _check_core(configs: Sequence[ButlerConfig], settings: Settings) -> None:
     check_core(configs, settings.home)
 
 
-def _serve(
+def serve_fleet(
     configs: Sequence[ButlerConfig],
     settings: Settings,
     fleet: FleetConfig,
     level: int,
     report: Report = _quiet,
     ready: Report = _quiet,
+    *,
+    dashboard: bool = False,
 ) -> None:
     from butlers.daemon.logs import configure_logs
     from butlers.db.server import warming_up
+    from butlers.process.hardening import forbid_inspection, forget_environment
     from butlers.wire.telemetry import collecting
 
+    forbid_inspection()
     configure_logs(settings, level=level)
     check_roles(configs, settings)
     with warming_up(settings):
         from butlers.daemon.fleet import Fleet  # imports for a second, while the database starts
 
         async def serve() -> None:
-            await Fleet(configs, settings, fleet, report=report).run(ready)
+            async with _dashboard(settings, fleet, configs) if dashboard else nullcontext():
+                await Fleet(configs, settings, fleet, report=report).run(ready)
 
         with collecting(settings):
+            forget_environment(process_environment())
             asyncio.run(serve())
 
 
-def _prepare(settings: Settings) -> None:
+def _dashboard(
+    settings: Settings, fleet: FleetConfig, configs: Sequence[ButlerConfig]
+) -> AbstractAsyncContextManager[str | None]:
+    from butlers.api.server import serving
+
+    return serving(settings, fleet, configs)
+
+
+def prepare_home(settings: Settings) -> None:
     faults.arm(settings.kill_point, settings.test_pace)
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -142,7 +164,8 @@ def _only_one(home: Path) -> Iterator[None]:
 class Progress:
     """Progress of ``up``: a live table on a terminal, plain lines elsewhere."""
 
-    def __init__(self, names: Sequence[str], started: float) -> None:
+    def __init__(self, names: Sequence[str], started: float, home: Path) -> None:
+        self._home = home
         self._states = dict.fromkeys(names, "waiting for the database")
         self._started = started
         self._live = _live_table(self._table()) if sys.stdout.isatty() else None
@@ -173,15 +196,20 @@ class Progress:
         if self._live:
             self._live.update(self._table(), refresh=True)
 
-    def finish(self, butlers: Sequence[Butler]) -> None:
-        self.show(butlers)
-        seconds = time.monotonic() - self._started
+    def end(self) -> None:
+        """Leave the last state on the screen."""
         if self._live:
             self._live.stop()
             self._live = None
+
+    def finish(self, butlers: Sequence[Butler]) -> None:
+        self.show(butlers)
+        seconds = time.monotonic() - self._started
+        self.end()
         first = next(butler.url for butler in butlers if butler.is_ready)
         print_line(f"Butlers is up at {first} after {seconds:.1f} s. Ctrl-C stops it.")
         print_line(f"Talk to it from another terminal: {_command()}")
+        print_dashboard_link(self._home)
 
     def _table(self) -> Table:
         from rich.table import Table
@@ -192,6 +220,14 @@ class Progress:
         for name, state in self._states.items():
             table.add_row(rich_cell(name), rich_cell(_shown(state)))
         return table
+
+
+def print_dashboard_link(home: Path) -> None:
+    """Print a link that signs in once, if the dashboard of this home runs."""
+    if (home / "run" / "dashboard.url").exists():
+        from butlers.cli.dashboard import sign_in_link
+
+        print_line(f"Dashboard (the link signs you in once): {sign_in_link(home)}")
 
 
 def _live_table(table: Table) -> Live:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +23,14 @@ from butlers.cli.fleet import (
     newest_first,
     running_butlers,
 )
-from butlers.cli.output import AsJson, print_json, print_line, print_table, print_text
+from butlers.cli.output import (
+    AsJson,
+    print_json,
+    print_line,
+    print_message,
+    print_table,
+    print_text,
+)
 from butlers.config.settings import Settings
 from butlers.domain.errors import InvalidArguments
 from butlers.wire import directory
@@ -60,9 +69,19 @@ def trigger(
     if as_json:
         print_json(result)
     else:
-        print_text(result["output"])
+        print_answer(result)
     if not result["success"]:
         raise typer.Exit(1)
+
+
+def print_answer(result: Mapping[str, Any]) -> None:
+    """Print the answer to stdout; the error of a failed session to stderr."""
+    if result["output"] or result["success"]:
+        print_text(result["output"])
+    if not result["success"]:
+        print_message("error", result.get("error") or "the session failed without an error message")
+        session = str(result.get("session_id", "ID"))
+        print_message("hint", f"`butlers sessions show {shlex.quote(session)}` shows more")
 
 
 @app.command(name="list")
@@ -159,7 +178,7 @@ async def _call_on(
     return await call_holder(
         names,
         tool,
-        {"session_id": session_id},
+        {"id" if tool == "sessions_get" else "session_id": session_id},
         what,
         f"`{command}` lists them",
         timeout_s=CALL_S,

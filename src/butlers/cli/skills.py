@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from butlers.cli.fleet import find_roster, load_butler, load_roster
+from butlers.cli.fleet import load_roster
 from butlers.cli.output import AsJson, confirm, print_json, print_line, print_message, print_table
+from butlers.cli.skill_users import open_registry
 from butlers.config.settings import Settings
-from butlers.domain.errors import ConfigError, InvalidArguments, NotFound, SkillError
+from butlers.domain.errors import (
+    InvalidArguments,
+    NotFound,
+    SkillConsentMissing,
+    SkillNotFound,
+)
 from butlers.domain.session import Access
 
 if TYPE_CHECKING:
     from butlers.config.butler import ButlerConfig
-    from butlers.config.fleet import FleetConfig
-    from butlers.skills.install.install import InstallOffer
     from butlers.skills.registry.catalog import RegisteredSkill
-    from butlers.skills.registry.registry import NewSkill, SkillRegistry
+    from butlers.skills.registry.new_skill import NewSkill
 
 app = typer.Typer(help="Check, register, resolve, install and run skills.", no_args_is_help=True)
 
@@ -35,7 +39,7 @@ Version = Annotated[str | None, typer.Option(help="Version, if the skill names n
 @app.command(name="list")
 def list_skills(as_json: AsJson = False) -> None:
     """List the registered skills."""
-    registry = _open_registry()
+    registry = open_registry()
     used_by = registry.usage().all()
     found = [skill.as_dict(used_by.get(skill.id, ())) for skill in registry.list()]
     if as_json:
@@ -58,11 +62,37 @@ def list_skills(as_json: AsJson = False) -> None:
 
 
 @app.command()
+def search(
+    words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="Words to look for.")],
+    inside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--in", metavar="FOLDER", help="Also search this local collection; repeatable."
+        ),
+    ] = None,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Read the collections again.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Skills to list.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Search registered skills and the collections that were searched before, without a network."""
+    from butlers.cli.skills_search import search_skills
+
+    found = search_skills(open_registry(), words, inside or [], limit, again=refresh)
+    if as_json:
+        print_json([one.as_dict() for one in found])
+        return
+    print_table(
+        ("skill", "description", "from"),
+        [[one.label, one.description[:80], one.source] for one in found],
+    )
+
+
+@app.command()
 def show(label: Label, as_json: AsJson = False) -> None:
     """Show one version of a skill: description, capabilities, and whether its files are unchanged."""
     from butlers.cli.skills_report import describe, print_description
 
-    registry = _open_registry()
+    registry = open_registry()
     name, version = _split_label(label)
     described = describe(registry, name, version)
     if as_json:
@@ -119,26 +149,39 @@ def register(
             hint="`butlers skills register FOLDER` or `butlers skills register --built-in`",
         )
     if folder is not None:
-        _print_registered(_open_registry().register(_new_skill(folder, owner, version)))
+        from butlers.cli.skills_report import warn_of_cycle
+
+        registry = open_registry()
+        added = registry.register(_new_skill(folder, owner, version))
+        _print_registered(added)
+        warn_of_cycle(registry, added.id)
         return
     from butlers.skills.registry.built_in import register_built_in
 
-    for added in register_built_in(_open_registry()):
+    for added in register_built_in(open_registry()):
         _print_registered(added)
 
 
 @app.command()
 def update(folder: Folder, owner: Owner = PERSON, version: Version = None) -> None:
     """Add a version to a registered skill. Existing versions never change."""
-    updated = _open_registry().update(_new_skill(folder, owner, version))
+    from butlers.cli.skills_report import print_permissions, warn_of_cycle
+    from butlers.skills.install.install import compare
+
+    registry = open_registry()
+    with registry.staged(_new_skill(folder, owner, version)) as staged:
+        compared = compare(registry, staged)
+        print_permissions(compared.permissions, compared.before)
+        updated = registry.add(staged, update=True)
     print_line(f"updated {updated.id}: {', '.join(updated.versions)}")
+    warn_of_cycle(registry, updated.id)
 
 
 @app.command()
 def remove(label: Label) -> None:
     """Remove a skill, or one version of it. Refused while a butler uses it."""
     name, version = _split_label(label)
-    _open_registry().delete(name, version)
+    open_registry().delete(name, version)
     print_line(f"removed {label}")
 
 
@@ -170,7 +213,7 @@ def resolve(
     wanted = packs or (config.skills.packs if config else ())
     file = config.directory / LOCK_FILE if config else None
     locked = read_lock(file) if file else {}
-    registry = _open_registry()
+    registry = open_registry()
     catalog = registry.catalog()
     found = resolve_packs(catalog, butler or PERSON, wanted, locked)
     for pack in found.packs:  # raises if the files of a pack were changed
@@ -208,7 +251,7 @@ def run(
 
     work = _config_of(butler).directory if butler else Path.cwd()
     call = ScriptCall(label, script, arguments, butler or PERSON, work, access, timeout_s)
-    answer = run_script(_open_registry(), call)
+    answer = run_script(open_registry(), call)
     if as_json:
         print_json(answer.as_dict())
     else:
@@ -223,41 +266,107 @@ def install(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A folder, a .zip, a .tar.gz, or git+https://…@COMMIT[#subdirectory=FOLDER].",
+            help="A folder, a .zip, a .tar.gz, https://host/repository[@COMMIT][#subdirectory=FOLDER],"
+            " or mcp+https://host/mcp.",
         ),
     ],
     commit: Annotated[
-        str | None, typer.Option(help="Commit, if the address does not name it.")
+        str | None, typer.Option(help="Commit; default: the newest of the default branch.")
     ] = None,
+    skill: Annotated[
+        list[str] | None,
+        typer.Option("--skill", metavar="NAME", help="Name or folder in a collection; repeatable."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Install every skill of a collection.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Install without asking.")] = False,
+    name: Annotated[str | None, typer.Option(help="Install it under this name.")] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME", help="Variable to declare in addition; repeatable."),
+    ] = None,
+    fleet: Annotated[
+        Path | None, typer.Option(help="Home of the fleet whose butler mcp+http://… names.")
+    ] = None,
     owner: Owner = PERSON,
     version: Version = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Install a skill from a folder, archive or git repository, after showing its capabilities."""
-    from butlers.cli.skills_report import print_offer
+    """Install skills from a folder, archive, git repository or MCP server, after showing what they may do."""
+    from butlers.cli.skills_install import SkillChoice, install_from, signed_in
     from butlers.skills.install.git import git_source
     from butlers.skills.install.install import RegistryInstaller
+    from butlers.skills.install.mcp_source import mcp_source
 
-    def agrees(offer: InstallOffer) -> bool:
-        if yes:
-            return True
-        return sys.stdin.isatty() and confirm(f"install {offer.skill.label}?")
-
-    found = git_source(source, commit) or Path(source)
-    installed = RegistryInstaller(_open_registry(), owner, version).install(
-        found, agrees, print_offer
-    )
-    print_line(f"installed {installed.id}: {', '.join(installed.versions)}")
+    registry = open_registry()
+    installer = RegistryInstaller(registry, owner, version, name, tuple(env or ()))
+    choice = SkillChoice(tuple(skill or ()), everything, yes, as_json)
+    address = mcp_source(source) or git_source(source, commit) or Path(source)
+    if not install_from(installer, signed_in(address, fleet, registry.home), choice):
+        raise typer.Exit(1)
 
 
 @app.command()
 def approve(label: Label) -> None:
     """Approve a version that a butler made: every butler may use it and run its scripts."""
-    registry = _open_registry()
+    registry = open_registry()
     name, version = _split_label(label)
     release = registry.get(name).release(version)
     registry.approve(name, release.version)
     print_line(f"approved {name}@{release.version}")
+
+
+@app.command()
+def trust(
+    skill: Annotated[
+        str, typer.Argument(help="Folder name of a skill of the butler's own folder.")
+    ],
+    butler: Annotated[str, typer.Argument(help="Name of the butler.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Agree without asking.")] = False,
+) -> None:
+    """Let an own skill of a butler use the secrets and the network that it declares, until it changes."""
+    from butlers.cli.skills_report import print_capabilities
+    from butlers.skills.registry.own_skills import agree
+    from butlers.skills.skill_set import ButlerSkillSet, SkillOrigin
+
+    registry, config = open_registry(), _config_of(butler)
+    skill_set = ButlerSkillSet(registry, config.name, config.directory)
+    found = skill_set.find(skill)
+    if found.origin is not SkillOrigin.OWN:
+        raise SkillNotFound(
+            f"{found.skill.label} is registered",
+            hint="only skills of a butler's own folder need this",
+        )
+    print_capabilities(found.pack)
+    if not yes and not (sys.stdin.isatty() and confirm(f"trust {found.pack.folder.name}?")):
+        raise SkillConsentMissing("nothing was recorded", hint="add --yes if you agree")
+    digest = agree(registry.home, config.name, found.pack.folder, skill_set.shared)
+    print_line(f"trusted {found.pack.folder.name} of {config.name}: {digest}")
+
+
+@app.command()
+def grant(
+    label: Label,
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Variables, such as API_KEY.")
+    ],
+    revoke: Annotated[bool, typer.Option("--revoke", help="Take them back instead.")] = False,
+) -> None:
+    """Give a skill variables that it does not declare, from the next start of its butlers on."""
+    from butlers.skills.registry.adopt import require_variable
+
+    for name in names:
+        require_variable(name)
+    registry = open_registry()
+    skill, version = _split_label(label)
+    before = registry.get(skill).release(version)
+    kept = [name for name in before.granted if name not in names]
+    release = registry.grant(skill, before.version, kept if revoke else [*kept, *names])
+    given = ", ".join(release.granted) or "no variable beside those that it declares"
+    print_line(f"{skill}@{release.version} is given {given}")
+    if not revoke:
+        print_message("hint", f"`butlers secrets set {shlex.quote(names[0])}` stores a value")
 
 
 @app.command()
@@ -267,70 +376,9 @@ def assign(
     """Add a skill to the packs of a butler, from its next start on."""
     from butlers.skills.registry.butler_packs import assign as assign_skill
 
-    done = assign_skill(_open_registry(), _config_of(butler), label)
+    done = assign_skill(open_registry(), _config_of(butler), label)
     what = "now names" if done["changed"] else "already names"
     print_line(f"{done['file']} {what} {done['skill']}")
-
-
-def _open_registry() -> SkillRegistry:
-    from butlers.skills.registry.registry import SkillRegistry
-
-    home = Settings.from_environ().home
-    return SkillRegistry(home, lambda: _users().packs, unreadable=lambda: _users().unreadable)
-
-
-@dataclass(frozen=True, slots=True)
-class _Users:
-    """Packs that each butler names or locks, and the errors of files that cannot be read."""
-
-    packs: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    unreadable: list[str] = field(default_factory=list)
-
-
-def _users() -> _Users:
-    from butlers.config.packs import shipped_folder
-    from butlers.config.roster import known_butlers
-
-    settings = Settings.from_environ()
-    home = settings.home
-    fleet, roster = find_roster(settings, refresh=False)
-    # The working copy of a shipped butler, its next content, and butlers in other folders.
-    lasting = (shipped_folder(folder, home) for folder in roster)
-    users, known = _Users(), tuple[Path, ...]()
-    try:
-        known = known_butlers(home)
-    except OSError as error:
-        users.unreadable.append(str(error))
-    for folder in {path.resolve(): None for path in (*roster, *lasting, *known)}:
-        try:
-            name, packs = _named(folder, settings, fleet)
-        except ConfigError as error:
-            users.unreadable.append(error.message)
-            name, packs = folder.name, ()
-        users.packs[name] = (*users.packs.get(name, ()), *packs)
-        try:
-            users.packs[name] += _locked(folder)
-        except SkillError as error:
-            users.unreadable.append(error.message)
-    return users
-
-
-def _named(folder: Path, settings: Settings, fleet: FleetConfig) -> tuple[str, tuple[str, ...]]:
-    """Return name and packs of a butler, also if its configuration is otherwise invalid."""
-    from butlers.config.overrides import find_override
-    from butlers.config.packs import packs_written
-
-    try:
-        config = load_butler(folder, settings, fleet)
-    except ConfigError:
-        return packs_written(folder, find_override(folder, settings.home))
-    return config.name, tuple(config.skills.packs)
-
-
-def _locked(folder: Path) -> tuple[str, ...]:
-    from butlers.skills.registry.resolver import LOCK_FILE, read_lock
-
-    return tuple(pack.label for pack in read_lock(folder / LOCK_FILE).values())
 
 
 def _config_of(butler: str) -> ButlerConfig:
@@ -344,7 +392,7 @@ def _config_of(butler: str) -> ButlerConfig:
 
 
 def _new_skill(folder: Path, owner: str, version: str | None) -> NewSkill:
-    from butlers.skills.registry.registry import NewSkill
+    from butlers.skills.registry.new_skill import NewSkill
 
     return NewSkill(folder, owner=owner, version=version)
 

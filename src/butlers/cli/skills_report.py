@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from butlers.cli.output import print_json, print_line, print_message, print_table, print_text
-from butlers.config.butler import CONFIG_FILE
+from butlers.config.fleet import sandbox_required
+from butlers.config.folders import CONFIG_FILE
 from butlers.config.settings import Settings
 from butlers.domain.diagnostic import Diagnostic, Severity
 from butlers.domain.errors import InvalidArguments, InvalidSkill, SkillError
@@ -21,11 +22,12 @@ from butlers.process.runner import ScriptLimits
 from butlers.skills.check.clients import CLIENTS, client_verdict
 from butlers.skills.check.fix import fix as fix_skill
 from butlers.skills.check.rules import check
-from butlers.skills.install.capabilities import KINDS, Capabilities, capabilities_of
+from butlers.skills.install.capabilities import capabilities_of
 from butlers.skills.install.install import InstallOffer
+from butlers.skills.install.permissions import Permission, PermissionState, permissions_of
 from butlers.skills.reader import SKILL_FILES, named_folder, read_skill, scan_skills
 from butlers.skills.registry.registry import SkillRegistry
-from butlers.skills.registry.resolver import Resolution, resolve
+from butlers.skills.registry.resolver import Resolution, dependency_cycle, resolve
 from butlers.skills.scripts.answer import ScriptAnswer
 from butlers.skills.scripts.runner import DEFAULT_PATH, ScriptRun, ScriptRunner
 from butlers.skills.skill import Pack, SkillSpec
@@ -34,6 +36,12 @@ from butlers.skills.tree import translate_os_errors
 
 _STDIN = "-"
 FOLDER_NAME = "folder-name"
+_MARKS = {
+    PermissionState.SAME: " ",
+    PermissionState.NEW: "+",
+    PermissionState.CHANGED: "~",
+    PermissionState.GONE: "-",
+}
 Document = dict[str, Any]
 
 
@@ -132,12 +140,13 @@ def describe(registry: SkillRegistry, name: str, version: str | None) -> Documen
             "unchanged": True,
         }
         | ({} if release.origin is None else {"origin": release.origin})
+        | ({} if release.commit is None else {"commit": release.commit})
     )
     try:
         path = registry.path(name, release.version)
     except SkillError as error:
         return document | {"unchanged": False, "error": error.message, "hint": error.hint}
-    content = _read(path)
+    content = release.with_grants(_read(path))
     return document | {
         "path": str(path),
         "name": content.title or content.name,
@@ -154,6 +163,7 @@ def print_description(described: Document) -> None:
         "description",
         "owner",
         "origin",
+        "commit",
         "state",
         "hash",
         "unchanged",
@@ -176,6 +186,13 @@ def print_description(described: Document) -> None:
         print_message("hint", described["hint"])
 
 
+def warn_of_cycle(registry: SkillRegistry, name: str) -> None:
+    if cycle := dependency_cycle(registry.catalog(), name):
+        print_message(
+            "warning", f"no butler can use {name}: circular dependency: {' → '.join(cycle)}"
+        )
+
+
 def print_resolution(found: Resolution) -> None:
     print_table(
         ("pack", "owner", "required by", "hash"),
@@ -189,25 +206,46 @@ def print_resolution(found: Resolution) -> None:
 def print_offer(offer: InstallOffer) -> None:
     """Print to stderr, because it belongs to the question and not to the result."""
     print_line(f"{offer.skill.label}: {offer.skill.description}", err=True)
-    print_line(f"  belongs to {offer.owner}, from {offer.origin}", err=True)
+    at = f" at {offer.commit}" if offer.commit else ""
+    print_line(f"  belongs to {offer.owner}, from {offer.origin}{at}", err=True)
     if offer.moved is not None:
         print_line(f"  changed: {offer.moved}", err=True)
     for found in offer.diagnostics:
         print_line(str(found), err=True)
-    if offer.change is None:
-        _print_capabilities("could use", offer.capabilities)
-        return
-    _print_capabilities(f"adds to {offer.before}", offer.change.added)
-    _print_capabilities("no longer has", offer.change.removed)
+    print_permissions(offer.permissions, offer.before)
 
 
-def _print_capabilities(heading: str, capabilities: Capabilities) -> None:
-    listed = [(kind, capabilities.by_kind.get(kind, ())) for kind in KINDS]
-    for kind, items in listed:
-        for item in items:
-            print_line(f"  {heading} {kind}: {item}", err=True)
-    if not any(items for _, items in listed):
-        print_line(f"  {heading} nothing", err=True)
+def print_capabilities(pack: Pack) -> None:
+    """Print what the skill may do if it is trusted."""
+    print_permissions(permissions_of(capabilities_of(pack.folder, pack.skill)), None)
+
+
+def print_permissions(permissions: Sequence[Permission], before: str | None) -> None:
+    """Print to stderr, line by line; compared with ``before``, each change has a mark."""
+    for one in permissions:
+        mark = _MARKS[one.state] if before is not None else " "
+        print_line(f"{mark} may {one.verb:7} {one.what}", err=True)
+    if before is not None:
+        changed = sum(one.state is not PermissionState.SAME for one in permissions)
+        print_line(
+            f"  {changed or 'no'} changes since {before} (+ new, ~ changed, - gone)", err=True
+        )
+
+
+def offer_document(offer: InstallOffer) -> Document:
+    """Return the offer in JSON form."""
+    return {
+        "id": offer.skill.name,
+        "version": offer.skill.version,
+        "description": offer.skill.description,
+        "owner": offer.owner,
+        "origin": offer.origin,
+        "commit": offer.commit,
+        "before": offer.before,
+        "permissions": [one.as_dict() for one in offer.permissions],
+        "capabilities": offer.capabilities.as_dict(),
+        "diagnostics": [found.as_dict() for found in offer.diagnostics],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +263,8 @@ def run_script(registry: SkillRegistry, wanted: ScriptCall) -> ScriptAnswer:
     arguments = _parse_arguments(
         sys.stdin.read() if wanted.arguments == _STDIN else wanted.arguments
     )
-    environ = Settings.from_environ().environ
+    settings = Settings.from_environ()
+    environ = settings.environ
     call = ScriptRun(
         wanted.script,
         arguments,
@@ -234,8 +273,10 @@ def run_script(registry: SkillRegistry, wanted: ScriptCall) -> ScriptAnswer:
         wanted.access,
         ScriptLimits(seconds=wanted.timeout_s),
     )
-    runner = ScriptRunner(registry.home, environ.get("PATH") or DEFAULT_PATH)
-    return asyncio.run(runner.run(_pack(registry, wanted), call))
+    search_path = environ.get("PATH") or DEFAULT_PATH
+    runner = ScriptRunner(registry.home, search_path, sandbox_required(settings))
+    pack = _pack(registry, wanted)
+    return asyncio.run(runner.run(pack, replace(call, agreed=pack.digest)))
 
 
 def _pack(registry: SkillRegistry, wanted: ScriptCall) -> Pack:
@@ -246,7 +287,8 @@ def _pack(registry: SkillRegistry, wanted: ScriptCall) -> Pack:
         print_message("warning", str(warning))
     chosen = found.packs[-1]  # dependencies come first
     folder = registry.path(chosen.id, chosen.version, catalog)
-    return Pack(folder, _read(folder), chosen.digest)
+    release = catalog.get(chosen.id).release(chosen.version)
+    return Pack(folder, release.with_grants(_read(folder)), chosen.digest)
 
 
 def _read(folder: Path) -> SkillSpec:

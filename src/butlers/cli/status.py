@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from butlers.cli.fleet import load_roster, owner_client
+from butlers.cli.fleet import load_roster, owner_client, summarize_roster
 from butlers.cli.output import AsJson, print_json, print_line, print_rows, print_table
 from butlers.cli.secrets import with_vault
 from butlers.config.settings import Settings
 from butlers.domain.diagnostic import Diagnostic
 from butlers.domain.errors import ButlersError
 from butlers.wire import directory
+from butlers.wire.http import HttpClient, HttpFailed
 
 if TYPE_CHECKING:
     from butlers.runtimes.cli import CliRuntime
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 TEST_PROMPT = "Call the tool `status` once, then answer with the one word OK."
 TEST_PROMPT_S = 600.0
 LEAST_FREE_MB = 500
+HEALTH, HEALTH_S = "/health", 5.0
 
 Check = dict[str, Any]
 
@@ -32,19 +34,19 @@ Check = dict[str, Any]
 def list_butlers(as_json: AsJson = False) -> None:
     """List the butlers of this home: name, port, state and purpose."""
     settings = Settings.from_environ()
-    _, configs = load_roster(settings, refresh=False)
+    butlers = summarize_roster(settings)
     health = asyncio.run(_all_health(settings))
     running = directory.entries(settings.home)
     rows = [
         {
-            "name": config.name,
-            "port": config.port,
-            "state": "running" if health.get(config.name) else "stopped",
-            "url": entry.url if (entry := running.get(config.name)) else None,
-            "description": config.description,
-            "directory": str(config.directory),
+            "name": butler.name,
+            "port": butler.port,
+            "state": "running" if health.get(butler.name) else "stopped",
+            "url": entry.url if (entry := running.get(butler.name)) else None,
+            "description": butler.description,
+            "directory": butler.directory,
         }
-        for config in configs
+        for butler in butlers
     ]
     print_rows(rows, ("name", "port", "state", "description"), as_json)
 
@@ -52,18 +54,23 @@ def list_butlers(as_json: AsJson = False) -> None:
 def status(as_json: AsJson = False) -> None:
     """Show the health of each butler. Exits with 1 unless all are healthy."""
     settings = Settings.from_environ()
-    _, configs = load_roster(settings, refresh=False)
+    butlers = summarize_roster(settings)
     found = asyncio.run(_all_health(settings))
-    states = [found.get(config.name) or _stopped(config.name) for config in configs]
+    states = [found.get(butler.name) or _stopped(butler.name) for butler in butlers]
     if as_json:
         print_json(states)
     else:
-        columns = ("name", "health", "uptime", "database", "waiting", "dead")
+        columns = ("name", "health", "uptime", "database", "waiting", "dead", "questions")
         print_table(columns, [_status_row(state) for state in states])
         for state in states:
             for diagnostic in state.get("diagnostics") or ():
                 print_line(f"{state['name']}: {_problem(diagnostic)}", err=True)
-        for line in _provider_lines(states):
+        for line in (
+            *_warning_lines(states),
+            *_runtime_lines(states),
+            *_provider_lines(states),
+            *_sandbox_lines(states),
+        ):
             print_line(line, err=True)
     if any(state["health"] != "healthy" for state in states):
         raise typer.Exit(1)
@@ -101,6 +108,11 @@ def _stopped(name: str) -> dict[str, Any]:
     return {"name": name, "health": "stopped", "diagnostics": []}
 
 
+def _warning_lines(states: list[dict[str, Any]]) -> list[str]:
+    """Return the warnings of all butlers, each once: they share a disk and mostly a database."""
+    return sorted({warning for state in states for warning in state.get("warnings") or ()})
+
+
 def _provider_lines(states: list[dict[str, Any]]) -> list[str]:
     """Return one line for each model provider that fails or asked for a pause, as a broker sees it."""
     lines = {
@@ -110,6 +122,16 @@ def _provider_lines(states: list[dict[str, Any]]) -> list[str]:
         if circuit["state"] != "ok"
     }
     return sorted(lines)
+
+
+def _runtime_lines(states: list[dict[str, Any]]) -> list[str]:
+    """Return what to know of the CLIs, each once: most butlers use the same."""
+    return sorted({line for state in states for line in state.get("runtime_warnings") or ()})
+
+
+def _sandbox_lines(states: list[dict[str, Any]]) -> list[str]:
+    missing = any(state.get("sandbox") == "none" for state in states)
+    return ["no sandbox: `butlers doctor` says why, and what that means"] if missing else []
 
 
 def _status_row(state: dict[str, Any]) -> list[object]:
@@ -122,25 +144,27 @@ def _status_row(state: dict[str, Any]) -> list[object]:
         state.get("database"),
         sum(q.get("ready", 0) + q.get("leased", 0) for q in queues.values()),
         sum(q.get("dead", 0) for q in queues.values()),
+        state.get("questions"),
     ]
 
 
 async def _all_health(settings: Settings) -> dict[str, dict[str, Any] | None]:
-    import httpx
-
     entries = directory.entries(settings.home)
-    # Loopback needs no certificates, and reading the certificate store takes longer than the request.
-    async with httpx.AsyncClient(timeout=5, trust_env=False, verify=False) as http:
-
-        async def ask(url: str) -> dict[str, Any] | None:
-            try:
-                answer: dict[str, Any] = (await http.get(url.replace("/mcp", "/health"))).json()
-            except (httpx.HTTPError, ValueError):
-                return None
-            return answer
-
-        answers = await asyncio.gather(*(ask(entry.url) for entry in entries.values()))
+    answers = await asyncio.gather(*(_health(entry.url) for entry in entries.values()))
     return dict(zip(entries, answers, strict=True))
+
+
+async def _health(url: str) -> dict[str, Any] | None:
+    """Return the state that a butler reports; None if it does not answer."""
+    http = HttpClient(url)
+    try:
+        async with asyncio.timeout(HEALTH_S):
+            answer: dict[str, Any] = (await http.get(HEALTH)).json()
+    except (HttpFailed, OSError, ValueError):
+        return None
+    finally:
+        await http.close()
+    return answer
 
 
 def _stored_credentials() -> set[str]:
@@ -155,7 +179,11 @@ async def _check_all(
 ) -> list[Check]:
     from butlers.runtimes.registry import cli_runtimes
 
-    checks = [_check("python", "ok", sys.version.split()[0]), _check_home(settings)]
+    checks = [
+        _check("python", "ok", sys.version.split()[0]),
+        _check_home(settings),
+        _check_sandbox(settings),
+    ]
     checks += [await _check_runtime(cli, settings, stored) for cli in cli_runtimes().values()]
     checks.append(_check_fleet(running))
     checks += _check_channels(settings, stored if running else None)
@@ -177,6 +205,20 @@ def _check_home(settings: Settings) -> Check:
     if free < LEAST_FREE_MB:
         return _check("home", "broken", f"{settings.home}: {free} MB free", "free some disk space")
     return _check("home", "ok", f"{settings.home}, {free:,} MB free")
+
+
+def _check_sandbox(settings: Settings) -> Check:
+    from butlers.config.fleet import sandbox_required
+    from butlers.process.sandbox import sandbox_problem
+
+    problem = sandbox_problem()
+    if problem is None:
+        return _check("sandbox", "ok", "scripts and CLIs run in namespaces of their own")
+    required = sandbox_required(settings)
+    scripts = "are refused" if required else "run with all rights of your account"
+    detail = f"none: {problem}. Scripts from elsewhere {scripts}; CLIs keep to their own permissions only"
+    hint = "allow user namespaces: sysctl user.max_user_namespaces, or the container's settings"
+    return _check("sandbox", "broken" if required else "degraded", detail, hint)
 
 
 def _check_channels(settings: Settings, stored: set[str] | None) -> list[Check]:
@@ -213,10 +255,12 @@ async def _check_runtime(cli: type[CliRuntime], settings: Settings, stored: set[
     facts: Check = {"installed": True, "version": version, "credential": credential}
     place = "stored" if kept else "in the environment"
     where = f"credential {credential} {place}" if credential else "no credential"
+    to_set = None if credential else f"`butlers secrets set {shlex.quote(keys[0])}`"
     if version != cli.pinned:
+        hint = hint if to_set is None else f"{to_set}; {hint}"
         detail = f"version {version}, tested with {cli.pinned}; {where}"
         return _check(name, "untested", detail, hint, **facts)
-    return _check(name, "ok", f"version {version}, {where}", **facts)
+    return _check(name, "ok", f"version {version}, {where}", to_set, **facts)
 
 
 def _check_fleet(running: list[str]) -> Check:
@@ -233,32 +277,42 @@ async def _check_butler(settings: Settings, butler: str) -> Check:
         return _check(butler, "broken", str(error), error.hint)
     state = "ok" if status["health"] == "healthy" else "broken"
     facts = {key: status[key] for key in ("health", "runtime", "uptime_s", "providers")}
-    troubles = "".join(f"; {line}" for line in _provider_lines([status]))
+    lines = (*_warning_lines([status]), *_provider_lines([status]))
+    troubles = "".join(f"; {line}" for line in lines)
     detail = f"{status['health']}, runtime {status['runtime']}{troubles}"
     return _check(butler, state, detail, **facts)
 
 
 async def _check_model(settings: Settings, running: list[str]) -> Check:
-    """Run a session of one butler that has a model, and look for its tool call at our own server."""
+    """Prove every butler that has a model, and sum the proofs up."""
     if not running:
         hint = "`butlers up`, then `butlers doctor` again"
         return _check("proof", "absent", "not tested: no butler is running", hint)
-    for butler in running:
-        async with owner_client(settings, butler) as client:
-            try:
-                if (await client.call("status", timeout_s=5))["runtime"] == "reflex":
-                    continue
-                ended = await client.call(
-                    "trigger", {"prompt": TEST_PROMPT}, timeout_s=TEST_PROMPT_S
-                )
-                seen = await client.call("sessions_get", {"session_id": ended["session_id"]})
-            except ButlersError as error:
-                return _check("proof", "broken", f"{butler}: {error}", error.hint)
-        called = [call["tool"] for call in seen["tool_calls"] if call["ok"] and not call["of_cli"]]
-        if ended["success"] and "status" in called:
-            took = f"{seen['duration_ms'] / 1000:.1f} s"
-            return _check("proof", "ok", f"{butler} on {seen['runtime']} called status, {took}")
-        why = ended["error"] or "the session made no call"
-        hint = f"`butlers sessions show {shlex.quote(str(ended['session_id']))}`"
-        return _check("proof", "broken", f"{butler} on {seen['runtime']}: {why}", hint)
-    return _check("proof", "absent", "no language model is configured; only reflexes answer")
+    found = await asyncio.gather(*(_prove(settings, butler) for butler in running))
+    proofs = [proof for proof in found if proof is not None]
+    if not proofs:
+        return _check("proof", "absent", "no language model is configured; only reflexes answer")
+    broken = next((proof for proof in proofs if proof["state"] != "ok"), None)
+    detail = "; ".join(proof["detail"] for proof in proofs)
+    if broken is not None:
+        return _check("proof", "broken", detail, broken["hint"])
+    return _check("proof", "ok", detail)
+
+
+async def _prove(settings: Settings, butler: str) -> Check | None:
+    """Run a session of a butler that has a model, and look for its tool call at our own server."""
+    async with owner_client(settings, butler) as client:
+        try:
+            if (await client.call("status", timeout_s=5))["runtime"] == "reflex":
+                return None
+            ended = await client.call("trigger", {"prompt": TEST_PROMPT}, timeout_s=TEST_PROMPT_S)
+            seen = await client.call("sessions_get", {"id": ended["session_id"]})
+        except ButlersError as error:
+            return _check(butler, "broken", f"{butler}: {error}", error.hint)
+    called = [call["tool"] for call in seen["tool_calls"] if call["ok"] and not call["of_cli"]]
+    if ended["success"] and "status" in called:
+        took = f"{seen['duration_ms'] / 1000:.1f} s"
+        return _check(butler, "ok", f"{butler} on {seen['runtime']} called status, {took}")
+    why = ended["error"] or "the session made no call"
+    hint = f"`butlers sessions show {shlex.quote(str(ended['session_id']))}`"
+    return _check(butler, "broken", f"{butler} on {seen['runtime']}: {why}", hint)

@@ -117,7 +117,7 @@ def list_contacts(as_json: AsJson = False) -> None:
 def waiting(as_json: AsJson = False) -> None:
     """List unknown senders whose messages are held until you decide."""
     found = call_tool(SWITCHBOARD, "contacts_waiting")["waiting"]
-    columns = ("id", "channel", "sender", "warning", "messages", "since", "latest")
+    columns = ("id", "channel", "sender", "name", "warning", "messages", "since", "latest")
     print_rows(found, columns, as_json)
 
 

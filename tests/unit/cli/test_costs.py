@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from butlers.broker.audit import BrokerAudit, Refusal
 from butlers.broker.ledger import Entry, Ledger
 from butlers.cli.main import app
 from butlers.cli.status import _provider_lines
@@ -79,3 +80,19 @@ def test_status_shows_providers_that_are_held_back() -> None:
         {},
     ]
     assert _provider_lines(states) == ["anthropic: paused, HTTP 429, next request in 12.5 s"]
+
+
+def test_refused_requests_are_listed(home: Path) -> None:
+    audit = BrokerAudit(home)
+    audit.refused(
+        Refusal(
+            "2026-01-02T03:04:05+00:00", "anthropic", "POST", "/v1/files", 403, "not offered", "s1"
+        )
+    )
+    shown = CliRunner().invoke(app, ["costs", "--refused"])
+    assert shown.exit_code == 0, shown.output
+    assert "/v1/files" in shown.stdout
+    listed = json.loads(CliRunner().invoke(app, ["costs", "--refused", "--json"]).stdout)
+    assert [(one["path"], one["session"], one["status"]) for one in listed] == [
+        ("/v1/files", "s1", 403)
+    ]

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from butlers.cli.examples import EXAMPLES
 from butlers.config.butler import ButlerConfig, load_butler_config
 from butlers.config.settings import Settings
+from butlers.runtimes.registry import cli_runtimes
+from butlers.sessions.system_prompt import read_system_prompt
 from support.fleet import butlers_environment, command
 from support.forked import run_butlers
 
@@ -85,7 +88,7 @@ def test_port_of_a_roster_butler_is_a_warning(butlers: Shell) -> None:
     assert "has the port 40104" in done.stderr
     assert "warning" not in done.stdout
     kept = butlers("init", "another", "--port", "40106")
-    assert (kept.returncode, "reserved for a butler of the roster" in kept.stderr) == (0, True)
+    assert (kept.returncode, "warning: travel (" in kept.stderr) == (0, True)
     own = butlers("init", "third", "--port", "40106")
     assert "warning: another (" in own.stderr
     named = butlers("init", "general")
@@ -219,10 +222,49 @@ def test_a_roster_folder_gets_the_full_layout(butlers: Shell, tmp_path: Path) ->
     assert str(files["MANIFESTO.md"]).startswith("# Garden diary\n")
     config = config_of(folder)
     assert (config.db.name, config.db.schema) == ("butlers", "garden_diary")
-    assert list(config.modules) == ["garden-diary"]
+    assert list(config.modules) == ["garden-diary", "approvals"]
     from butlers.modules.registry import load_modules
 
-    assert [module.name for module in load_modules(config)] == ["garden-diary"]
+    assert [module.name for module in load_modules(config)] == ["garden-diary", "approvals"]
+
+
+def test_a_new_butler_has_addresses_a_proxy_and_a_prompt(butlers: Shell, tmp_path: Path) -> None:
+    for parent in ("butlers", "roster"):
+        assert butlers("init", f"{parent}-one", "--dir", parent).returncode == 0
+        folder = tmp_path / parent / f"{parent}-one"
+        declared = set(config_of(folder).env.optional)
+        assert {cli.settings[0] for cli in cli_runtimes().values()} <= declared
+        assert {"HTTPS_PROXY", "NO_PROXY", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"} <= declared
+        prompt = read_system_prompt(folder, f"{parent}-one")
+        assert f"You are the {parent}-one butler" in prompt
+        assert "reaches\n  nobody" in prompt
+        assert 'intent "reply"' in prompt
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES))
+def test_examples_are_whole_butlers(butlers: Shell, tmp_path: Path, example: str) -> None:
+    done = butlers("init", "mine", "--from", example)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "butlers" / "mine"
+    config = config_of(folder)
+    assert config.name == "mine"
+    assert config.description
+    (schedule,) = config.schedules
+    names = sorted(path.name for path in (folder / "skills").iterdir())
+    assert schedule.prompt is not None
+    assert schedule.name in names
+    assert schedule.name in schedule.prompt
+    for name in names:
+        checked = butlers("skills", "check", str(folder / "skills" / name), "--json")
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "You are the mine butler: " in read_system_prompt(folder, "mine")
+
+
+def test_an_unknown_example_writes_nothing(butlers: Shell, tmp_path: Path) -> None:
+    refused = butlers("init", "mine", "--from", "nothing")
+    assert refused.returncode == 1
+    assert "hint: examples: habits, journal" in refused.stderr
+    assert everything(tmp_path) == {}
 
 
 # -- butlers module new ----------------------------------------------------------------------------

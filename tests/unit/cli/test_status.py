@@ -27,6 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     state = {
         "name": "general",
         "health": "healthy",
+        "runtime_warnings": ["codex 9.9.9 is not tested; 0.166.0 is"],
         "diagnostics": [problem.as_dict() for problem in problems],
     }
 
@@ -55,3 +56,8 @@ def test_problem_of_a_skills_folder_is_printed_with_its_hint(home: Path) -> None
     place = home / "general" / "skills" / WRONG
     assert f"general: {place}: error folder-name: the skill's folder name {WRONG!r}" in said.stderr
     assert "(hint: rename it to morning-briefing)" in said.stderr
+
+
+def test_an_untested_cli_is_printed(home: Path) -> None:
+    said = CliRunner().invoke(app, ["status"])
+    assert "codex 9.9.9 is not tested; 0.166.0 is" in said.stderr.splitlines()
