@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from butlers.config.document import Document, Problem, refuse
+from butlers.config.folders import CONFIG_FILE
 from butlers.config.overrides import find_override
 from butlers.config.settings import Settings
 from butlers.config.values import (
@@ -48,7 +49,6 @@ else:
 
 FreeTables = Annotated[Mapping[str, Mapping[str, Any]], AfterValidator(freeze)]
 
-CONFIG_FILE = "butler.toml"
 SHARED_DATABASE = "butlers"
 _SWITCHBOARD_URL = "http://127.0.0.1:40100/mcp"
 _QUIET_HOURS = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d")
@@ -138,7 +138,10 @@ class RuntimeSection(ConfigTable):
     warm: Annotated[Integer, Field(ge=0)] = 0
     """Started CLI processes of this butler that wait for a message."""
     max_turns: Count | None = 50
-    """Requests to the model in one session. The key broker enforces this limit and the next two."""
+    """Requests to the model in one session. The key broker enforces this limit, `max_tokens` and
+    `max_usd`."""
+    max_tool_calls: Count | None = 200
+    """Tool calls of one session. The butler enforces this limit, with or without the key broker."""
     max_tokens: Count | None = None
     """Tokens of one session. Default: no limit."""
     max_usd: Annotated[Decimal, Field(gt=0)] | None = None
@@ -221,6 +224,13 @@ def _quiet_hours(value: str) -> str:
     return value
 
 
+def _address(value: str) -> str:
+    channel, _, target = value.partition(":")
+    if not channel.strip() or not target.strip():
+        raise refuse(f"{value!r} is not an address", hint='write it as "CHANNEL:ADDRESS"')
+    return value
+
+
 class DeliveryConfig(ConfigTable):
     """Limits of the Messenger."""
 
@@ -235,6 +245,9 @@ class DeliveryConfig(ConfigTable):
     quiet_hours: Annotated[str, AfterValidator(_quiet_hours)] | None = None
     """Hold back messages that no one waits for, such as "22:00-07:00", in the butler's time zone.
     Default: none."""
+    owner: Annotated[str, AfterValidator(_address)] | None = None
+    """Where messages to you go that answer none of yours: CHANNEL:ADDRESS, such as "telegram:4711".
+    Default: the console."""
 
 
 class EnvConfig(ConfigTable):

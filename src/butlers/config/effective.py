@@ -12,7 +12,8 @@ from pydantic import BaseModel
 
 from butlers.config.butler import ButlerConfig, load_butler_config, read_butler_file
 from butlers.config.document import ConfigSource, Document, has_key
-from butlers.config.fleet import FLEET_FILE, FleetConfig
+from butlers.config.fleet import FleetConfig
+from butlers.config.folders import FLEET_FILE
 from butlers.config.locate import KeyPath, dotted, locate
 from butlers.config.overrides import is_shipped
 from butlers.config.settings import Settings

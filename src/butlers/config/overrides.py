@@ -5,11 +5,13 @@ The working copy of the roster is replaced at each start, so a change in it woul
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
-from butlers.domain.errors import ConfigInvalid
+from butlers.config.files import make_private_folder, replace_file
+from butlers.domain.errors import ConfigInvalid, ConfigSyntaxError
 
 _OVERRIDES = "butlers"
 _COPY = "roster"
@@ -53,3 +55,34 @@ def check_overrides(home: Path, shipped: Collection[str]) -> None:
                 hint=f"{asked}files in this folder change shipped butlers "
                 f"({', '.join(sorted(shipped))}); your own butlers have a butler.toml of their own",
             )
+
+
+def set_table(
+    name: str, home: Path, path: tuple[str, ...], values: Mapping[str, Any] | None
+) -> None:
+    """Set a table in the changes to a shipped butler, or remove the table or key if ``values`` is None.
+
+    Keys of the table that are not given, and comments, stay as they are.
+    """
+    import tomlkit
+    from tomlkit.exceptions import ParseError
+
+    file = override_file(name, home)
+    try:
+        document = tomlkit.parse(file.read_text() if file.exists() else "")
+    except ParseError as error:
+        raise ConfigSyntaxError(str(error), path=file, hint="correct the file") from None
+    *parents, last = path
+    table: Any = document
+    for key in parents:
+        if key not in table:
+            if values is None:
+                return
+            table[key] = tomlkit.table(is_super_table=True)
+        table = table[key]
+    if values is None:
+        table.pop(last, None)
+    else:
+        table.setdefault(last, tomlkit.table()).update(values)
+    make_private_folder(file.parent)
+    replace_file(file, tomlkit.dumps(document).encode())

@@ -9,10 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from butlers.config.butler import CONFIG_FILE, ButlerConfig, load_butler_config
+from butlers.config.butler import ButlerConfig, load_butler_config
 from butlers.config.files import exclusive_lock, make_private_folder, replace_file
+from butlers.config.folders import CONFIG_FILE, may_have_config
 from butlers.config.overrides import override_file, shipped_roster, working_copy
-from butlers.config.roster import known_butlers, may_have_config
+from butlers.config.roster import known_butlers
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigError, ConfigInvalid
 

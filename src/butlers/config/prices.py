@@ -44,11 +44,20 @@ claude-sonnet-4-6 = { input = 3.00, cached = 0.30, written = 3.75, output = 15.0
 claude-sonnet-4-5 = { input = 3.00, cached = 0.30, written = 3.75, output = 15.00 }
 claude-sonnet-4-0 = { input = 3.00, cached = 0.30, written = 3.75, output = 15.00 }
 claude-sonnet-4 = { input = 3.00, cached = 0.30, written = 3.75, output = 15.00 }
+claude-haiku-5-5 = { input = 0.10, cached = 0.01, written = 0.125, output = 0.50 }
 claude-haiku-4-5 = { input = 1.00, cached = 0.10, written = 1.25, output = 5.00 }
+gpt-6-astra = { input = 10.00, cached = 1.00, output = 50.00 }
+"gpt-6.1-sol" = { input = 2.00, cached = 0.10, output = 10.00 }
+gpt-6-sol = { input = 2.00, cached = 0.20, written = 2.50, output = 10.00 }
+gpt-6-luna = { input = 0.10, cached = 0.01, written = 0.125, output = 0.50 }
+"gpt-5.6-sol" = { input = 4.00, cached = 0.40, output = 20.00 }
+"gpt-5.6-terra" = { input = 2.00, cached = 0.20, output = 12.00 }
+"gpt-5.6-luna" = { input = 0.20, cached = 0.02, output = 1.20 }
 gpt-5 = { input = 1.25, cached = 0.125, output = 10.00 }
 gpt-5-mini = { input = 0.25, cached = 0.025, output = 2.00 }
 "gemini-2.5-pro" = { input = 1.25, cached = 0.125, output = 10.00 }
 "gemini-2.5-flash" = { input = 0.30, cached = 0.03, output = 2.50 }
+"gemini-2.5-flash-lite" = { input = 0.10, cached = 0.01, output = 0.40 }
 
 # Aliases of Claude Code for its newest models. These prices are used to reserve the budget of a session; its
 # final cost uses the model that the session reports.

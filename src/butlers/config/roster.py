@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from itertools import count
 from pathlib import Path, PurePosixPath
 
-from butlers.config.butler import CONFIG_FILE, ButlerConfig
+from butlers.config.butler import ButlerConfig
 from butlers.config.document import Document, Problem
 from butlers.config.files import (
     PRIVATE_FILE,
@@ -22,7 +22,8 @@ from butlers.config.files import (
     make_private_folder,
     replace_file,
 )
-from butlers.config.fleet import FLEET_FILE, FleetConfig
+from butlers.config.fleet import FleetConfig
+from butlers.config.folders import CONFIG_FILE, FLEET_FILE, butlers_in, may_have_config
 from butlers.config.overrides import check_overrides, override_file, working_copy
 from butlers.config.settings import Settings
 from butlers.domain.errors import ConfigInvalid, ConfigMissing
@@ -344,14 +345,6 @@ def known_butlers(home: Path) -> tuple[Path, ...]:
     return tuple(path for path in paths if may_have_config(path))
 
 
-def may_have_config(folder: Path) -> bool:
-    """Return whether the folder has a configuration; True for a folder that cannot be read."""
-    try:
-        return (folder / CONFIG_FILE).is_file()
-    except OSError:
-        return True
-
-
 # -- the fleet's butlers -------------------------------------------------------------------------
 
 
@@ -371,9 +364,9 @@ def find_butlers(
     copy = working_copy(settings.home)
     if refresh or not copy.is_dir():
         copy = refresh_working_copy(shipped, settings.home, on_edit)
-    roster = _butlers_in(copy)
+    roster = butlers_in(copy)
     check_overrides(settings.home, roster)
-    users = _butlers_in(own) if own else {}
+    users = butlers_in(own) if own else {}
     for name in fleet.roster:
         if name not in roster and name not in users:
             raise _unknown_butler(name, sorted({*roster, *users}), settings)
@@ -411,13 +404,6 @@ def check_core(configs: Iterable[ButlerConfig], home: Path) -> None:
         f"add {listed} to the roster, or start without: `butlers up --partial`",
     )
     raise Document.around(home / FLEET_FILE, None, {}).invalid([problem])
-
-
-def _butlers_in(folder: Path) -> dict[str, Path]:
-    if not folder.is_dir():
-        return {}
-    found = (path for path in sorted(folder.iterdir()) if may_have_config(path))
-    return {path.name: path for path in found if not path.name.startswith(".")}
 
 
 def _unknown_butler(name: str, available: list[str], settings: Settings) -> ConfigMissing:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -48,6 +48,19 @@ class Settings:
             test_pace=_test_pace(snapshot),
             environ=snapshot,
         )
+
+
+def process_environment() -> MutableMapping[str, str]:
+    """Return the environment that child processes inherit."""
+    return os.environ
+
+
+def limit_numpy_threads() -> None:
+    """Use one thread for numpy. Call it before numpy is first imported.
+
+    More threads spin on a busy machine and make a batch slower.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _value(environ: Mapping[str, str], name: str) -> str | None:

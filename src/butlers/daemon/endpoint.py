@@ -22,22 +22,27 @@ from butlers.daemon.http_limits import MAX_HEADER_BYTES, LimitedProtocol
 from butlers.daemon.ports import bind_port, hold_port
 from butlers.daemon.transport import CALLS_END_S, PATH, STREAMS_END_S, DualTransport
 from butlers.tools.callers import InFlight
+from butlers.wire.tokens import IDENTITY, ServerIdentity
 
 HEALTH = "/health"
+OPEN_PATHS = (HEALTH, IDENTITY)  # they ask for no token
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 SETTLE_S = 0.3  # a client asks once more after a call, for the tool's output schema
+KEEP_ALIVE_S = 75  # longer than our clients keep an idle connection (butlers.wire.http.IDLE_S)
 
 Status = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Endpoint:
-    def __init__(self, port: int, status: Status, in_flight: InFlight) -> None:
+    def __init__(
+        self, port: int, status: Status, in_flight: InFlight, identity: ServerIdentity
+    ) -> None:
         self._listener: socket.socket = bind_port(port)
         host, self.port = self._listener.getsockname()
         self.url = f"http://{host}:{self.port}{PATH}"
         self._in_flight = in_flight
-        self._gate = HealthGate(status)
-        self._server = _Server(
+        self._gate = HealthGate(status, identity, self.port)
+        self._server = EmbeddedServer(
             uvicorn.Config(
                 self._gate,
                 lifespan="off",
@@ -46,6 +51,7 @@ class Endpoint:
                 ws="none",
                 http=LimitedProtocol,
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+                timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=5,
             )
         )
@@ -91,14 +97,15 @@ class Endpoint:
 
 
 class HealthGate:
-    """Answers ``/health`` itself and passes everything else to ``app`` once that is set."""
+    """Answers ``/health`` and ``/identity`` itself, and passes the rest to ``app`` once that is set."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: Status, identity: ServerIdentity, port: int) -> None:
         self._status = status
+        self._identity, self._port = identity, port
         self.app: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (scope["path"] == HEALTH or self.app is None):
+        if scope["type"] == "http" and (scope["path"] in OPEN_PATHS or self.app is None):
             response = await self._answer(Request(scope, receive))
             await response(scope, receive, send)
         elif self.app is not None:
@@ -107,6 +114,9 @@ class HealthGate:
     async def _answer(self, request: Request) -> Response:
         if not _is_loopback(request.headers.get("host", "")):
             return Response("this host name is not ours", 421)
+        if request.url.path == IDENTITY:
+            nonce = request.query_params.get("nonce", "")
+            return JSONResponse(self._identity.answer(nonce, self._port))
         if request.url.path != HEALTH:
             return JSONResponse({"error": "not serving yet", "retryable": True}, 503)
         return JSONResponse(await self._status())
@@ -143,7 +153,9 @@ class Lifespan:
             await self._stop.wait()
 
 
-class _Server(uvicorn.Server):
+class EmbeddedServer(uvicorn.Server):
+    """An HTTP server that shares its process with others and leaves the signals to the fleet."""
+
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._ending = asyncio.Event()

@@ -22,6 +22,7 @@ from butlers.daemon.logs import adopt_library_logs
 from butlers.db.provision import Provisioner
 from butlers.db.server import database_server
 from butlers.domain.tasks import end
+from butlers.process.sandbox import sandbox_problem
 from butlers.sessions.budget import FleetBudget
 from butlers.sessions.pool import ProcessPool, shared_pool
 from butlers.wire.tokens import FleetKey
@@ -60,6 +61,7 @@ class Fleet:
         """Start all butlers, serve until a signal, stop all."""
         self._handle_signals()
         adopt_library_logs()
+        self._report_sandbox(await asyncio.to_thread(sandbox_problem))
         async with (
             database_server(self._settings) as admin,
             self._broker() as broker,
@@ -78,6 +80,7 @@ class Fleet:
                     shared_pool=pool,
                     fleet_budget=budget,
                     broker=broker,
+                    sandbox_required=self._fleet.sandbox == "required",
                 )
                 for config in self._configs
             ]
@@ -90,8 +93,19 @@ class Fleet:
             finally:
                 await self._stop_all(butlers)
 
+    def _report_sandbox(self, problem: str | None) -> None:
+        if problem is not None:
+            refused = "refused" if self._fleet.sandbox == "required" else "run without a sandbox"
+            log.warning(
+                "no sandbox", why=problem, scripts_from_elsewhere=refused, cli_sessions="unwalled"
+            )
+
     def _broker(self) -> AbstractAsyncContextManager[Broker | None]:
-        return serving(Broker.of(self._settings)) if self._fleet.broker else nullcontext()
+        if not self._fleet.broker:
+            return nullcontext()
+        if self._fleet.debug_broker:
+            log.warning("the key broker records prompts and answers", setting="debug_broker")
+        return serving(Broker.of(self._settings, debug=self._fleet.debug_broker))
 
     def _shared_pool(
         self, broker: Broker | None

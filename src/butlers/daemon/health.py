@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+from contextlib import suppress
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
 import structlog
 
 from butlers.config.butler import ButlerKind
+from butlers.domain.clock import uuid7
 from butlers.domain.diagnostic import Diagnostic
-from butlers.domain.errors import DatabaseUnavailable
+from butlers.domain.errors import ButlersError, DatabaseUnavailable
 from butlers.domain.module import ModuleState
 from butlers.domain.redaction import redactor
 from butlers.modules.lifecycle import ModuleSet
+from butlers.process.sandbox import sandbox_problem
 from butlers.queue import leased_queue as queue
 
 if TYPE_CHECKING:
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 ANSWER_S = 3.0  # a database that takes longer counts as unreachable
+LEAST_FREE, LEAST_FREE_SHARE = 256 * 2**20, 0.02  # of the disk: below that a warning is given
 CHECK_S = 5.0  # a change of health is logged within this time, however rare the heartbeat is
 
 QueueDepths = dict[str, dict[str, int]]
@@ -41,13 +48,17 @@ async def describe_health(butler: Butler) -> dict[str, Any]:
         "error": butler.failure and _without_paths(butler, redactor.scrub(butler.failure)),
         "uptime_s": round(butler.uptime_s, 3),
         "database": _database(butler, connected=queues is not None),
+        "warnings": _warnings(butler),
         "modules": [module.name for module in modules or ()],
         "module_states": [_without_error(state) for state in modules.states()] if modules else [],
         "stripped_tools": list(modules.stripped_tools) if modules else [],
         "skills": butler.skills.states() if hasattr(butler, "skills") else [],
         "runtime": butler.spawner.runtime.name if hasattr(butler, "spawner") else None,
+        "runtime_warnings": list(butler.runtime_warnings),
         "providers": butler.broker.upstreams.circuits() if butler.broker else {},
+        "sandbox": _sandbox(butler),
         "queues": queues,
+        "questions": await _open_questions(butler) if queues is not None else None,
         "switchboard": _switchboard(butler),
         "diagnostics": [_shown(butler, found) for found in _diagnostics(butler)],
     }
@@ -60,6 +71,8 @@ class HealthMonitor:
         self._status = butler.status
         self._interval_s = butler.config.scheduler.heartbeat_interval_s
         self._health: str | None = None
+        self._butler = butler
+        self._warned: date | None = None
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -68,10 +81,23 @@ class HealthMonitor:
             state = await self._status()
             if state["health"] not in ("starting", self._health):
                 self._log_change(state)
+            if state["warnings"]:
+                await self._warn(state["warnings"])
             if loop.time() >= next_beat:
                 log.debug("heartbeat", health=state["health"], queues=state["queues"])
                 next_beat = loop.time() + self._interval_s
             await asyncio.sleep(min(CHECK_S, self._interval_s))
+
+    async def _warn(self, warnings: list[str]) -> None:
+        """Log the warnings once a day; the Messenger also tells the owner, for the whole fleet."""
+        today = self._butler.clock.now().date()
+        if self._warned == today:
+            return
+        self._warned = today
+        log.warning("needs attention", warnings=warnings)
+        if self._butler.config.role is ButlerKind.MESSENGER:
+            with suppress(ButlersError):
+                await self._butler.tell_owner(uuid7(), f"Attention: {'; '.join(warnings)}.")
 
     def _log_change(self, state: dict[str, Any]) -> None:
         before, self._health = self._health, state["health"]
@@ -87,7 +113,7 @@ def _health(butler: Butler, *, connected: bool) -> str:
     if not butler.is_ready:
         return "stopping" if butler.is_stopping else "starting"
     parts = butler.modules.healthy and butler.skills.healthy
-    well = connected and parts and not butler.reflexes.diagnostics
+    well = connected and parts and not butler.reflexes.diagnostics and not butler.database.fault
     return "healthy" if well else "degraded"
 
 
@@ -124,9 +150,37 @@ def _without_paths(butler: Butler, text: str) -> str:
     return text
 
 
+def _sandbox(butler: Butler) -> str | None:
+    """Return whether scripts and CLIs have a sandbox; None before that was asked."""
+    if not hasattr(butler, "skills"):
+        return None
+    return "ok" if sandbox_problem() is None else "none"
+
+
+def _warnings(butler: Butler) -> list[str]:
+    """Return what is not broken yet, or is broken and does not show elsewhere."""
+    found = []
+    if butler.is_ready and (fault := butler.database.fault):
+        found.append(f"the database lacks resources ({_without_paths(butler, fault)})")
+    if (low := disk_warning(butler.home)) is not None:
+        found.append(low)
+    return found
+
+
+def disk_warning(folder: Path) -> str | None:
+    """Return a warning before the disk of the folder is full."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return None
+    if usage.free >= max(LEAST_FREE, usage.total * LEAST_FREE_SHARE):
+        return None
+    return f"the disk is almost full: {usage.free // 2**20:,} MB free"
+
+
 def _database(butler: Butler, *, connected: bool) -> str:
     if connected:
-        return "connected"
+        return "exhausted" if butler.database.fault else "connected"
     return "unreachable" if butler.is_ready else "not connected"
 
 
@@ -145,3 +199,13 @@ async def _queue_depths(butler: Butler) -> QueueDepths | None:
             return await queue.depths(connection)
     except (DatabaseUnavailable, TimeoutError):
         return None
+
+
+async def _open_questions(butler: Butler) -> int | None:
+    """Return how many calls wait for the owner, or None if that is not known."""
+    try:
+        async with asyncio.timeout(ANSWER_S), butler.database.transaction() as connection:
+            counts = [await role.open_questions(connection) for role in butler.roles]
+    except (DatabaseUnavailable, TimeoutError, asyncpg.UndefinedTableError):
+        return None
+    return sum(counts)

@@ -20,7 +20,14 @@ from butlers.daemon.health import HealthMonitor
 from butlers.daemon.registration import Registrar
 from butlers.daemon.retention import Retention
 from butlers.daemon.roles import core_workers, roles_of, start_workers
-from butlers.daemon.runtime_choice import choose_runtime, require_credential
+from butlers.daemon.runtime_choice import (
+    choose_runtime,
+    has_sessions,
+    require_credential,
+    runtime_warnings,
+    with_small_model,
+)
+from butlers.daemon.skill_resources import serve_skills
 from butlers.daemon.skills import open_skills, with_skill_tools
 from butlers.daemon.transport import DualTransport
 from butlers.db import migrations
@@ -39,9 +46,10 @@ from butlers.secrets.master_key import MasterKey
 from butlers.sessions.broker_access import BrokerAccess
 from butlers.sessions.budget import Budget
 from butlers.sessions.concurrency import FleetSlots
-from butlers.sessions.guard import SessionGuard
+from butlers.sessions.guard import LiveSession, SessionGuard
 from butlers.sessions.notes import Notes
 from butlers.sessions.pool import ButlerPool, warm_slots
+from butlers.sessions.recovery import SessionRecovery
 from butlers.sessions.session_log import SessionLog
 from butlers.sessions.spawner import Spawner, SpawnerDeps
 from butlers.sessions.workspace import SessionEnvironment, Workspaces
@@ -50,6 +58,8 @@ from butlers.skills.registry.built_in import MAIL_TOOLS
 from butlers.tools.callers import ButlerTokens
 from butlers.tools.calls import CallPipeline
 from butlers.tools.catalogue import core_tools
+from butlers.tools.declaration import SHARED_PREFIX
+from butlers.tools.gate import CallGate
 from butlers.tools.role import RoleParts
 from butlers.tools.state import StateStore
 from butlers.wire import telemetry
@@ -66,7 +76,7 @@ Phase = Callable[["Butler"], Awaitable[None]]
 
 async def open_the_port(butler: Butler) -> None:
     log.info("config loaded", port=butler.config.port, file=str(butler.config.file))
-    butler.endpoint = Endpoint(butler.config.port, butler.status, butler.in_flight)
+    butler.endpoint = Endpoint(butler.config.port, butler.status, butler.in_flight, butler.identity)
     await butler.endpoint.open()
 
 
@@ -98,7 +108,7 @@ async def validate_environment(butler: Butler) -> None:
 
 
 async def load_reflex_book(butler: Butler) -> None:
-    butler.reflexes = load_reflexes(butler.config.directory / "skills")
+    butler.reflexes = load_reflexes(butler.config.directory / "skills", compare=False)
     for found in butler.reflexes.diagnostics:
         log.warning("skill disabled", **found.as_dict())
 
@@ -168,18 +178,22 @@ async def open_listener(butler: Butler) -> None:
         grace_s=butler.config.buffer.scanner_grace_s,
     )
     butler.listener = listener
+    butler.database.on_commit = listener.wake
     butler.background(listener.run(await listener.open()), "listener")
 
 
 async def create_spawner(butler: Butler) -> None:
-    config, zone = butler.config, ZoneInfo(butler.config.timezone)
+    model = await choose_runtime(butler.config, butler.settings, butler.credentials)
+    config = await with_small_model(butler.config, model, butler.credentials)
+    zone = ZoneInfo(config.timezone)
     workspaces = Workspaces(butler.home, config.name, config.directory)
     workspaces.take()
     butler.stack.callback(workspaces.release)
     ledger = butler.broker.ledger if butler.broker else None
     await butler.session_log.close_crashed(ledger)
-    butler.guard = SessionGuard(config.name, hidden=MAIL_TOOLS)
+    butler.guard = SessionGuard(config.name, MAIL_TOOLS, config.runtime.max_tool_calls)
     prices = load_prices(butler.settings)
+    butler.runtime_warnings = runtime_warnings(config, model, prices)
     budget = Budget(config.budget, prices, zone, butler.fleet_budget, config.name, ledger)
     access = (
         None
@@ -213,14 +227,17 @@ async def create_spawner(butler: Butler) -> None:
         slots=slots,
         warm=butler.warm,
         skills=butler.skills,
-        notes=Notes(butler.home, config.name, butler.tell_owner),
+        notes=Notes(butler.home, config.name, butler.tell_owner, butler.ask_owner),
         context=butler.modules.session_context,
         offered_bytes=partial(_offered_bytes, butler),
+        call=partial(_call_in_process, butler),
         broker=access,
     )
     reflexes = OwnerReflexes(butler.reflexes, butler.clock, zone, config.skills.reflexes)
-    model = await choose_runtime(config, butler.settings, butler.credentials)
     butler.spawner = Spawner(deps, ReflexRuntime(reflexes.match), model)
+    butler.recovery = SessionRecovery(
+        config.name, butler.database, butler.clock, config.budget.at_limit == "wait"
+    )
     butler.stack.push_async_callback(butler.spawner.settle)
     log.info("runtime chosen", runtime=butler.spawner.runtime.name)
 
@@ -228,24 +245,28 @@ async def create_spawner(butler: Butler) -> None:
 async def wire_pipeline(butler: Butler) -> None:
     butler.peers = Peers(butler.config.name, butler.key)
     butler.stack.push_async_callback(butler.peers.close)
-    butler.tokens = ButlerTokens(butler.config.name, butler.key, butler.guard)
-    parts = RoleParts(
+    jobs = dict(_jobs_of(butler))
+    butler.tokens = ButlerTokens(butler.identity, butler.guard)
+    butler.parts = parts = RoleParts(
         config=butler.config,
         home=butler.home,
         database=butler.database,
         listener=butler.listener,
         clock=butler.clock,
         spawner=butler.spawner,
+        recovery=butler.recovery,
         peers=butler.peers,
         credentials=butler.credentials,
         tokens=butler.tokens,
         in_flight=butler.in_flight,
         status=butler.status,
-        jobs=_jobs_of(butler),
+        jobs=jobs,
     )
     butler.roles = tuple(role() for role in roles_of(butler.config))
     for role in butler.roles:
         await role.open(parts)
+        jobs.update(role.jobs())
+        parts.earlier.append(role)
 
 
 async def sync_schedules(butler: Butler) -> None:
@@ -260,8 +281,11 @@ async def connect_switchboard(butler: Butler) -> None:
 
 
 async def register_tools(butler: Butler) -> None:
-    declared = [("the core", spec) for spec in core_tools(*butler.roles)]
-    declared += await butler.modules.collect_tools(butler.database)
+    core = core_tools(*butler.roles)
+    declared = [("the core", spec) for spec in core]
+    # A channel's tools may come from its role and from a module that the configuration names.
+    of_modules = await butler.modules.collect_tools(butler.database)
+    declared += [(owner, spec) for owner, spec in of_modules if spec not in core]
     named = mcp_server.name_tools(with_skill_tools(butler, declared))
     butler.mcp = mcp_server.build_server(
         butler.config.name, butler.config.description, butler.tokens
@@ -271,10 +295,13 @@ async def register_tools(butler: Butler) -> None:
     butler.tool_bytes = {
         name: size
         for name, size in sizes.items()
-        if CallerKind.SESSION in named[name].callers and name not in MAIL_TOOLS
+        if CallerKind.SESSION in named[name].callers
+        and name not in MAIL_TOOLS
+        and not name.startswith(SHARED_PREFIX)
     }
-    pipeline = CallPipeline(butler.services, butler.tokens, named, tools, butler.in_flight)
-    butler.mcp.add_middleware(pipeline)
+    butler.pipeline = CallPipeline(butler.services, butler.tokens, named, tools, butler.in_flight)
+    butler.mcp.add_middleware(butler.pipeline)
+    serve_skills(butler.mcp, butler.skills.skill_set, butler.tokens, butler.in_flight)
     for route in (route for role in butler.roles for route in role.routes()):
         butler.mcp.custom_route(route.path, methods=list(route.methods))(route.endpoint)
 
@@ -284,22 +311,35 @@ async def start_server(butler: Butler) -> None:
     butler.stack.push_async_callback(butler.endpoint.drain)
     butler.stack.push_async_callback(_wait_for_calls, butler)
     log.info("server started", port=butler.endpoint.port)
-    butler.stack.callback(announce(butler.home, butler.config.name, butler.url).unlink, True)
+    config = butler.config
+    entry = announce(
+        butler.home,
+        config.name,
+        butler.url,
+        description=config.description,
+        directory=config.directory,
+    )
+    butler.stack.callback(entry.unlink, True)
 
 
-async def apply_approval_gates(_butler: Butler) -> None:
+async def apply_approval_gates(butler: Butler) -> None:
     # Gates belong to the call pipeline, which exists before the port accepts calls, so that a gated tool
-    # is never callable without its gate. This phase only logs their number.
-    log.info("approval gates in place", gated=0)
+    # is never callable without its gate. This phase only logs them.
+    gate = butler.services.find(CallGate)
+    log.info("approval gates in place", gated=sorted(gate.gated) if gate else [])
 
 
 async def start_buffer(butler: Butler) -> None:
     for role in butler.roles:
         start_workers(butler, role.workers())
+    for module in butler.modules.active:
+        start_workers(butler, module.workers(butler.parts))
 
 
 async def recover_route_inbox(butler: Butler) -> None:
     start_workers(butler, core_workers(butler))
+    if butler.spawner.model is not None:
+        await butler.recovery.ask_about_kept()
     notices = DeadLetterNotices(butler.config.name, butler.database, butler.listener)
     butler.background(notices.run(), "dead letter notices")
     retention = Retention(butler.config, butler.database, butler.clock, butler.roles)
@@ -327,7 +367,7 @@ async def start_liveness_reporter(butler: Butler) -> None:
 
 
 async def accept_calls_until_stopped(butler: Butler) -> None:
-    if butler.spawner.model is not None:
+    if butler.spawner.model is not None and has_sessions(butler.config):
         await butler.warm.want(butler.spawner.model)
         if butler.config.runtime.warm:
             butler.background(butler.warm.own.run(), "warm")
@@ -400,6 +440,12 @@ def _offered_bytes(butler: Butler, session: SessionRequest) -> int:
         for name, size in butler.tool_bytes.items()
         if (session.tools is None or name in session.tools) and butler.modules.is_enabled(name)
     )
+
+
+async def _call_in_process(
+    butler: Butler, session: LiveSession, tool: str, arguments: dict[str, Any]
+) -> Any:
+    return await butler.pipeline.call_in_process(session, tool, arguments)
 
 
 async def _wait_for_calls(butler: Butler) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from butlers.config.butler import ButlerConfig
 from butlers.domain.queues import NOTIFY, ROUTES
 from butlers.messenger.role import MessengerRole
+from butlers.modules.approvals.role import ApprovalsRole
 from butlers.queue.outbox import Outbox
 from butlers.queue.worker import QueueWorker
 from butlers.scheduling.role import SchedulingRole
@@ -21,7 +22,7 @@ from butlers.tools.role import QueueWork, Role
 if TYPE_CHECKING:
     from butlers.daemon.butler import Butler
 
-ROLES: tuple[type[Role], ...] = (SchedulingRole, SwitchboardRole, MessengerRole)
+ROLES: tuple[type[Role], ...] = (SchedulingRole, ApprovalsRole, SwitchboardRole, MessengerRole)
 
 
 def roles_of(config: ButlerConfig) -> tuple[type[Role], ...]:
@@ -31,12 +32,7 @@ def roles_of(config: ButlerConfig) -> tuple[type[Role], ...]:
 def core_workers(butler: Butler) -> list[QueueWork]:
     """Return the queue work of every butler: routed messages, and notifications to the Switchboard."""
     config = butler.config
-    routes = RouteInbox(
-        config.name,
-        butler.database,
-        butler.spawner,
-        waits_for_budget=config.budget.at_limit == "wait",
-    )
+    routes = RouteInbox(config.name, butler.database, butler.spawner, butler.recovery)
     work = [QueueWork(ROUTES, routes.process, config.runtime.max_concurrent_sessions)]
     if config.switchboard is not None:
         outbox = Outbox(butler.peers, config.switchboard.url)

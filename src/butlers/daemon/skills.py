@@ -14,6 +14,7 @@ import structlog
 from butlers.config.packs import packs_named
 from butlers.config.roster import remember_butler
 from butlers.domain.diagnostic import Diagnostic, Severity
+from butlers.process.sandbox import sandbox_problem
 from butlers.sessions.skill_maker import PendingDraft, SkillMaker
 from butlers.sessions.skills import ButlerSkills
 from butlers.skills.names import is_kebab, slug
@@ -39,6 +40,7 @@ Declared = list[tuple[str, ToolSpec]]
 async def open_skills(butler: Butler) -> ButlerSkills:
     config = butler.config
     await asyncio.to_thread(_record_folder, butler)
+    await asyncio.to_thread(sandbox_problem)  # asked once, here, where nobody waits for it
     registry = SkillRegistry(butler.home, partial(packs_named, config, butler.settings))
     skill_set = await asyncio.to_thread(
         ButlerSkillSet.open, registry, config.name, config.directory, config.skills.packs
@@ -51,7 +53,11 @@ async def open_skills(butler: Butler) -> ButlerSkills:
         skill_set,
         SkillMaker(skill_set, partial(_report_draft, butler)),
         butler.credentials,
-        ScriptRunner(butler.home, butler.settings.environ.get("PATH") or DEFAULT_PATH),
+        ScriptRunner(
+            butler.home,
+            butler.settings.environ.get("PATH") or DEFAULT_PATH,
+            butler.sandbox_required,
+        ),
         lambda *lent: butler.guard.lend(*lent),  # the guard is created later
         lambda: butler.url,
         diagnostics=problems,

@@ -12,7 +12,7 @@ import asyncpg
 import structlog
 
 from butlers.config.butler import SHARED_DATABASE
-from butlers.db.database import Connection, Login, connect, connection_to
+from butlers.db.database import Connection, Login, connect, connection_to, lock_until_commit
 from butlers.db.migrations import current_revision, migrate, shared_chain
 from butlers.domain.errors import ProvisioningError
 from butlers.domain.queues import SWITCHBOARD
@@ -23,6 +23,12 @@ log = structlog.get_logger()
 SHARED = "shared"
 SHARED_SCOPE = "shared"  # of secrets for every butler; any other scope is a butler's name
 APPLICATION = PROVISION_LOCK = "butlers:provision"
+CONNECTIONS = 40  # of one role at once
+# Longer than anything that a butler does: a statement that takes longer is stuck.
+ROLE_SETTINGS = {"statement_timeout": "10min", "lock_timeout": "1min"}
+# Shared tables that a butler may write: senders, and the addresses of people.
+_WRITERS = {SWITCHBOARD: ("contacts", "contact_channels"), "relationship": ("contact_info",)}
+EXTENSIONS = ("vector",)  # used where they can be installed; nothing requires them
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +61,21 @@ class Provisioner:
             password=password,
             database=place.database,
             search_path=tuple(dict.fromkeys((place.schema or "public", SHARED, "public"))),
+            lock_salt=self._lock_salt(place.butler),
         )
+
+    def _lock_salt(self, name: str) -> int:
+        return int(self.key.derive(f"locks:{name}")[:15], 16)
 
     async def provision(self, place: ButlerSchema) -> Login:
         """Create whatever is missing and return the butler's login. Safe to run concurrently."""
         login = self.login(place)
-        async with connection_to(self.admin, APPLICATION) as connection:
+        async with connection_to(self._admin_in(self.admin.database), APPLICATION) as connection:
             if self.isolated:
                 await self._require_createrole(connection)
                 await self._ensure_role(connection, login)
+            if self.admin.ours:
+                await _close_system_databases(connection)
             await self._ensure_database(connection, place.database)
         async with connection_to(self._admin_in(place.database), APPLICATION) as connection:
             await self._ensure_shared(connection, place.database)
@@ -88,7 +100,8 @@ class Provisioner:
 
     def _admin_in(self, database: str) -> Login:
         admin = self.admin
-        return Login(admin.server_dsn, admin.user, admin.password, database, (SHARED,))
+        salt = self._lock_salt("")
+        return Login(admin.server_dsn, admin.user, admin.password, database, (SHARED,), salt)
 
     async def _require_createrole(self, connection: Connection) -> None:
         allowed = await connection.fetchval(
@@ -107,17 +120,19 @@ class Provisioner:
             exists = await connection.fetchval(
                 "SELECT true FROM pg_roles WHERE rolname = $1", login.user
             )
-            if exists:
-                return
-            statement = await connection.fetchval(
-                "SELECT format('CREATE ROLE %I LOGIN NOINHERIT CONNECTION LIMIT 40 PASSWORD %L',"
-                " $1::text, $2::text)",
-                login.user,
-                login.password,
-            )
-            await connection.execute(statement)
-            # Needed to make the role the owner of schemas if we are not superuser.
-            await connection.execute(f'GRANT "{login.user}" TO current_user')
+            if not exists:
+                await self._create_role(connection, login)
+            await _limit_role(connection, login.user)
+
+    async def _create_role(self, connection: Connection, login: Login) -> None:
+        statement = await connection.fetchval(
+            "SELECT format('CREATE ROLE %I LOGIN NOINHERIT PASSWORD %L', $1::text, $2::text)",
+            login.user,
+            login.password,
+        )
+        await connection.execute(statement)
+        # Needed to make the role the owner of schemas if we are not superuser.
+        await connection.execute(f'GRANT "{login.user}" TO current_user')
 
     async def _ensure_database(self, connection: Connection, name: str) -> None:
         exists = await connection.fetchval("SELECT true FROM pg_database WHERE datname = $1", name)
@@ -143,6 +158,7 @@ class Provisioner:
             await connection.execute(f'REVOKE ALL ON DATABASE "{database}" FROM PUBLIC')
             await connection.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
             await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{SHARED}"')
+        await _install_extensions(connection)
         chain = shared_chain()
         if await current_revision(connection, SHARED, chain) != chain.head():
             await migrate(self._admin_in(database), [chain])
@@ -185,9 +201,9 @@ class Provisioner:
         readable = f'SELECT ON TABLES TO "{role}"'
         await connection.execute(f'GRANT SELECT ON ALL TABLES IN SCHEMA "{SHARED}" TO "{role}"')
         await connection.execute(f'ALTER DEFAULT PRIVILEGES IN SCHEMA "{SHARED}" GRANT {readable}')
-        if place.butler == SWITCHBOARD:
-            tables = f'"{SHARED}".contacts, "{SHARED}".contact_channels'
-            await connection.execute(f'GRANT INSERT, UPDATE, DELETE ON {tables} TO "{role}"')
+        for table in _WRITERS.get(place.butler, ()):
+            rights = f'INSERT, UPDATE, DELETE ON "{SHARED}".{table}'
+            await connection.execute(f'GRANT {rights} TO "{role}"')
         await self._ensure_secrets_policy(connection, place.butler, role)
         await connection.execute(f'ALTER SCHEMA "{login.schema}" OWNER TO "{role}"')
 
@@ -211,9 +227,60 @@ class Provisioner:
         await connection.execute(statement)
 
 
+async def _limit_role(connection: Connection, role: str) -> None:
+    """Limit what one butler can take from the others: connections, and the time of statements and locks."""
+    found = await connection.fetchrow(
+        "SELECT r.rolconnlimit AS connections, s.setconfig AS settings FROM pg_roles r"
+        " LEFT JOIN pg_db_role_setting s ON s.setrole = r.oid AND s.setdatabase = 0"
+        " WHERE r.rolname = $1",
+        role,
+    )
+    assert found is not None
+    if found["connections"] != CONNECTIONS:
+        await connection.execute(f'ALTER ROLE "{role}" CONNECTION LIMIT {CONNECTIONS}')
+    for name, value in ROLE_SETTINGS.items():
+        if f"{name}={value}" not in (found["settings"] or ()):
+            await connection.execute(f"ALTER ROLE \"{role}\" SET {name} = '{value}'")
+
+
+async def _close_system_databases(connection: Connection) -> None:
+    """Keep butlers' roles out of the databases of the server itself."""
+    async with connection.transaction():
+        await _lock(connection)
+        found = await connection.fetch(
+            "SELECT datname FROM pg_database WHERE datname IN ('postgres', 'template1')"
+            " AND has_database_privilege('public', oid, 'CONNECT')"
+        )
+        for row in found:
+            await connection.execute(f'REVOKE ALL ON DATABASE "{row["datname"]}" FROM PUBLIC')
+
+
+async def _install_extensions(connection: Connection) -> None:
+    """Install the optional extensions that the server has and the administrator may install."""
+    missing = await connection.fetch(
+        """
+        SELECT name FROM unnest($1::text[]) AS name
+        WHERE NOT EXISTS (SELECT 1 FROM pg_extension WHERE extname = name)
+        """,
+        list(EXTENSIONS),
+    )
+    for name in (row["name"] for row in missing):
+        available = await connection.fetchval(
+            "SELECT true FROM pg_available_extensions WHERE name = $1", name
+        )
+        if not available:
+            continue
+        try:
+            async with connection.transaction():
+                await _lock(connection)
+                await connection.execute(f'CREATE EXTENSION IF NOT EXISTS "{name}" SCHEMA public')
+        except asyncpg.InsufficientPrivilegeError:
+            log.info("extension not installed", extension=name, reason="the database user may not")
+
+
 async def _lock(connection: Connection) -> None:
     """Serialize provisioning: concurrent changes of a catalog row fail with an error."""
-    await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", PROVISION_LOCK)
+    await lock_until_commit(connection, PROVISION_LOCK)
 
 
 async def _copy_shared_secrets(source: Connection, target: Connection) -> None:

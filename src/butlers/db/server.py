@@ -30,7 +30,7 @@ async def database_server(settings: Settings) -> AsyncIterator[Login]:
     await asyncio.to_thread(server.acquire)
     watchdog = asyncio.create_task(_keep_running(server))
     try:
-        yield Login(server.dsn(), "postgres", None, "postgres")
+        yield Login(server.dsn(), "postgres", None, "postgres", ours=True)
     finally:
         watchdog.cancel()
         await asyncio.to_thread(server.release)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from butlers.db.database import Login, unavailable_when_gone
+from butlers.db.database import Login, lock_statement, unavailable_when_gone
 from butlers.db.migrations import Chain
 from butlers.domain.errors import DatabaseUnavailable, MigrationFailed
 
@@ -46,9 +46,7 @@ async def upgrade(login: Login, chain: Chain) -> list[str]:
 
 def _upgrade(connection: Connection, chain: Chain, schema: str) -> list[str]:
     # Two daemons that migrate a schema at once would both create its tables.
-    connection.execute(
-        text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": f"alembic:{schema}"}
-    )
+    connection.execute(text(lock_statement(":name")), {"name": f"alembic:{schema}"})
     applied: list[str] = []
     config = Config()
     config.set_main_option("script_location", _literal(SCRIPTS))

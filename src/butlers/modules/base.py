@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from butlers.config.values import ConfigTable
-from butlers.db.database import Database
+from butlers.db.database import Connection, Database
 from butlers.domain.caller import SESSIONS
 from butlers.domain.errors import ConfigInvalid
+from butlers.domain.message import RouteRequest
+from butlers.domain.module import BriefPart
 from butlers.domain.session import SessionRequest
 from butlers.scheduling.jobs import Job
 from butlers.tools.context import CallContext
 from butlers.tools.declaration import Effect, ToolFunction, ToolSpec, spec_of
+from butlers.tools.role import QueueWork, RoleParts
 
 F = TypeVar("F", bound=ToolFunction)
 
@@ -138,7 +141,11 @@ class Module(ABC):
     tools: ClassVar[tuple[ToolFunction, ...]] = ()
     jobs: ClassVar[tuple[Job, ...]] = ()  # functions that schedules may run, by name
 
+    # True: its tools change only tables made with ``make_record_table``, so each call can be undone.
+    keeps_records: ClassVar[bool] = False
+
     config: Any = None  # the validated section; set before anything below is called
+    siblings: Sequence[Module] = ()  # all modules of the butler; set together with the section
 
     @property
     @abstractmethod
@@ -171,9 +178,25 @@ class Module(ABC):
     async def on_shutdown(self) -> None:  # noqa: B027
         """Release what on_startup acquired."""
 
+    def workers(self, parts: RoleParts) -> Sequence[QueueWork]:
+        """Return the queues that the module works on. They run while the butler lives."""
+        return ()
+
+    async def route_accepted(  # noqa: B027
+        self, connection: Connection, butler: str, route: RouteRequest
+    ) -> None:
+        """Take note of a routed message, in the transaction that accepts it."""
+
     async def session_context(self, session: SessionRequest) -> str | None:
         """Return text for the end of a session's system prompt, or None."""
         return None
+
+    async def brief(self, ctx: CallContext, part: BriefPart) -> Sequence[str]:
+        """Return lines for the morning brief or the evening review; none if there is nothing to say.
+
+        Read with ``ctx.connection``. Each line is one short sentence, such as "Rent (900 EUR) is due today."
+        """
+        return ()
 
     def tool_metadata(self) -> Mapping[str, ToolMeta]:
         """Return metadata by tool name."""

@@ -27,16 +27,19 @@ import structlog
 from pydantic import Field, create_model
 
 from butlers.config.butler import ButlerConfig, ButlerKind
-from butlers.db.database import Connection, Database
+from butlers.db.database import Connection, Database, is_gone, set_provenance
 from butlers.db.migrations import Chain
 from butlers.domain.errors import ButlersError, DatabaseUnavailable, NotFound
+from butlers.domain.message import RouteRequest
 from butlers.domain.module import (
+    BriefPart,
     FailurePhase,
     ModuleDisabled,
     ModuleFailed,
     ModuleState,
     reason,
 )
+from butlers.domain.provenance import DAEMON
 from butlers.domain.redaction import redactor
 from butlers.domain.session import SessionRequest
 from butlers.modules.base import (
@@ -49,6 +52,7 @@ from butlers.modules.base import (
 )
 from butlers.modules.registry import ModuleChains, load_modules, suggestion
 from butlers.secrets.credentials import CredentialMissing
+from butlers.tools.context import CallContext
 from butlers.tools.declaration import ToolSpec
 from butlers.tools.state import put_entry
 
@@ -115,7 +119,8 @@ class ModuleSet:
             async with self._phase(module, FailurePhase.CONFIG):
                 if isinstance(module, UnloadableModule):
                     raise module.error
-                module.config = _validated(module, self._config)
+                module.config = validated_section(module.name, module.config_schema, self._config)
+                module.siblings = self.modules
 
     def chains(self, versions: Path) -> list[Chain]:
         """Return the modules' migration chains, in order, for migrating without a start."""
@@ -172,6 +177,24 @@ class ModuleSet:
                 found += [text] if text else []
         return found
 
+    async def route_accepted(self, connection: Connection, route: RouteRequest) -> None:
+        """Tell the modules of a routed message. What a failing module wrote is rolled back alone."""
+        for module in self.active:
+            if not self.state(module.name).available:
+                continue
+            try:
+                async with connection.transaction():
+                    await module.route_accepted(connection, self._config.name, route)
+            except Exception as error:  # loop edge: modules are user code
+                if is_gone(error):
+                    raise
+                log.exception("route_accepted failed", module=module.name)
+
+    async def brief(self, ctx: CallContext, part: BriefPart) -> list[str]:
+        """Return the lines of all available modules for the morning brief or the evening review."""
+        available = [module for module in self.active if self.state(module.name).available]
+        return [line for module in available for line in await module.brief(ctx, part)]
+
     async def stop(self) -> None:
         """Call ``on_shutdown`` of started modules in reverse; log errors and continue."""
         while self._started:
@@ -208,6 +231,10 @@ class ModuleSet:
         marks = meta.arg_sensitivities if meta else {}
         return frozenset(name for name, sensitive in marks.items() if sensitive)
 
+    def keeps_records(self, tool: str) -> bool:
+        owner = self._owners.get(tool)
+        return any(module.keeps_records for module in self.modules if module.name == owner)
+
     def instance(self, kind: type[_T]) -> _T:
         for part in (part for module in self.modules for part in (module, module.config)):
             if isinstance(part, kind):
@@ -223,6 +250,7 @@ class ModuleSet:
             raise RuntimeError("set_enabled before start")
         async with self._switching:
             async with self._database.transaction() as connection:
+                await set_provenance(connection, DAEMON)
                 await put_entry(connection, flag_key(name), enabled)
             self._states[name] = self._states[name].switched(enabled)
         log.info("module enabled" if enabled else "module disabled", module=name)
@@ -340,11 +368,11 @@ class ModuleSet:
         return kept
 
 
-def _validated(module: Module, config: ButlerConfig) -> Any:
-    """Validate the module's section; errors name file, key and line."""
-    section = create_model("Modules", section=(module.config_schema, Field(alias=module.name)))
+def validated_section(name: str, schema: type[Any], config: ButlerConfig) -> Any:
+    """Validate a module's section; errors name file, key and line."""
+    section = create_model("Modules", section=(schema, Field(alias=name)))
     file = create_model("File", modules=(section, ...))
-    written = {"modules": {module.name: config.modules[module.name]}}
+    written = {"modules": {name: config.modules[name]}}
     return config.document(written).validate(file).modules.section  # type: ignore[attr-defined]
 
 

@@ -28,7 +28,14 @@ class _OneModule(NoModules):
 
 
 @dataclass(frozen=True)
+class _TestConfig:
+    name: str
+    timezone: str
+
+
+@dataclass(frozen=True)
 class _TestServices:
+    config: _TestConfig
     modules: _OneModule
     clock: Clock
 
@@ -38,9 +45,11 @@ def module_context(
     config: Mapping[str, Any] | None = None,
     *,
     connection: Connection | None = None,
+    timezone: str = "UTC",
 ) -> CallContext:
     """Return the context that the module's tools get in an owner's call."""
     module.config = module.config_schema.model_validate(dict(config or {}))
-    services = cast(Services, _TestServices(_OneModule(module), SystemClock()))
+    given = _TestServices(_TestConfig(module.name, timezone), _OneModule(module), SystemClock())
+    services = cast(Services, given)
     caller = Caller(CallerKind.OWNER, "owner")
     return CallContext(services, caller, _connection=connection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import marshal
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from importlib.util import cache_from_source
 from pathlib import Path
 
 from butlers.process import reaper
+from butlers.process.sandbox import Sandbox
 
 
 class ProcessHandle:
@@ -33,9 +35,12 @@ class ProcessHandle:
         """Close our copy of the reaper's end."""
         self._theirs.close()
 
-    async def send_command(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> None:
+    async def send_command(
+        self, argv: tuple[str, ...], env: Mapping[str, str], cwd: Path, sandbox: Sandbox | None
+    ) -> None:
         """Send the reaper the command that it is to start."""
-        message = reaper.encode_command(argv, env, str(cwd))
+        plan = None if sandbox is None else sandbox.plan()
+        message = reaper.encode_command(argv, env, str(cwd), plan)
         with contextlib.suppress(ConnectionError):
             await asyncio.get_running_loop().sock_sendall(self._ours, message)
 
@@ -44,6 +49,13 @@ class ProcessHandle:
         with contextlib.suppress(BlockingIOError, ConnectionError):
             return self._ours.recv(1 << 12).decode("utf-8", "replace")
         return ""
+
+    async def open_port(self, port: int) -> None:
+        """Let the process reach this port of the machine, too. Return when it can."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(ConnectionError):
+            await loop.sock_sendall(self._ours, reaper.encode_port(port))
+            await loop.sock_recv(self._ours, 1)
 
     def release(self) -> None:
         """Have the reaper end everything it started."""
@@ -59,18 +71,25 @@ def open_handle() -> Iterator[ProcessHandle]:
         yield ProcessHandle(ours, theirs)
 
 
-def held_by_stdin(argv: tuple[str, ...]) -> tuple[str, ...]:
+def held_by_stdin(
+    argv: tuple[str, ...], sandbox: Sandbox | None = None, cwd: Path | None = None
+) -> tuple[str, ...]:
     """Return a command that runs this one and ends it when the writer of its stdin is gone.
 
-    For a program that a library starts, which passes no other descriptor.
+    For a program that a library starts, which passes no other descriptor. ``cwd`` is the working folder in
+    the sandbox; by default the same as outside.
     """
-    return (*_PYTHON, _program(), reaper.BY_STDIN, *argv)
+    plan = marshal.dumps(None if sandbox is None else sandbox.plan())
+    place = "" if sandbox is None or cwd is None else str(cwd)
+    return (*_PYTHON, _program(), reaper.BY_STDIN, plan.hex(), place, *argv)
 
 
 _PYTHON = (sys.executable, "-I", "-S")
 
 
 def _program() -> str:
-    """Return the compiled reaper if there is one: a script would be compiled again for each process."""
-    compiled = cache_from_source(reaper.__file__)
-    return compiled if Path(compiled).exists() else reaper.__file__
+    """Return the compiled reaper if it is current: a script would be compiled again for each process."""
+    source = Path(reaper.__file__)
+    compiled = Path(cache_from_source(reaper.__file__))
+    current = compiled.exists() and compiled.stat().st_mtime >= source.stat().st_mtime
+    return str(compiled if current else source)

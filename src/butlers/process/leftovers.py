@@ -26,9 +26,12 @@ _MARK = ".butlers"  # a folder without it may belong to another program
 
 
 @contextmanager
-def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Yield a private folder and remove it afterwards. First remove those that killed processes left."""
-    parent = Path(tempfile.gettempdir()).resolve()
+def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """Yield a private folder and remove it afterwards. First remove those that killed processes left.
+
+    It lies in ``parent``, by default in the system's folder for temporary files.
+    """
+    parent = Path(tempfile.gettempdir() if parent is None else parent).resolve()
     clear_unlocked_in(parent, prefix=prefix, marked=True)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     lock = try_lock(folder)

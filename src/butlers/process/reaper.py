@@ -9,6 +9,8 @@ exits as its child did.
 Where a library starts the reaper and passes no socket, stdin takes the socket's place. It belongs to the
 child, so nothing is read from it, but the end of its writer is noticed. The child then has a moment to exit.
 
+A program with a sandbox is started by ``namespaces``, and its connections go through ``relay``.
+
 This file is run as a program, with the standard library alone, and imports little of that: every session
 waits for it. ``handle`` is the daemon's side.
 """
@@ -25,6 +27,10 @@ TYPE_CHECKING = False  # the module that has it takes long to import
 if TYPE_CHECKING:
     import signal
     from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from butlers.process.namespaces import Launch
+    from butlers.process.relay import Relay
 else:
     import _signal as signal  # the public one makes enumerations of all its numbers first
 
@@ -32,6 +38,8 @@ PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
 PROC = "/proc"
 SIZE = 8  # bytes of the length before a message
+PORT_SIZE = 2
+OPENED = b"\x06"  # answer to a port that was opened
 BY_STDIN = "-"  # in place of the control socket's number
 EXIT_MS = 2_000
 
@@ -39,18 +47,29 @@ EXIT_MS = 2_000
 def main() -> None:
     if sys.argv[1] == BY_STDIN:
         control = os.dup(0)
-        argv, env, cwd = tuple(sys.argv[2:]), None, os.getcwd()
-        events, exit_ms = 0, EXIT_MS  # a hang-up is reported without being asked for
+        plan = marshal.loads(bytes.fromhex(sys.argv[2]))
+        argv, env, cwd = tuple(sys.argv[4:]), None, sys.argv[3] or os.getcwd()
+        report, events, exit_ms = 2, 0, EXIT_MS  # a hang-up is reported without being asked for
     else:
         control = int(sys.argv[1])
         os.set_inheritable(control, False)
-        argv, env, cwd = _receive(control)
-        events, exit_ms = select.POLLIN, 0
+        argv, env, cwd, plan = _receive(control)
+        report, events, exit_ms = control, select.POLLIN, 0
     _adopt()
     woken = _wake_on_signals()
-    child = _start(argv, env, cwd, control)
+    poll = select.poll()
+    launched = None
+    if plan is None:
+        child = _start(argv, env, cwd, report)
+    else:
+        launched = _start_in_sandbox(plan, argv, env, cwd, report)
+        if launched is None:
+            os._exit(NOT_STARTED)
+        child = launched.child
     _release_streams()
-    status = _watch(child, control, woken, events, exit_ms)
+    status = _watch(child, control, woken, events, exit_ms, poll, Ports(launched, poll))
+    if status is not None and launched is not None:
+        status = launched.exit_status(status)
     if os.path.isdir(PROC):
         _end_all()
     elif status is None:  # without /proc only the group can be reached
@@ -58,17 +77,62 @@ def main() -> None:
     _exit_as_child(status)
 
 
-def encode_command(argv: Iterable[str], env: Mapping[str, str], cwd: str) -> bytes:
-    """Return the message that tells a reaper what to start."""
+def _start_in_sandbox(
+    plan: Any, argv: tuple[str, ...], env: dict[str, str] | None, cwd: str, report: int
+) -> Launch | None:
+    """Start the child with the files beside this one, which most programs do not need."""
+    sys.path.insert(0, os.path.dirname(plan["code"]))
+    from namespaces import launch  # type: ignore[import-not-found]
+
+    launched: Launch | None = launch(plan, argv, env, cwd, report)
+    return launched
+
+
+class Ports:
+    """The relay of a sandbox, which is loaded when there is a port to relay."""
+
+    def __init__(self, launched: Launch | None, poll: Any) -> None:
+        self._launched, self._poll = launched, poll
+        self._relay: Relay | None = None
+        if launched is not None and launched.listeners:
+            self._load()
+
+    def open(self, port: int) -> None:
+        if self._launched is not None:
+            (self._relay or self._load()).open_port(port)
+
+    def handle(self, ready: dict[int, int]) -> None:
+        for number, happened in ready.items():
+            if self._relay is not None:
+                self._relay.handle(number, happened)
+
+    def _load(self) -> Relay:
+        from relay import Relay as LoopbackRelay  # type: ignore[import-not-found]
+
+        assert self._launched is not None
+        relay: Relay = LoopbackRelay(self._launched.listeners, self._launched.listen, self._poll)
+        self._relay = relay
+        return relay
+
+
+def encode_command(
+    argv: Iterable[str], env: Mapping[str, str], cwd: str, plan: dict[str, Any] | None = None
+) -> bytes:
+    """Return the message that tells a reaper what to start, and in which sandbox."""
     # marshal knows no subclasses of str, and a secret may be one.
     plain = {str(name): str(value) for name, value in env.items()}
-    message = marshal.dumps((tuple(map(str, argv)), plain, cwd))
+    message = marshal.dumps((tuple(map(str, argv)), plain, cwd, plan))
     return len(message).to_bytes(SIZE) + message
 
 
-def _receive(control: int) -> tuple[tuple[str, ...], dict[str, str], str]:
-    argv, env, cwd = marshal.loads(_read(control, int.from_bytes(_read(control, SIZE))))
-    return argv, env, cwd
+def encode_port(port: int) -> bytes:
+    """Return the message that opens a port of the sandbox."""
+    return port.to_bytes(PORT_SIZE)
+
+
+def _receive(control: int) -> tuple[tuple[str, ...], dict[str, str], str, Any]:
+    argv, env, cwd, plan = marshal.loads(_read(control, int.from_bytes(_read(control, SIZE))))
+    return argv, env, cwd, plan
 
 
 def _read(control: int, size: int) -> bytes:
@@ -104,7 +168,7 @@ def _wake_on_signals() -> int:
     return reading
 
 
-def _start(argv: tuple[str, ...], env: dict[str, str] | None, cwd: str, control: int) -> int:
+def _start(argv: tuple[str, ...], env: dict[str, str] | None, cwd: str, report: int) -> int:
     """Start the child; without ``env`` it inherits the reaper's environment."""
     if child := os.fork():
         return child
@@ -120,7 +184,7 @@ def _start(argv: tuple[str, ...], env: dict[str, str] | None, cwd: str, control:
         os.execvpe(argv[0], argv, env)
     except (OSError, ValueError) as error:
         message = f"{argv[0]} could not be started: {error}".encode("utf-8", "replace")
-        os.write(2 if sys.argv[1] == BY_STDIN else control, message)
+        os.write(report, message)
     finally:
         os._exit(NOT_STARTED)
 
@@ -132,21 +196,33 @@ def _release_streams() -> None:
         os.dup2(nothing, stream)
 
 
-def _watch(child: int, control: int, woken: int, events: int, exit_ms: int) -> int | None:
+def _watch(
+    child: int, control: int, woken: int, events: int, exit_ms: int, poll: Any, ports: Ports
+) -> int | None:
     """Return the child's wait status; None if the control socket closed first and it did not exit in time."""
-    poll = select.poll()
     poll.register(control, events)
     poll.register(woken, select.POLLIN)
     timeout_ms = None
-    while ready := {number for number, _ in poll.poll(timeout_ms)}:
-        if woken in ready:
+    while ready := dict(poll.poll(timeout_ms)):
+        if ready.pop(woken, None):
             _clear(woken)
             if (status := _collect(child)) is not None:
                 return status
-        if control in ready:
+        if ready.pop(control, None) and not (events and _opened_port(control, ports)):
             poll.unregister(control)
             timeout_ms = exit_ms
+        ports.handle(ready)
     return None
+
+
+def _opened_port(control: int, ports: Ports) -> bool:
+    """Open the port that the daemon names; return False if the daemon closed the socket."""
+    message = os.read(control, PORT_SIZE)
+    if len(message) != PORT_SIZE:
+        return False
+    ports.open(int.from_bytes(message))
+    os.write(control, OPENED)
+    return True
 
 
 def _clear(woken: int) -> None:

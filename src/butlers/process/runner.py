@@ -20,6 +20,7 @@ from typing import Any
 
 from butlers.domain.session import Exit
 from butlers.process.handle import ProcessHandle, open_handle
+from butlers.process.sandbox import Sandbox
 
 MAX_LINE = 1 << 25  # a longer line, such as a tool's result of many megabytes, is skipped
 STDERR_KEPT = 4_000
@@ -37,6 +38,7 @@ class ProcessCommand:
     env: Mapping[str, str] = field(repr=False)
     cwd: Path
     stdin: bytes = field(default=b"", repr=False)
+    sandbox: Sandbox | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._stdin: asyncio.WriteTransport | None = None
         self._unsent, self._stdin_ends = bytearray(command.stdin), False
+        self._handle: ProcessHandle | None = None
 
     async def run(self) -> ProcessEnd:
         """Run it to its end. Raise OSError if it cannot be started.
@@ -129,9 +132,12 @@ class ChildProcess(asyncio.SubprocessProtocol):
     async def _run(self) -> ProcessEnd:
         began = time.monotonic()
         with open_handle() as handle:
+            self._handle = handle
             transport = await self._start(handle)
             sending = asyncio.create_task(
-                handle.send_command(self._command.argv, self._command.env, self._command.cwd)
+                handle.send_command(
+                    self._command.argv, self._command.env, self._command.cwd, self._command.sandbox
+                )
             )
             try:
                 await self._over.wait()
@@ -158,6 +164,12 @@ class ChildProcess(asyncio.SubprocessProtocol):
             self._unsent += data
         else:
             self._stdin.write(data)
+
+    async def open_port(self, port: int) -> None:
+        """Let a process whose sandbox has no network reach this port of the machine."""
+        sandbox = self._command.sandbox
+        if self._handle is not None and sandbox is not None and sandbox.ports is not None:
+            await self._handle.open_port(port)
 
     def close_stdin(self) -> None:
         self._stdin_ends = True

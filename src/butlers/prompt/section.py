@@ -25,6 +25,15 @@ def is_text(sign: str) -> bool:
     return unicodedata.category(sign) not in _NO_TEXT
 
 
+def require_texts(what: str, /, **values: object) -> None:
+    """Raise PromptValidationError for the first value that is not text."""
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise PromptValidationError(
+                f"the {name} of a {what} must be text, not {type(value).__name__}"
+            )
+
+
 class SectionVisibility(StrEnum):
     FULL = "full"
     SUMMARY = "summary"
@@ -55,6 +64,7 @@ class Section(Generic[ParamsT]):
         summary: str | None = None,
         visibility: VisibilitySelector = SectionVisibility.FULL,
     ) -> None:
+        require_texts(self.noun, title=title, key=key, summary="" if summary is None else summary)
         if not KEY.fullmatch(key):
             raise PromptValidationError(
                 f"{key[:80]!r} is not a valid section key",

@@ -16,6 +16,7 @@ from butlers.prompt.section import (
     SectionVisibility,
     VisibilitySelector,
     is_text,
+    require_texts,
 )
 from butlers.prompt.tool import Tool
 from butlers.skills import reader
@@ -25,7 +26,8 @@ from butlers.skills.skill import SkillSpec
 
 ParamsT = TypeVar("ParamsT")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-XML_TAG = re.compile(r"<[/!?]?[A-Za-z][^<>]*>")
+# A name begins with a letter of any script, `_` or `:`.
+XML_TAG = re.compile(r"<[/!?]?(?:[^\W\d]|:)[^<>]*>|<!--")
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,6 +55,7 @@ class Skill(Section[ParamsT]):
         summary: str | None = None,
         visibility: VisibilitySelector = SectionVisibility.SUMMARY,
     ) -> None:
+        require_texts(self.noun, name=name, description=description, template=template)
         self._check(name, description)
         if not template.strip():
             raise PromptValidationError(f"the skill {name} has an empty template")
@@ -122,6 +125,7 @@ class VerbatimSkill(Skill[SkillParams]):
     """A skill whose text comes from a file: no placeholders, lenient checks."""
 
     def __init__(self, *, name: str, title: str, **more: Any) -> None:
+        require_texts(self.noun, title=title)
         super().__init__(name=name, title=_one_line(title) or name, **more)
 
     def _check(self, name: str, description: str) -> None:
@@ -192,6 +196,11 @@ class SkillRef:
     enabled: Callable[[], bool] | None = None
 
     def __post_init__(self) -> None:
+        for path in (self.path, self.base_path or ""):
+            if not isinstance(path, str | Path):
+                raise PromptValidationError(
+                    f"the path of a skill must be a path, not {type(path).__name__}"
+                )
         if self.is_enabled():
             self.validate()
 

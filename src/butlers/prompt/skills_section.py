@@ -46,6 +46,11 @@ class SkillsSection(Section[SkillsSectionParams]):
         accepts_overrides: bool = True,
     ) -> None:
         self.skills, self.skill_refs = tuple(skills), tuple(skill_refs)
+        for one in self.all_skills:
+            if not isinstance(one, Skill | SkillRef):
+                raise PromptValidationError(
+                    f"the section {key} may hold skills only, not {type(one).__name__}"
+                )
         super().__init__(title=title, key=key, enabled=enabled, accepts_overrides=accepts_overrides)
         self._reject_duplicates()
 

@@ -167,7 +167,9 @@ class DeadLetterNotices:
                 return
             # The fence: an item that is replayed and dies again gets another notice.
             text = _reply_text(letter, item.request)
-            await queue_reply(connection, self._butler, item.request, text, letter.fence)
+            await queue_reply(
+                connection, self._butler, item.request, text, letter.fence, failure=True
+            )
             if isinstance(item, RouteRequest) and item.report:
                 await queue_report(connection, item.request, well=False)
 

@@ -17,6 +17,10 @@ from typing import Any
 from uuid import UUID
 
 from butlers.db.database import Connection
+from butlers.domain.provenance import Provenance
+
+# Counted by a trigger on each table of records.
+_DELETED = "coalesce(nullif(current_setting('butlers.deleted', true), ''), '0')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +66,24 @@ class Recorded:
     result: Any
 
 
-async def begin(connection: Connection, key: CallKey, session_id: UUID | None) -> Recorded | None:
-    """Claim the call for this transaction, or return the result that an earlier run recorded."""
+async def begin(connection: Connection, key: CallKey, source: Provenance) -> Recorded | None:
+    """Claim the call for this transaction, or return the result that an earlier run recorded.
+
+    Also sets the provenance of the rows that the transaction writes, which saves a round trip.
+    """
     claimed = await connection.fetchval(
         """
+        WITH source AS MATERIALIZED (SELECT set_config('butlers.provenance', $6, true) AS set)
         INSERT INTO call_journal (request_id, tool, arguments_hash, ordinal, session_id)
-        VALUES ($1, $2, $3, $4, $5)
+        SELECT $1::uuid, $2, $3, $4::integer, $5::uuid FROM source WHERE source.set IS NOT NULL
         ON CONFLICT DO NOTHING RETURNING true
         """,
         key.request_id,
         key.tool,
         key.arguments_hash,
         key.ordinal,
-        session_id,
+        source.session_id,
+        source.to_json(),
     )
     if claimed:
         return None
@@ -91,12 +100,16 @@ async def begin(connection: Connection, key: CallKey, session_id: UUID | None) -
     return Recorded(result)
 
 
-async def record(connection: Connection, key: CallKey, result: Any) -> None:
-    """Record the result, in the transaction of the effect."""
-    await connection.execute(
-        """
+async def record(connection: Connection, key: CallKey, result: Any) -> int:
+    """Record the result, in the transaction of the effect.
+
+    Return the number of records that the transaction has deleted, which saves a round trip.
+    """
+    deleted = await connection.fetchval(
+        f"""
         UPDATE call_journal SET result = $5
         WHERE request_id = $1 AND tool = $2 AND arguments_hash = $3 AND ordinal = $4
+        RETURNING {_DELETED}
         """,
         key.request_id,
         key.tool,
@@ -104,3 +117,9 @@ async def record(connection: Connection, key: CallKey, result: Any) -> None:
         key.ordinal,
         result,
     )
+    return int(deleted)
+
+
+async def count_deleted(connection: Connection) -> int:
+    """Return the number of records that the transaction has deleted."""
+    return int(await connection.fetchval(f"SELECT {_DELETED}"))

@@ -24,7 +24,7 @@ from uuid import UUID
 
 import asyncpg
 
-from butlers.db.database import Connection
+from butlers.db.database import Connection, note_topic
 from butlers.domain.clock import uuid7
 from butlers.domain.errors import LeaseLost
 from butlers.wire.telemetry import count_lease_expiries
@@ -32,6 +32,8 @@ from butlers.wire.telemetry import count_lease_expiries
 DEAD = "dead"  # notified like a queue, to wake the dead letter notices
 LEASE = timedelta(seconds=30)
 MAX_ATTEMPTS = 8
+BUSY = "others are handled first"  # error of an item that waits for a free place
+KEPT = "kept until the owner asks for it"  # the error of items that nothing else makes due
 LONGEST_WAIT = timedelta(days=1)
 # An item that is due for longer had no worker: the machine was off, and the time does not count as waiting.
 NO_WORKER = timedelta(hours=1)
@@ -141,12 +143,15 @@ async def enqueue(
         max_attempts,
         lane,
     )
+    if created:
+        note_topic(connection, queue)
     return bool(created)
 
 
 async def notify(connection: Connection, queue: str) -> None:
     """Wake this schema's workers. Every role may listen to NOTIFY, so it carries only the queue's name."""
     await connection.execute("SELECT pg_notify('butlers:' || current_schema(), $1)", queue)
+    note_topic(connection, queue)
 
 
 async def claim(
@@ -220,8 +225,13 @@ async def complete(connection: Connection, lease: Lease, result: Any = None) -> 
     )
 
 
-async def complete_all(connection: Connection, done: Sequence[tuple[Lease, Any]]) -> set[UUID]:
-    """Mark items as done whose effects are committed. Return the ids whose lease was still current."""
+async def complete_all(
+    connection: Connection, done: Sequence[tuple[Lease, Any]]
+) -> dict[UUID, bool]:
+    """Mark items as done whose effects are committed.
+
+    Return the ids whose lease was still current, each with whether another item of its lane waits.
+    """
     rows = await connection.fetch(
         """
         UPDATE queue_items AS item
@@ -229,13 +239,16 @@ async def complete_all(connection: Connection, done: Sequence[tuple[Lease, Any]]
             holder = NULL, lease_until = NULL
         FROM unnest($1::uuid[], $2::bigint[], $3::jsonb[]) AS held(id, fence, result)
         WHERE item.id = held.id AND item.fence = held.fence AND item.state = 'leased'
-        RETURNING item.id
+        RETURNING item.id, EXISTS (
+            SELECT FROM queue_items AS next
+            WHERE next.queue = item.queue AND next.lane = item.lane AND next.state = 'ready'
+        ) AS followed
         """,
         [lease.item_id for lease, _ in done],
         [lease.fence for lease, _ in done],
         [result for _, result in done],
     )
-    return {row["id"] for row in rows}
+    return {row["id"]: row["followed"] for row in rows}
 
 
 async def retry(connection: Connection, lease: Lease, error: str, delay: timedelta) -> None:
@@ -300,14 +313,28 @@ async def postpone(
     )
 
 
-async def make_due(connection: Connection, queue: str) -> None:
-    """Make all waiting items of the queue due now, because the peer they wait for may be back."""
-    await connection.execute(
-        "UPDATE queue_items SET run_after = now()"
-        " WHERE queue = $1 AND state = 'ready' AND run_after > now() AND error IS NOT NULL",
+async def make_due(connection: Connection, queue: str, *, kept: bool = False) -> int:
+    """Make the waiting items of the queue due now, because what they wait for may be back; with ``kept``
+    also those that wait for the owner's word. Return their number."""
+    rows = await connection.fetch(
+        "UPDATE queue_items SET run_after = now() WHERE queue = $1 AND state = 'ready'"
+        " AND run_after > now() AND error IS NOT NULL AND ($2 OR error <> $3) RETURNING 1",
         queue,
+        kept,
+        KEPT,
     )
     await notify(connection, queue)
+    return len(rows)
+
+
+async def count_kept(connection: Connection, queue: str) -> int:
+    """Return the number of items that wait for the owner's word."""
+    found: int = await connection.fetchval(
+        "SELECT count(*) FROM queue_items WHERE queue = $1 AND state = 'ready' AND error = $2",
+        queue,
+        KEPT,
+    )
+    return found
 
 
 async def dead_letter(connection: Connection, lease: Lease, error: str) -> None:
@@ -394,20 +421,42 @@ async def recover(connection: Connection, grace: timedelta = timedelta(0)) -> in
     return len(rows)
 
 
+async def shift_times(connection: Connection, jump: timedelta) -> int:
+    """Move the times of open items along with a wall clock that has jumped. Return their number.
+
+    A lease and a wait keep their length. After a jump back, items are due as soon as they would have been;
+    after a jump ahead they may be due earlier, which does no harm.
+    """
+    rows = await connection.fetch(
+        """
+        UPDATE queue_items
+        SET lease_until = lease_until + $1, waits_since = waits_since + $1,
+            run_after = CASE WHEN $1 < interval '0' THEN run_after + $1 ELSE run_after END
+        WHERE state IN ('ready', 'leased') RETURNING queue
+        """,
+        jump,
+    )
+    for queue in {row["queue"] for row in rows}:
+        await notify(connection, queue)
+    return len(rows)
+
+
 async def is_full(connection: Connection, queue: str, capacity: int) -> bool:
-    """Return whether ``capacity`` items are due that no worker has tried yet. Items with an error wait for
-    a peer or a later time, and do not count."""
+    """Return whether ``capacity`` items wait for a worker. Items with another error than BUSY wait for a
+    peer or a later time, and do not count."""
     found = await connection.fetchval(
         """
         SELECT count(*) FROM (
             SELECT FROM queue_items
-            WHERE queue = $1 AND state = 'ready' AND run_after <= statement_timestamp()
-              AND error IS NULL
+            WHERE queue = $1
+              AND (state = 'ready' AND error IS NULL AND run_after <= statement_timestamp()
+                   OR state IN ('ready', 'leased') AND error = $3)
             LIMIT $2
         ) AS due
         """,
         queue,
         capacity,
+        BUSY,
     )
     return bool(found >= capacity)
 

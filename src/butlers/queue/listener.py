@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import asyncpg
 import structlog
@@ -22,6 +23,24 @@ from butlers.queue import leased_queue as queue
 log = structlog.get_logger()
 
 RETRY_S = 0.25
+SMALLEST_JUMP = timedelta(seconds=5)  # less is the drift of two clocks, and does no harm
+
+
+class JumpDetector:
+    """Compares the database's wall clock with our monotonic clock."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._last: tuple[datetime, float] | None = None
+
+    def jump(self, now: datetime) -> timedelta | None:
+        """Return by how much the wall clock has been set since the last look; None: it was not."""
+        monotonic, last = self._monotonic(), self._last
+        self._last = (now, monotonic)
+        if last is None:
+            return None
+        jump = (now - last[0]) - timedelta(seconds=monotonic - last[1])
+        return jump if abs(jump) > SMALLEST_JUMP else None
 
 
 class Listener:
@@ -39,6 +58,7 @@ class Listener:
         self._recover_every_s = recover_every_s
         self._grace = timedelta(seconds=grace_s)
         self._woken: dict[str, set[asyncio.Event]] = {}
+        self._woken_here: set[tuple[int, str]] = set()  # whose notifications are still to be heard
         self.holds_lock = False  # only then are this daemon's leases respected
 
     @contextmanager
@@ -49,6 +69,16 @@ class Listener:
             yield
         finally:
             self._woken[topic].discard(event)
+
+    def wake(self, topics: Iterable[str], pid: int) -> None:
+        """Set the events of topics that a connection of this process has notified, without waiting for it.
+
+        ``pid`` identifies the connection: its notification wakes nobody a second time.
+        """
+        for topic in topics:
+            if topic in self._woken:
+                self._set_events(topic)
+                self._woken_here.add((pid, topic))
 
     async def open(self) -> asyncpg.Connection[asyncpg.Record]:
         connection = await connect(self._login, self._application)
@@ -61,6 +91,7 @@ class Listener:
             connection.terminate()
             raise
         self.holds_lock = True
+        self._woken_here.clear()
         self._wake_all()  # for notifications before this connection listened
         return connection
 
@@ -83,9 +114,14 @@ class Listener:
     async def _watch(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
+        clock = JumpDetector()
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(lost.wait(), self._recover_every_s)
+            # First the jump: a lease that only the clock has ended must not be released.
+            if jump := clock.jump(await connection.fetchval("SELECT clock_timestamp()")):
+                items = await queue.shift_times(connection, jump)
+                log.warning("the clock has jumped", by_s=jump.total_seconds(), items=items)
             await queue.recover(connection, self._grace)
 
     async def _reopen(self) -> asyncpg.Connection[asyncpg.Record]:
@@ -101,11 +137,17 @@ class Listener:
                 log.info("listener has reconnected to the database")
                 return connection
 
-    def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        for event in self._woken.get(str(payload), ()):
+    def _heard(self, _connection: object, pid: int, _channel: str, payload: object) -> None:
+        topic = str(payload)
+        if (pid, topic) in self._woken_here:
+            self._woken_here.discard((pid, topic))
+        else:
+            self._set_events(topic)
+
+    def _set_events(self, topic: str) -> None:
+        for event in self._woken.get(topic, ()):
             event.set()
 
     def _wake_all(self) -> None:
-        for events in self._woken.values():
-            for event in events:
-                event.set()
+        for topic in self._woken:
+            self._set_events(topic)

@@ -11,6 +11,8 @@ from butlers.queue.leased_queue import Lease
 
 OVER_BUDGET = "over budget"
 AWAY = "away"
+NEEDS_OWNER = "needs the owner"
+KEPT = "kept without a model"
 RULE_TARGET_MISSING = "rule leads nowhere"
 
 

@@ -16,6 +16,7 @@ from butlers.domain.delivery import OWNERS_CONSOLE, DeliveryRequest, Intent, lan
 from butlers.domain.faults import kill_point
 from butlers.domain.message import CONSOLE, RequestContext, joined
 from butlers.domain.queues import NOTIFY, SWITCHBOARD
+from butlers.domain.redaction import redactor
 from butlers.domain.trace import current_trace
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
@@ -26,8 +27,12 @@ _ENDED = "ended"  # key of a report's payload
 
 
 async def queue_delivery(connection: Connection, delivery: DeliveryRequest) -> UUID:
-    """Queue a notification, in the transaction of its cause. Return its delivery id."""
+    """Queue a notification, in the transaction of its cause. Return its delivery id.
+
+    Everything that leaves passes here, and known secrets in it are masked.
+    """
     delivery.check()
+    delivery = replace(delivery, message=redactor.scrub(delivery.message))
     if delivery.trace_id is None and (trace := current_trace()):
         delivery = replace(delivery, trace_id=trace.trace_id)
     key = delivery.idempotency_key
@@ -44,8 +49,12 @@ async def queue_reply(
     *,
     emoji: str | None = None,
     outside_links: tuple[str, ...] = (),
+    failure: bool = False,
 ) -> UUID:
-    """Queue an answer to the sender of a request: a text, or an emoji on the message itself."""
+    """Queue an answer to the sender of a request: a text, or an emoji on the message itself.
+
+    ``failure``: it says that the request could not be fulfilled.
+    """
     delivery = DeliveryRequest(
         delivery_id=uuid7(),
         origin=origin,
@@ -59,6 +68,7 @@ async def queue_reply(
         emoji=emoji,
         source_event=request.source_event_identity,
         outside_links=outside_links,
+        failure=failure,
     )
     return await queue_delivery(connection, delivery)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from butlers.db.database import Connection
+from butlers.db.database import Connection, lock_until_commit
 from butlers.domain.errors import Postponed
 from butlers.domain.json_safe import STRICT
 from butlers.domain.queues import ROUTES, SCHEDULES
@@ -35,8 +35,7 @@ class PauseState:
 
 async def lock_pause(connection: Connection, *, shared: bool = False) -> None:
     """Keep the pause from beginning or ending until the transaction ends; ``shared`` locks for reading."""
-    lock = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
-    await connection.execute(f"SELECT {lock}(hashtextextended('pause ' || current_schema(), 0))")
+    await lock_until_commit(connection, "pause", shared=shared)
 
 
 async def begin_pause(connection: Connection, until: datetime | None) -> Pause:

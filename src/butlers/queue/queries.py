@@ -100,6 +100,17 @@ async def items_by_key(connection: Connection, keys: Sequence[str]) -> list[dict
     return [dict(row) for row in rows]
 
 
+async def open_keys(connection: Connection, queue: str, keys: Sequence[str]) -> list[str]:
+    """Return the keys whose items are handled now or soon; not those that wait for a later time."""
+    rows = await connection.fetch(
+        "SELECT key FROM queue_items WHERE queue = $1 AND key = ANY($2)"
+        " AND (state = 'leased' OR state = 'ready' AND run_after <= now() + interval '30 s')",
+        queue,
+        keys,
+    )
+    return [row["key"] for row in rows]
+
+
 async def outgoing_items(connection: Connection, request_id: UUID) -> list[dict[str, Any]]:
     """Return the notifications and deliveries that a request caused."""
     rows = await connection.fetch(

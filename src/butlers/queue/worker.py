@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import structlog
 
@@ -28,6 +29,8 @@ from butlers.domain.errors import (
     LeaseLost,
     Postponed,
     RateLimited,
+    SessionInterrupted,
+    SessionUnavailable,
 )
 from butlers.domain.faults import kill_point, shortened
 from butlers.domain.json_safe import text_safe
@@ -53,7 +56,9 @@ class FinishWith:
 CLAIM_S = 5.0  # how long a stop waits for a claim that is under way
 MEASURE_S = 10.0  # between two measurements of the queue's depth, when telemetry is on
 SCAN_S = 5.0  # between two looks without a wake-up, for items whose delay has run out
-LIMITED_PAUSE, LONGEST_ASKED_PAUSE = timedelta(minutes=5), timedelta(hours=1)
+# A model that is away is asked again less often than a peer: each time a CLI is started for it.
+MODEL_PAUSE, LONGEST_ASKED_PAUSE = timedelta(minutes=5), timedelta(hours=1)
+INTERRUPTED_PAUSE = timedelta(seconds=20)  # doubled at each attempt
 BACKOFF_BASE_S = 0.5
 BACKOFF_CAP_S = 60.0
 
@@ -92,6 +97,10 @@ class QueueWorker:
         self._running: dict[asyncio.Task[None], Lease] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
+        self._claims = 0  # number of claims so far
+        self._is_full = False  # the last claim filled all slots, so more items may be due
+        # Items whose completion has shown that their end makes no other item due.
+        self._followed_by_none: set[UUID] = set()
 
     def start(self) -> None:
         lease_s = self._lease.total_seconds() / 3
@@ -141,6 +150,7 @@ class QueueWorker:
     async def _fill(self) -> bool:
         """Start due items in all free slots. Return True when more may be due at once."""
         free = self._concurrency - len(self._running)
+        self._is_full = free <= 0
         if free <= 0 or not self._listener.holds_lock:
             return False
         claiming = asyncio.ensure_future(self._claim(free))
@@ -152,9 +162,11 @@ class QueueWorker:
                 self._begin(await claiming)
             raise
         self._begin(leases)
-        return len(leases) == min(free, self._batch)
+        self._is_full = len(leases) == min(free, self._batch)
+        return self._is_full
 
     async def _claim(self, limit: int) -> list[Lease]:
+        self._claims += 1
         limit = min(limit, self._batch)
         claim = partial(queue.claim, queue=self.queue, holder=self._listener.holder)
         async with self._database.transaction() as connection:
@@ -193,7 +205,9 @@ class QueueWorker:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         lease = self._running.pop(task)
-        self._wake.set()
+        if self._is_full or lease.item_id not in self._followed_by_none:
+            self._wake.set()
+        self._followed_by_none.discard(lease.item_id)
         if not task.cancelled() and (error := task.exception()):
             log.error("could not settle an item", item=lease.key, exc_info=error)
 
@@ -209,7 +223,7 @@ class QueueWorker:
             if isinstance(result, FinishWith):
                 await self._settle(_finish, lease, result)
             else:
-                await self._completions.complete(lease, result)
+                await self._complete(lease, result)
             kill_point(f"{self.queue}.completed")
         except Postponed as error:
             self._log(lease).info("item postponed", why=str(error), until=error.until.isoformat())
@@ -224,7 +238,10 @@ class QueueWorker:
         except ButlersError as error:
             span.fail(str(error))
             self._log(lease).warning("item failed", error=str(error), retryable=error.retryable)
-            if error.retryable:
+            if isinstance(error, SessionInterrupted):
+                pause = shortened(INTERRUPTED_PAUSE) * 2 ** (lease.attempt - 1)
+                await self._retry(lease, str(error), pause)
+            elif error.retryable:
                 await self._wait(lease, error)
             else:
                 await self._settle(queue.dead_letter, lease, text_safe(str(error)), point="bury")
@@ -238,13 +255,24 @@ class QueueWorker:
             logger.exception("item crashed")
             await self._retry(lease, f"{type(error).__name__}: {error}")
 
+    async def _complete(self, lease: Lease, result: Any) -> None:
+        """Complete an item, and note if that makes no other item due: then no claim is needed.
+
+        A claim that ran meanwhile may have passed over an item of the same lane that came in meanwhile too.
+        """
+        claims = self._claims
+        followed = await self._completions.complete(lease, result)
+        if not followed and claims == self._claims:
+            self._followed_by_none.add(lease.item_id)
+
     def _log(self, lease: Lease) -> Any:
         return log.bind(queue=self.queue, item=lease.key, attempt=lease.attempt)
 
     async def _wait(self, lease: Lease, error: ButlersError) -> None:
         shortest, longest = queue.SHORTEST_PAUSE, shortened(queue.LONGEST_PAUSE)
+        if isinstance(error, SessionUnavailable):
+            longest = shortened(MODEL_PAUSE)
         if isinstance(error, RateLimited):
-            longest = LIMITED_PAUSE
             # The jitter goes both ways; the pause that the model asked for is the minimum.
             asked = timedelta(seconds=error.after_s or 0) / 0.75
             shortest = max(shortest, min(asked, LONGEST_ASKED_PAUSE))
@@ -253,8 +281,8 @@ class QueueWorker:
         await self._settle(queue.wait, lease, text_safe(str(error)), shortest, longest)
         self._wake_in(queue.SHORTEST_PAUSE.total_seconds() * 1.3)  # the first pauses are short
 
-    async def _retry(self, lease: Lease, error: str) -> None:
-        delay = backoff(lease.attempt)
+    async def _retry(self, lease: Lease, error: str, pause: timedelta | None = None) -> None:
+        delay = backoff(lease.attempt) if pause is None else pause
         await self._settle(queue.retry, lease, text_safe(error), delay)
         self._wake_in(delay.total_seconds())
 
@@ -326,7 +354,7 @@ async def _finish(connection: Connection, lease: Lease, finish: FinishWith) -> N
 class _Completion:
     lease: Lease
     result: Any
-    written: asyncio.Future[None]
+    written: asyncio.Future[bool]
 
 
 class Completions:
@@ -337,8 +365,10 @@ class Completions:
         self._waiting: list[_Completion] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def complete(self, lease: Lease, result: Any) -> None:
+    async def complete(self, lease: Lease, result: Any) -> bool:
         """Return when the completion is committed, or refused because another worker has the item.
+
+        True: another item of its lane may be due now.
 
         While the database is unavailable it keeps trying: the item stays leased until then.
         """
@@ -346,7 +376,7 @@ class Completions:
         self._waiting.append(completion)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
-        await completion.written
+        return await completion.written
 
     async def close(self) -> None:
         if self._writing is not None:
@@ -374,9 +404,9 @@ class Completions:
             if lease.item_id not in current:
                 log.warning("late work refused", queue=lease.queue, item=lease.key)
             if not completion.written.done():
-                completion.written.set_result(None)
+                completion.written.set_result(current.get(lease.item_id, True))
 
-    async def _commit(self, group: list[_Completion]) -> set[Any]:
+    async def _commit(self, group: list[_Completion]) -> dict[UUID, bool]:
         warned = False
         while True:
             try:

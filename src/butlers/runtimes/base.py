@@ -14,6 +14,11 @@ from butlers.process.runner import TimeLimits
 # The variable that tells a session's CLI its servers. It holds the token, so the CLI's own child processes
 # must not have it.
 MCP_SERVERS = "MCP_SERVERS"
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+# Files with the certificates of further authorities.
+AUTHORITIES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+# Every CLI needs these to reach its model, if the configuration declares them.
+NETWORK = (*PROXIES, *(name.lower() for name in PROXIES), *AUTHORITIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ class Workspace:
 
     cwd: Path  # the butler's config folder
     private: Path  # of this session alone, mode 0700
+    hidden: tuple[Path, ...] = ()  # folders that no session sees, except for its own inside them
 
     @property
     def home(self) -> Path:

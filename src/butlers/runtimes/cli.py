@@ -5,6 +5,7 @@ A subclass is registered by the folder that it lives in (see ``registry``).
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ from butlers.process.runner import (
     run_script,
 )
 from butlers.runtimes.base import Grants, Invocation, McpServer, Terms, WarmCli
+from butlers.runtimes.containment import contain, publish
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.-]*")
 _VERSION_S = 20.0
@@ -47,8 +49,11 @@ class CliRuntime:
     program: ClassVar[str]  # to be found on the PATH
     package: ClassVar[str]  # on npm
     pinned: ClassVar[str]  # version that the contract tests run
+    default_model: ClassVar[str]  # of the pinned version, if the configuration names none
+    small_model: ClassVar[str]  # cheap, and good enough to choose a butler for a message
     credentials: ClassVar[tuple[str, ...]]  # any one of them is enough; errors name the first
-    settings: ClassVar[tuple[str, ...]] = ()  # more variables, if the configuration declares them
+    # More variables, if the configuration declares them. The first one is the address of the model's API.
+    settings: ClassVar[tuple[str, ...]]
     levels: ClassVar[frozenset[Access]]  # the access levels that it can hold
     added: ClassVar[Mapping[Access, int]]  # bytes of a request, measured on the pinned version
 
@@ -60,6 +65,19 @@ class CliRuntime:
         """Return the program to run, if it is installed."""
         found = shutil.which(cls.program, path=search_path)
         return None if found is None else Path(found)
+
+    @classmethod
+    def stated_version(cls, executable: Path) -> str | None:
+        """Return the version of an installation by npm, without starting it; None: another installation."""
+        for folder in Path(os.path.realpath(executable)).parents:
+            try:
+                about = json.loads((folder / "package.json").read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                continue
+            if isinstance(about, dict) and str(about.get("name", "")).startswith(cls.package):
+                found = _VERSION.match(str(about.get("version", "")))
+                return found[0] if found else None
+        return None
 
     @classmethod
     def install_hint(cls) -> str:
@@ -86,8 +104,13 @@ class CliRuntime:
             raise InternalError(f"{self.name} cannot hold a session at {terms.grants.access}")
         await self.prepare(terms)
         call = Invocation(prompt, system_prompt, mcp_servers, env, terms)
-        command, transcript = self.command(call), self.transcript(call)
-        return transcript.result(await run_events(command, terms.limits, transcript.read))
+        command, transcript = self.contained(call), self.transcript(call)
+        try:
+            ended = await run_events(command, terms.limits, transcript.read)
+        finally:
+            if command.sandbox is not None:
+                publish(call)
+        return transcript.result(ended)
 
     def warm(
         self,
@@ -100,6 +123,10 @@ class CliRuntime:
 
     async def prepare(self, terms: Terms) -> None:
         make_folders(terms)
+
+    def contained(self, call: Invocation) -> ProcessCommand:
+        """Return the command in the sandbox of the session's access level."""
+        return contain(self.command(call), call, self.settings[0])
 
     def command(self, call: Invocation) -> ProcessCommand:
         """Return the command line, and write the files that it names."""

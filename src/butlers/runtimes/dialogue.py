@@ -18,6 +18,7 @@ from butlers.process.runner import (
     TimeLimits,
     is_stop,
 )
+from butlers.process.sandbox import loopback_ports
 from butlers.runtimes.base import NotWarm
 
 ANSWER_S = 10.0  # to one request
@@ -83,6 +84,11 @@ class Dialogue:
                 raise
             self._running.cancel(STOP)
             return await self._running
+
+    async def reach(self, url: str) -> None:
+        """Let a process in a sandbox reach the server at this address."""
+        for port in loopback_ports(url) or ():
+            await self._process.open_port(port)
 
     def hang_up(self) -> None:
         """Close its stdin, at which the CLI exits."""

@@ -20,20 +20,34 @@ _SIGNS: tuple[tuple[re.Pattern[str], Outcome], ...] = tuple(
         (
             r"insufficient_quota|billing_hard_limit|quota exceeded\. check"
             r"|credit balance is too low|insufficient credits|payment required",
-            Outcome.OVER_BUDGET,
+            Outcome.NO_CREDIT,
         ),
         (
             r"api[ _]key[ _](not )?(in)?valid|invalid_api_key|incorrect api key",
             Outcome.NO_CREDENTIAL,
         ),
-        (rf"{_STATUS}40[13]\b|unauthenticated|permission_denied", Outcome.NO_CREDENTIAL),
+        (
+            rf"{_STATUS}40[13]\b|unauthenticated|permission_denied|authentication_error"
+            r"|not logged in|please run /login|token (has expired|was revoked)",
+            Outcome.NO_CREDENTIAL,
+        ),
         # An invalid request stays invalid, whatever words its refusal quotes.
-        (rf"{_STATUS}4(00|04|13|22)\b|invalid_request_error|invalid_argument", Outcome.CRASHED),
+        (rf"{_STATUS}4(00|04|13|22)\b|invalid_request_error|invalid_argument", Outcome.REJECTED),
         (
             rf"{_STATUS}(429|503|529)\b|resource_exhausted|overloaded|at capacity",
             Outcome.RATE_LIMITED,
         ),
         (r"rate limit|usage limit|please wait and try again later", Outcome.RATE_LIMITED),
+        (
+            rf"{_STATUS}(408|5\d\d)\b|internal server error|bad gateway|gateway time-?out"
+            r"|connection (error|refused|reset|closed|lost|timed out)|connectionrefused"
+            r"|econnre(fused|set)|etimedout|enotfound|eai_again|epipe|socket hang up|fetch failed"
+            r"|network error|stream (disconnected|closed|ended|error)|premature(ly)? close"
+            r"|incomplete (response|message|json)|error sending request|request timed out"
+            r"|unexpected (end of json|end of input|token)|not valid json|json (parse|at position)"
+            r"|api_error|server_error|failed to parse|high demand|temporary errors",
+            Outcome.MODEL_UNAVAILABLE,
+        ),
     )
 )
 _PAUSE = re.compile(

@@ -1,21 +1,18 @@
 """The runtime without a model: a message that a reflex of a skill matches becomes one tool call and a reply.
 
-It reaches its butler as any other session: over MCP, with a session token, through the guard and the call
-journal. So a reflex that runs again after a crash does not repeat its call.
+It runs in its butler's process and starts none. Its calls go through the same guard, journal and audit as
+those of any other session, so a reflex that runs again after a crash does not repeat its call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from butlers.domain.errors import ButlersError
 from butlers.domain.message import RequestContext
-from butlers.domain.session import Access, Outcome, SessionResult, ToolCall
-from butlers.runtimes.base import McpServer, Terms
-from butlers.wire.client import McpClient
+from butlers.domain.session import Outcome, SessionResult, ToolCall
 
 NO_MODEL = "I have no reflex for that, and no language model is set up. Your message is kept."
 
@@ -31,6 +28,8 @@ class ReflexPlan(Protocol):
 
 
 Match = Callable[[str, RequestContext | None], ReflexPlan | None]
+# Calls a tool with these arguments as the session; raises the typed error of the tool.
+CallTool = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 
 class ReflexRuntime:
@@ -42,47 +41,21 @@ class ReflexRuntime:
     def knows(self, prompt: str, request: RequestContext | None) -> bool:
         return self._match(prompt, request) is not None
 
-    def own_bytes(self, access: Access) -> int:
-        return 0  # there is no model
-
-    def holds(self, access: Access) -> bool:
-        return access is Access.SEALED  # it can only make its one tool call
-
-    def withholds(self, access: Access, directory: Path) -> str | None:
-        return None
-
-    def warm(
-        self,
-        mcp_servers: Mapping[str, McpServer],
-        env: Mapping[str, str],
-        terms: Terms,
-        butlers: Collection[str] = (),
-    ) -> None:
-        return None  # it starts no process
-
-    async def invoke(
-        self,
-        prompt: str,
-        system_prompt: str,
-        mcp_servers: Mapping[str, McpServer],
-        env: Mapping[str, str],
-        terms: Terms,
+    async def answer(
+        self, prompt: str, request: RequestContext | None, call: CallTool
     ) -> SessionResult:
-        plan = self._match(prompt, terms.request)
+        """Make the tool call of the reflex that matches, and send its reply if a message asked for it."""
+        plan = self._match(prompt, request)
         if plan is None:
             return SessionResult(Outcome.NO_MATCH, NO_MODEL)
-        ((name, server),) = mcp_servers.items()
-        async with McpClient(name, server.url, lambda: server.token) as butler:
-            return await self._execute(butler, plan, answers=terms.request is not None)
+        return await self._execute(call, plan, answers=request is not None)
 
-    async def _execute(
-        self, butler: McpClient, plan: ReflexPlan, *, answers: bool
-    ) -> SessionResult:
+    async def _execute(self, call: CallTool, plan: ReflexPlan, *, answers: bool) -> SessionResult:
         calls: list[ToolCall] = []
         try:
             result = None
             if plan.tool is not None:
-                result = await _call(butler, plan.tool, plan.arguments, calls)
+                result = await _call(call, plan.tool, plan.arguments, calls)
         except ButlersError as error:
             if error.retryable:
                 raise  # nothing happened; the whole request is retried
@@ -93,31 +66,29 @@ class ReflexRuntime:
         else:
             ended = SessionResult(Outcome.OK, plan.reply(result))
         if answers:
-            ended = replace(ended, text=await _answer(butler, ended.text, calls))
+            ended = replace(ended, text=await _answer(call, ended.text, calls))
         return replace(ended, tool_calls=tuple(calls))
 
 
-async def _answer(butler: McpClient, text: str, calls: list[ToolCall]) -> str:
+async def _answer(call: CallTool, text: str, calls: list[ToolCall]) -> str:
     """Send the reply. If it cannot be sent (empty, too long), say so instead."""
     try:
-        await _notify(butler, text, calls)
+        await _notify(call, text, calls)
     except ButlersError as error:
         if error.retryable:
             raise
         text = f"That is done, but its result cannot be shown here: {error}"
-        await _notify(butler, text, calls)
+        await _notify(call, text, calls)
     return text
 
 
-async def _notify(butler: McpClient, text: str, calls: list[ToolCall]) -> None:
-    await _call(butler, "notify", {"message": text, "intent": "reply"}, calls)
+async def _notify(call: CallTool, text: str, calls: list[ToolCall]) -> None:
+    await _call(call, "notify", {"message": text, "intent": "reply"}, calls)
 
 
-async def _call(
-    butler: McpClient, tool: str, arguments: dict[str, Any], calls: list[ToolCall]
-) -> Any:
+async def _call(call: CallTool, tool: str, arguments: dict[str, Any], calls: list[ToolCall]) -> Any:
     try:
-        result = await butler.call(tool, arguments)
+        result = await call(tool, arguments)
     except ButlersError:
         calls.append(ToolCall(tool, arguments, False))
         raise

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from butlers.db.database import Connection
 from butlers.domain.clock import Clock
@@ -24,6 +25,12 @@ class JobContext:
     run_id: UUID  # unchanged when the run is repeated after a crash
     clock: Clock
     connection: Connection
+    zone: ZoneInfo  # of the schedule
+
+    @property
+    def today(self) -> date:
+        """The date at which the run is due, in the schedule's zone."""
+        return self.due_at.astimezone(self.zone).date()
 
 
 Job = Callable[[JobContext], Awaitable[Any]]

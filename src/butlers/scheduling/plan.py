@@ -62,8 +62,8 @@ def plan(task: Task, now: datetime, rules: PlanRules) -> DuePlan:
     assert task.next_run_at is not None
     first = task.next_run_at
     cron = parse(task.cron, task.timezone) if task.cron else None
-    last = (cron.latest(first, now) if cron else None) or first
-    following = cron.next_after(max(last, now)) if cron else None
+    last = (cron.latest(first, min(now, task.until_at or now)) if cron else None) or first
+    following = task.within(cron.next_after(max(last, now))) if cron else None
     earlier = cron.count(first, last, MAX_COUNTED) if cron and last > first else 0
     question = None
     if now - last <= rules.on_time:

@@ -38,9 +38,9 @@ class SchedulingRole(Role):
             parts.database,
             parts.clock,
             parts.spawner,
+            parts.recovery,
             parts.jobs,
             timeout_s=config.runtime.timeout_s,
-            waits_for_budget=config.budget.at_limit == "wait",
         )
         # More than the number of sessions, so that jobs do not wait for models.
         concurrency = config.runtime.max_concurrent_sessions + config.buffer.worker_count

@@ -11,15 +11,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import structlog
 
-from butlers.db.database import Connection, Database
+from butlers.db.database import Connection, Database, set_provenance
 from butlers.domain.clock import Clock, uuid7
 from butlers.domain.errors import ButlersError, OverBudget, Postponed, SessionFailed
 from butlers.domain.message import joined
+from butlers.domain.provenance import Provenance
 from butlers.domain.schedule import DispatchMode, Run, RunOutcome, Task
-from butlers.domain.session import SessionRequest, SessionResult
+from butlers.domain.session import Outcome, SessionRequest, SessionResult
 from butlers.queue import notice_log
 from butlers.queue.leased_queue import Lease
 from butlers.queue.pause import raise_if_paused
@@ -27,6 +29,7 @@ from butlers.scheduling import store as schedules
 from butlers.scheduling.jobs import JobContext, Jobs, find_job
 from butlers.scheduling.messages import OWNER, queue_message
 from butlers.scheduling.plan import LateDecision, decide_late
+from butlers.sessions.recovery import SessionRecovery
 from butlers.sessions.spawner import Spawner
 
 log = structlog.get_logger()
@@ -48,18 +51,18 @@ class TaskRunner:
         database: Database,
         clock: Clock,
         spawner: Spawner,
+        recovery: SessionRecovery,
         jobs: Jobs,
         *,
         timeout_s: float,
-        waits_for_budget: bool = True,
     ) -> None:
         self._butler = butler
         self._database = database
         self._clock = clock
         self._spawner = spawner
+        self._recovery = recovery
         self._jobs = jobs
         self._timeout_s = timeout_s
-        self._waits_for_budget = waits_for_budget
 
     async def process(self, lease: Lease) -> Any:
         """Process one due time. Raise errors that may succeed later; record all others."""
@@ -67,7 +70,7 @@ class TaskRunner:
         if due is None:
             return None
         try:
-            await self._execute(due)
+            await self._execute(due, lease.attempt)
         except OverBudget as error:
             await self._over_budget(due, error)
         except ButlersError as error:
@@ -109,16 +112,18 @@ class TaskRunner:
         if decision.question:
             await queue_message(connection, self._butler, task, run, decision.question)
 
-    async def _execute(self, due: _Due) -> None:
+    async def _execute(self, due: _Due, attempt: int) -> None:
         if due.task.mode is DispatchMode.JOB:
             assert due.task.job_name is not None
             await self._run_job(due, due.task.job_name)
         elif due.task.check_name is None or await self._check(due, due.task.check_name):
-            await self._run_session(due)
+            await self._run_session(due, attempt)
 
     async def _run_job(self, due: _Due, name: str) -> None:
         """Run the job; its writes and the run's outcome commit in one transaction."""
         async with self._database.transaction() as connection:
+            sender = f"schedule {due.task.name}"
+            await set_provenance(connection, Provenance(due.task.trust, sender, due.run.id))
             result = await self._call(due, name, connection)
             detail = None if result is None else str(result)
             await self._end(connection, due.run, RunOutcome.RAN, detail)
@@ -141,6 +146,7 @@ class TaskRunner:
             run_id=due.run.id,
             clock=self._clock,
             connection=connection,
+            zone=ZoneInfo(due.task.timezone),
         )
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -148,13 +154,24 @@ class TaskRunner:
         except TimeoutError:
             raise SessionFailed(f"the job {name} took longer than {self._timeout_s:g} s") from None
 
-    async def _run_session(self, due: _Due) -> None:
+    async def _run_session(self, due: _Due, attempt: int) -> None:
         session_id = uuid7()
         result = await self._spawner.run(_session(due, session_id))
+        if (
+            result.outcome is not Outcome.NO_MATCH
+        ):  # without a model a schedule fails; it does not wait
+            await self._recovery.handle_run(result, attempt)
         run = replace(due.run, session_id=session_id)
         async with self._database.transaction() as connection:
             if due.task.address and result.text and not _notified(result):
-                await queue_message(connection, self._butler, due.task, run, result.text)
+                await queue_message(
+                    connection,
+                    self._butler,
+                    due.task,
+                    run,
+                    result.text,
+                    tainted=bool(result.outside),
+                )
             if result.ok:
                 await self._end(connection, run, RunOutcome.RAN, None)
             else:
@@ -163,7 +180,7 @@ class TaskRunner:
 
     async def _over_budget(self, due: _Due, error: OverBudget) -> None:
         """Postpone the run until the next budget, or fail it; notify the recipient once a day."""
-        until = error.until if self._waits_for_budget else None
+        until = error.until if self._recovery.waits_for_budget else None
         when = f"it runs after {until:%d %B, %H:%M %Z}" if until else "this run is canceled"
         async with self._database.transaction() as connection:
             address = due.task.address or OWNER
@@ -202,7 +219,13 @@ def _session(due: _Due, session_id: UUID) -> SessionRequest:
         trigger_source=due.task.trigger,
         request=request,
         request_id=due.run.id,
+        outside=_untrusted_words(due.task),
     )
+
+
+def _untrusted_words(task: Task) -> frozenset[str]:
+    """Return what taints the session from its start: the prompt of a schedule that others made."""
+    return frozenset() if task.is_trusted else frozenset({f"a schedule of {task.maker}"})
 
 
 def _notified(result: SessionResult) -> bool:

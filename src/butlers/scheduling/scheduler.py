@@ -14,10 +14,11 @@ from typing import Any
 import structlog
 
 from butlers.config.butler import ButlerConfig
-from butlers.db.database import Connection, Database
+from butlers.db.database import Connection, Database, set_provenance
 from butlers.domain.clock import Clock
 from butlers.domain.errors import InvalidArguments
 from butlers.domain.faults import kill_point
+from butlers.domain.provenance import DAEMON
 from butlers.domain.schedule import DispatchMode, Run, RunOutcome, Task, run_id_of
 from butlers.queue.listener import Listener
 from butlers.queue.loops import repeat
@@ -71,6 +72,7 @@ class Scheduler:
     async def sync(self) -> SyncSummary:
         """Update the stored schedules to match butler.toml."""
         async with self._database.transaction() as connection:
+            await set_provenance(connection, DAEMON)
             summary = await sync_toml(connection, self._config, self._clock.now())
         log.info("schedules synced", **summary.as_dict())
         for schedule in self._config.schedules:

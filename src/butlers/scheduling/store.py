@@ -18,6 +18,7 @@ from butlers.db.database import Connection
 from butlers.domain.errors import InvalidArguments
 from butlers.domain.json_safe import text_safe
 from butlers.domain.message import RequestContext
+from butlers.domain.provenance import Trust
 from butlers.domain.queues import SCHEDULES
 from butlers.domain.schedule import (
     Address,
@@ -33,6 +34,7 @@ from butlers.queue import leased_queue as queue
 from butlers.wire.codec import decode, encode
 
 MAX_DETAIL = 2000  # characters of a run's detail that are kept
+MAX_EVENTS = 1000  # butler events that are looked at
 CHANGED = "schedules_changed"  # the topic that wakes the loop
 
 
@@ -45,10 +47,10 @@ async def create_task(connection: Connection, task: Task) -> None:
         INSERT INTO scheduled_tasks (
             id, name, dispatch_mode, source, created_by, cron, run_at, timezone, prompt, message,
             job_name, job_args, check_name, missed, missed_within_s, exact, channel, target, thread,
-            request, enabled, disabled_by, next_run_at
+            request, enabled, disabled_by, next_run_at, title, minutes, start_at, until_at
         )
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
-                $19, $20, $21, $22, $23)
+                $19, $20, $21, $22, $23, $24, $25, $26, $27)
         ON CONFLICT (name) DO NOTHING RETURNING true
         """,
         *_identity(task),
@@ -71,7 +73,8 @@ async def change_task(connection: Connection, task: Task) -> None:
             timezone = $8, prompt = $9, message = $10, job_name = $11, job_args = $12,
             check_name = $13, missed = $14, missed_within_s = $15, exact = $16, channel = $17,
             target = $18, thread = $19, request = $20, enabled = $21, disabled_by = $22,
-            next_run_at = $23, updated_at = now()
+            next_run_at = $23, title = $24, minutes = $25, start_at = $26, until_at = $27,
+            updated_at = now()
         WHERE id = $1 AND name = $2
         """,
         *_identity(task),
@@ -85,6 +88,19 @@ async def delete_task(connection: Connection, task_id: UUID) -> None:
     await queue.notify(connection, CHANGED)
 
 
+async def find_reminders(connection: Connection, text: str) -> list[Task]:
+    """Return the coming reminders whose message contains the text, soonest first."""
+    rows = await connection.fetch(
+        """
+        SELECT * FROM scheduled_tasks
+        WHERE next_run_at IS NOT NULL AND position(lower($1) IN lower(message)) > 0
+        ORDER BY next_run_at LIMIT 20 FOR UPDATE
+        """,
+        text,
+    )
+    return [_task(row) for row in rows]
+
+
 async def find_task(connection: Connection, task_id: UUID, *, lock: bool = False) -> Task | None:
     for_update = "FOR UPDATE" if lock else ""
     row = await connection.fetchrow(
@@ -94,18 +110,37 @@ async def find_task(connection: Connection, task_id: UUID, *, lock: bool = False
 
 
 async def list_tasks(
-    connection: Connection, *, include_ended: bool, limit: int, offset: int
+    connection: Connection,
+    *,
+    include_ended: bool,
+    limit: int,
+    offset: int,
+    reminders_only: bool = False,
 ) -> list[Task]:
     """List tasks by next run. A one-time task that has run is ended; a disabled task is not."""
     rows = await connection.fetch(
         """
         SELECT * FROM scheduled_tasks
-        WHERE $1 OR cron IS NOT NULL OR next_run_at IS NOT NULL
+        WHERE ($1 OR cron IS NOT NULL OR next_run_at IS NOT NULL) AND (NOT $4 OR message IS NOT NULL)
         ORDER BY next_run_at NULLS LAST, name LIMIT $2 OFFSET $3
         """,
         include_ended,
         limit,
         offset,
+        reminders_only,
+    )
+    return [_task(row) for row in rows]
+
+
+async def list_events(connection: Connection) -> list[Task]:
+    """List the tasks that are butler events, also disabled ones, but none that has ended."""
+    rows = await connection.fetch(
+        """
+        SELECT * FROM scheduled_tasks
+        WHERE title IS NOT NULL AND (next_run_at IS NOT NULL OR NOT enabled)
+        ORDER BY next_run_at NULLS LAST, name LIMIT $1
+        """,
+        MAX_EVENTS,
     )
     return [_task(row) for row in rows]
 
@@ -351,6 +386,10 @@ def _content(task: Task) -> tuple[Any, ...]:
         task.enabled,
         task.disabled_by,
         task.next_run_at,
+        task.title,
+        task.minutes,
+        task.start_at,
+        task.until_at,
     )
 
 
@@ -375,11 +414,17 @@ def _task(row: asyncpg.Record) -> Task:
         exact=row["exact"],
         address=Address(channel, row["target"], row["thread"]) if channel else None,
         request=decode(RequestContext, row["request"]) if row["request"] else None,
+        sender=row["sender"],
+        trust=Trust(row["trust"]),
         enabled=row["enabled"],
         disabled_by=DisabledBy(row["disabled_by"]) if row["disabled_by"] else None,
         next_run_at=row["next_run_at"],
         last_run_at=row["last_run_at"],
         last_result=row["last_result"],
+        title=row["title"],
+        minutes=row["minutes"],
+        start_at=row["start_at"],
+        until_at=row["until_at"],
     )
 
 

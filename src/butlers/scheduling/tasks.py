@@ -63,7 +63,7 @@ def new_task(
         created_by=created_by,
         timezone=zone,
     )
-    return _with_next_run(_with(blank, changes, jobs), now)
+    return with_next_run(_with(blank, changes, jobs), now)
 
 
 def changed_task(task: Task, changes: TaskChanges, *, jobs: Jobs, now: datetime) -> Task:
@@ -84,7 +84,7 @@ def changed_task(task: Task, changes: TaskChanges, *, jobs: Jobs, now: datetime)
     if changes.prompt is not None and changes.job_name is not None:
         raise InvalidArguments("a schedule has either a prompt or a job_name, not both")
     changed = _with(task, changes, jobs)
-    return changed if changed.timing == task.timing else _with_next_run(changed, now)
+    return changed if changed.timing == task.timing else with_next_run(changed, now)
 
 
 def with_enabled(task: Task, enabled: bool, now: datetime) -> Task:
@@ -98,7 +98,7 @@ def with_enabled(task: Task, enabled: bool, now: datetime) -> Task:
             f"{task.name!r} is no longer in butler.toml",
             hint="add it to the file again and restart",
         )
-    return _with_next_run(replace(task, enabled=True, disabled_by=None), now)
+    return with_next_run(replace(task, enabled=True, disabled_by=None), now)
 
 
 def due_now(task: Task, now: datetime) -> Task:
@@ -219,11 +219,13 @@ def _with_details(task: Task, changes: TaskChanges, jobs: Jobs) -> Task:
     return task
 
 
-def _with_next_run(task: Task, now: datetime) -> Task:
+def with_next_run(task: Task, now: datetime) -> Task:
     """Return the task with its next run after ``now``. A one-time task keeps a future time."""
     if not task.enabled:
         return replace(task, next_run_at=None)
     if task.cron is not None:
-        return replace(task, next_run_at=parse(task.cron, task.timezone).next_after(now))
+        after = max(now, task.start_at - timedelta(seconds=1)) if task.start_at else now
+        due_at = parse(task.cron, task.timezone).next_after(after)
+        return replace(task, next_run_at=task.within(due_at))
     to_come = task.run_at is not None and task.run_at > now
     return replace(task, next_run_at=task.run_at if to_come else None)

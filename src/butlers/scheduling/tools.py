@@ -10,14 +10,15 @@ from zoneinfo import ZoneInfo
 from pydantic import Field
 
 from butlers.domain.caller import EVERYONE, OWNER_ONLY, SESSIONS
-from butlers.domain.errors import NotAllowed, NotFound
+from butlers.domain.errors import InvalidArguments, NotAllowed, NotFound
 from butlers.domain.schedule import DisabledBy, Missed, Run, Task, TaskSource
 from butlers.scheduling import store as schedules
 from butlers.scheduling import tasks
 from butlers.scheduling.scheduler import Scheduler
 from butlers.scheduling.tasks import TaskChanges
-from butlers.tools.context import CallContext
+from butlers.tools.context import CallContext, require_trusted_input
 from butlers.tools.declaration import Effect, tool
+from butlers.tools.records import keep_schedule_change, schedule_state, shown_source
 
 Short = Annotated[str, Field(min_length=1, max_length=200)]
 CronText = Annotated[
@@ -43,19 +44,21 @@ Within = Annotated[
 async def schedule_list(
     ctx: CallContext,
     include_ended: bool = False,
+    reminders_only: bool = False,
     runs: Annotated[int, Field(ge=0, le=50, description="Recent runs of each")] = 3,
     limit: Annotated[int, Field(ge=1, le=500)] = 100,
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
 ) -> dict[str, Any]:
-    """List schedules and reminders by next run, each with its id and recent runs.
-
-    A run's outcome is ran, failed, missed, skipped or nothing-to-say; null means unfinished.
-    """
+    """List schedules and reminders by next run, each with its id and recent runs."""
     found = await schedules.list_tasks(
-        ctx.connection, include_ended=include_ended, limit=limit, offset=offset
+        ctx.connection,
+        include_ended=include_ended,
+        reminders_only=reminders_only,
+        limit=limit,
+        offset=offset,
     )
     recent = await schedules.recent_runs(ctx.connection, [task.id for task in found], runs)
-    return {"schedules": [_shown(task, recent.get(task.id, [])) for task in found]}
+    return {"schedules": [_shown(ctx, task, recent.get(task.id, [])) for task in found]}
 
 
 @tool(callers=SESSIONS)
@@ -77,6 +80,7 @@ async def schedule_create(
     missed: a time that passed while the butler was off is skipped, run once late, or the owner is asked.
     exact=true keeps "*/15" from being spread over some minutes.
     """
+    require_trusted_input(ctx, "create a schedule")
     changes = TaskChanges(
         cron, timezone, prompt, job_name, job_args, check, missed, missed_within_s, exact
     )
@@ -89,6 +93,7 @@ async def schedule_create(
         now=ctx.clock.now(),
     )
     await schedules.create_task(ctx.connection, task)
+    await keep_schedule_change(ctx, task.id, None)
     return {"id": str(task.id), **_times(task)}
 
 
@@ -113,6 +118,7 @@ async def schedule_update(
     run_now makes it due at once, check="" removes the check. A schedule of source "toml" can only be
     enabled, disabled or run now.
     """
+    require_trusted_input(ctx, "change a schedule")
     now = ctx.clock.now()
     changes = TaskChanges(
         cron, timezone, prompt, job_name, job_args, check, missed, missed_within_s, exact
@@ -123,7 +129,9 @@ async def schedule_update(
         task = tasks.with_enabled(task, enabled, now)
     if run_now:
         task = tasks.due_now(task, now)
+    before = await schedule_state(ctx.connection, task.id)
     await schedules.change_task(ctx.connection, task)
+    await keep_schedule_change(ctx, task.id, before)
     return {"id": str(task.id), **_times(task)}
 
 
@@ -132,14 +140,17 @@ async def schedule_delete(
     ctx: CallContext,
     id: UUID,  # noqa: A002  (part of the tool's interface)
 ) -> dict[str, Any]:
-    """Delete a schedule or reminder by its id. Its past runs stay recorded."""
+    """Delete a schedule or reminder by its id."""
+    require_trusted_input(ctx, "delete a schedule")
     task = await _find(ctx, id)
     if task.source is TaskSource.TOML and task.disabled_by is not DisabledBy.FILE:
         raise NotAllowed(
             f"{task.name!r} is declared in butler.toml and would return at the next start",
             hint="remove it there, or disable it with schedule_update enabled=false",
         )
+    before = await schedule_state(ctx.connection, task.id)
     await schedules.delete_task(ctx.connection, task.id)
+    await keep_schedule_change(ctx, task.id, before)
     return {"id": str(task.id), "status": "deleted"}
 
 
@@ -155,8 +166,9 @@ async def remind(
     with a prompt.
 
     Give in_minutes, or at: an ISO time, in the butler's zone unless it has an offset.
-    schedule_delete cancels it.
     """
+    if prompt is not None:  # a fixed message only says what the sender said, to the same person
+        require_trusted_input(ctx, "schedule a prompt")
     now, zone = ctx.clock.now(), ctx.services.config.timezone
     task = tasks.new_reminder(
         message=message,
@@ -167,7 +179,26 @@ async def remind(
         request=ctx.request,
     )
     await schedules.create_task(ctx.connection, task)
+    await keep_schedule_change(ctx, task.id, None)
     return {"id": str(task.id), **_times(task)}
+
+
+@tool(callers=SESSIONS)
+async def reminder_cancel(ctx: CallContext, text: Short) -> dict[str, Any]:
+    """Cancel the coming reminder whose message contains the text. undo brings it back."""
+    found = await schedules.find_reminders(ctx.connection, text)
+    if not found:
+        raise NotFound(f"no coming reminder contains {text!r}", hint="schedule_list shows them")
+    if len(found) > 1:
+        said = "; ".join(
+            f"“{task.message}” ({_times(task)['next_run_local']})" for task in found[:5]
+        )
+        raise InvalidArguments(f"{text!r} fits several reminders: {said}", hint="say more of it")
+    (task,) = found
+    before = await schedule_state(ctx.connection, task.id)
+    await schedules.delete_task(ctx.connection, task.id)
+    await keep_schedule_change(ctx, task.id, before)
+    return {"id": str(task.id), "message": task.message, **_times(task)}
 
 
 @tool(callers=OWNER_ONLY, effect=Effect.LONG)
@@ -188,7 +219,9 @@ def _caller(ctx: CallContext) -> str:
     return f"{ctx.caller.kind}:{ctx.caller.name}"
 
 
-def _shown(task: Task, runs: list[Run]) -> dict[str, Any]:
+def _shown(ctx: CallContext, task: Task, runs: list[Run]) -> dict[str, Any]:
+    # "source" says here whether the schedule is from butler.toml, so its writer has another name.
+    written = shown_source(ctx, {"sender": task.sender, "trust": task.trust})
     shown = {
         "id": str(task.id),
         "name": task.name,
@@ -210,6 +243,8 @@ def _shown(task: Task, runs: list[Run]) -> dict[str, Any]:
         "last_run_at": _iso(task.last_run_at),
         "last_result": task.last_result,
     }
+    shown |= {"written_by": written["source"]} if written else {}
+    shown |= {"title": task.title, "until_at": _iso(task.until_at)} if task.title else {}
     return shown | {"runs": [_shown_run(run) for run in runs]}
 
 
@@ -236,4 +271,12 @@ def _iso(moment: datetime | None) -> str | None:
     return moment.isoformat() if moment else None
 
 
-TOOLS = (schedule_list, schedule_create, schedule_update, schedule_delete, remind, tick)
+TOOLS = (
+    schedule_list,
+    schedule_create,
+    schedule_update,
+    schedule_delete,
+    remind,
+    reminder_cancel,
+    tick,
+)

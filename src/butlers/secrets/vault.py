@@ -14,12 +14,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from butlers.config.settings import Settings
 from butlers.db.database import Connection, connection_to
 from butlers.db.provision import SHARED_SCOPE, Provisioner
+from butlers.db.server import database_server
 from butlers.domain.errors import NotFound
 from butlers.secrets import sealed as secrets
 from butlers.secrets.master_key import MasterKey
 from butlers.secrets.sealed import NewSecret, SecretEntry
+from butlers.wire.tokens import FleetKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,12 @@ class Vault:
                 f"there is no secret {name} for {scope}", hint="`butlers secrets list` shows all"
             )
         await self._mirror({scope})
+
+    async def read(self, name: str) -> str | None:
+        """Return the value of a shared secret, or None."""
+        async with self._transactions() as open_in:
+            connection = open_in[self.provisioner.shared_database]
+            return await secrets.find(connection, self.key, name, (SHARED_SCOPE,))
 
     async def entries(self) -> list[SecretEntry]:
         """List all secrets, without their values."""
@@ -93,3 +102,14 @@ class Vault:
             return
         for database in self._all_databases:
             await self.provisioner.mirror_shared(database)
+
+
+@asynccontextmanager
+async def open_vault(
+    settings: Settings, databases: Mapping[str, str], *, isolated: bool
+) -> AsyncIterator[Vault]:
+    """Open the vault of a home, starting the database server if none runs."""
+    key = MasterKey.load(settings)
+    async with database_server(settings) as admin:
+        provisioner = Provisioner(admin, FleetKey.load(settings.home), isolated=isolated)
+        yield Vault(provisioner, key, databases)

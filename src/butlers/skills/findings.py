@@ -84,8 +84,8 @@ RULES: dict[str, Rule] = {
     "manifest-not-json": _error("manifest.json is not a JSON object"),
     "manifest-foreign": _warning("manifest.json belongs to another tool; it was not read"),
     "manifest-field-missing": _error("a required field is missing"),
-    "manifest-id": _error("the id is not lower-case words joined by single hyphens"),
-    "manifest-version": _error("the version is not a semantic version"),
+    "manifest-id": _error("the id has other characters than lower-case letters, digits, hyphens"),
+    "manifest-version": _error("the version is not a version number"),
     "manifest-type": _error("a field has a value of the wrong type"),
     "manifest-path": _error("a path is absolute or points outside the skill"),
     "manifest-context-missing": _error("a context file does not exist"),
@@ -100,6 +100,12 @@ RULES: dict[str, Rule] = {
     "manifest-registry-field": _warning("a field that only the registry sets was ignored"),
     "manifest-key-unknown": _warning("an unknown field"),
     "manifest-duplicate-key": _warning("a key appears twice; the last one counts"),
+    # -- changes that registration makes
+    "registered-name": _warning("the skill is registered under another name"),
+    "registered-version": _warning(
+        "the skill is registered with a version of the registry's choice"
+    ),
+    "registered-fields": _warning("fields were shortened or left out of the registered manifest"),
     # -- text of the files
     "content-pipe-to-shell": _warning("downloaded content is piped into a shell"),
     "content-html-comment": _warning("a comment that readers of the rendered text do not see"),
@@ -122,6 +128,7 @@ REFLEX_RULES: dict[str, Rule] = {
     "reflex-group": _error("a rule for a group is invalid"),
     "reflex-template": _error("a template is invalid"),
     "reflex-example": _error("an example does not match its own reflex"),
+    "reflex-not-example": _error("a near miss matches the reflex"),
 }
 
 _ALL_RULES = RULES | REFLEX_RULES

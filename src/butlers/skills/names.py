@@ -14,11 +14,28 @@ MAX_PATH = 512
 
 # Words joined by single hyphens, starting with a letter: skill folders, and every skill we write.
 KEBAB = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
-# The same, but may start with a digit: an id in a manifest.
+# The same, but may start with a digit: the standard's rule for a name.
 ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-VERSION = re.compile(r"(?:0|[1-9]\d{0,8})\.(?:0|[1-9]\d{0,8})\.(?:0|[1-9]\d{0,8})", re.ASCII)
+# Characters of a pack's id: hyphens may be doubled, or stand at its ends.
+_PACK_ID = re.compile(r"[a-z0-9-]+")
+_NUMBER = r"(?:0|[1-9]\d{0,8})"
+_WORDS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
+VERSION = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_WORDS})?(?:\+{_WORDS})?", re.ASCII)
+MAX_VERSION = 64
+# A version as people write it: `v1`, `1.0`, `2024.01.15`, `1.2.3.4`, `1.0-beta`.
+_LOOSE = re.compile(
+    r"[vV]?\s*(?P<numbers>\d{1,9}(?:\.\d{1,9}){0,5})(?:[-_]?(?P<pre>[A-Za-z][0-9A-Za-z.-]*))?"
+    r"(?:\+(?P<build>[0-9A-Za-z.-]+))?",
+    re.ASCII,
+)
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 SYSTEM_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.:-]{0,99}")
+
+# Variables that Butlers sets, or that decide which code runs: no skill gets them.
+_RESERVED = frozenset(
+    {"PATH", "HOME", "TMPDIR", "LANG", "TRACEPARENT", "ENV", "BASH_ENV", "NODE_OPTIONS"}
+)
+_RESERVED_PREFIXES = ("BUTLERS_", "DATABASE_URL", "MCP_SERVERS", "LD_", "DYLD_", "PYTHON")
 
 _LANGUAGES = {
     ".py": "py",
@@ -37,11 +54,35 @@ def is_kebab(name: str) -> bool:
 
 
 def is_id(name: str) -> bool:
-    return len(name) <= MAX_NAME and ID.fullmatch(name) is not None
+    """Return True for a pack's id: lower-case letters, digits and hyphens, but not hyphens alone."""
+    return len(name) <= MAX_NAME and _PACK_ID.fullmatch(name) is not None and bool(name.strip("-"))
 
 
 def is_version(version: str) -> bool:
-    return VERSION.fullmatch(version) is not None
+    """Return True for a semantic version, also of a pre-release or with build metadata."""
+    if len(version) > MAX_VERSION or VERSION.fullmatch(version) is None:
+        return False
+    words = version.partition("+")[0].partition("-")[2].split(".")
+    return not any(word.isdigit() and word[0] == "0" and len(word) > 1 for word in words)
+
+
+def lenient_version(written: str) -> str | None:
+    """Return the semantic version that the text means, or None: `1.0` is 1.0.0, `v2` is 2.0.0."""
+    text = written.strip()[: MAX_VERSION + 1]
+    if is_version(text):
+        return text
+    found = _LOOSE.fullmatch(text)
+    if found is None:
+        return None
+    numbers = [str(int(number)) for number in found["numbers"].split(".")]
+    core, more = ".".join([*numbers, "0", "0"][:3]), ".".join(numbers[3:])
+    build = ".".join(part for part in (more, found["build"]) if part)
+    version = core + (f"-{found['pre']}" if found["pre"] else "") + (f"+{build}" if build else "")
+    return version if is_version(version) else None
+
+
+def is_reserved_variable(name: str) -> bool:
+    return name in _RESERVED or name.startswith(_RESERVED_PREFIXES)
 
 
 def slug(name: str) -> str | None:

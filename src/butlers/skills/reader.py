@@ -17,9 +17,10 @@ from butlers.skills.tree import IGNORED_NAMES, resolve_inside
 
 MAX_FILE = 1024 * 1024
 
-MAX_SCAN_DEPTH = 4
+MAX_SCAN_DEPTH = 16
+MAX_SCANNED_FOLDERS = 200_000
 MAX_SCANNED_SKILLS = 20_000
-_SKIPPED = IGNORED_NAMES | {"node_modules"}
+SKIPPED_FOLDERS = IGNORED_NAMES | {"node_modules"}
 SKILL_FILES = frozenset({"skill.md", "manifest.json"})  # in lower case
 
 
@@ -173,10 +174,19 @@ def scan_skills(
 def _skill_folders(
     root: Path, roots: tuple[Path, ...], max_depth: int, findings: Findings
 ) -> Iterator[Path]:
-    """Yield folders that hold a skill, sorted by path; folders below a skill are not searched."""
+    """Yield folders that hold a skill, sorted by path; folders below a skill are not searched.
+
+    A folder that links lead to several times is searched once.
+    """
     waiting = [(str(root), 0)]
+    searched: set[tuple[int, int]] = set()
     while waiting:
         folder, depth = waiting.pop()
+        if _is_known(folder, searched):
+            continue
+        if len(searched) > MAX_SCANNED_FOLDERS:
+            findings.add("scan-too-many", f"more than {MAX_SCANNED_FOLDERS:,} folders")
+            return
         names, below = _list_folder(folder, roots, findings)
         if depth and not SKILL_FILES.isdisjoint(names):
             yield Path(folder)
@@ -184,6 +194,16 @@ def _skill_folders(
             waiting += [(path, depth + 1) for path in sorted(below, reverse=True)]
         elif below:
             findings.add("scan-too-many", f"folders more than {max_depth} deep", file=Path(folder))
+
+
+def _is_known(folder: str, searched: set[tuple[int, int]]) -> bool:
+    try:
+        info = os.stat(folder)
+    except OSError:
+        return False  # listing it reports the error
+    known = (info.st_dev, info.st_ino) in searched
+    searched.add((info.st_dev, info.st_ino))
+    return known
 
 
 def _list_folder(
@@ -196,7 +216,7 @@ def _list_folder(
         with os.scandir(folder) as entries:
             for entry in entries:
                 names.add(entry.name.lower())
-                if entry.name not in _SKIPPED and entry.is_dir():
+                if entry.name not in SKIPPED_FOLDERS and entry.is_dir():
                     path = Path(entry.path)
                     if entry.is_symlink() and resolve_inside(path, *roots) is None:
                         findings.add(

@@ -56,6 +56,7 @@ class SkillSpec:
     dependencies: tuple[str, ...] = ()
     node_version: str | None = None
     system_packages: tuple[str, ...] = ()
+    network: bool = False  # its scripts and servers ask for the network
     metadata: Mapping[str, Any] = field(default_factory=FrozenDict)
     extra: Mapping[str, Any] = field(default_factory=FrozenDict)
     # Facts about the folder, which no format writes.

@@ -25,6 +25,7 @@ from butlers.skills.registry.butler_packs import FailedPack, LoadedPack, LoadRes
 from butlers.skills.registry.catalog import RegisteredSkill, SkillState
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.registry.resolver import LOCK_FILE, read_lock
+from butlers.skills.requirements import with_wanted_variables
 from butlers.skills.skill import Pack, SkillSpec
 
 log = structlog.get_logger()
@@ -183,7 +184,8 @@ class ButlerSkillSet:
             return
         for found in scan_skills(root, self.shared, max_depth=1).skills:
             if found.reading.skill is not None:
-                pack = Pack(found.folder, found.reading.skill, None, self.shared)
+                skill = with_wanted_variables(found.reading.skill)
+                pack = Pack(found.folder, skill, None, self.shared)
                 yield ButlerSkill(pack, SkillOrigin.OWN)
 
     def _made_or_none(self) -> tuple[ButlerSkill, ...]:
@@ -211,7 +213,7 @@ class ButlerSkillSet:
             )
             skill = read_skill(folder).skill
             if skill is not None:
-                pack = Pack(folder, skill, release.digest)
+                pack = Pack(folder, release.with_grants(skill), release.digest)
                 yield ButlerSkill(pack, SkillOrigin.MADE, release.state is SkillState.DRAFT)
 
     def _without_name_clashes(self, result: LoadResult) -> LoadResult:

@@ -72,14 +72,19 @@ class Tree:
         return tuple(entry for entry in self.entries if entry.kind is EntryKind.FILE)
 
 
-def walk(root: Path) -> Tree:
-    """List all entries, sorted by path, without following links. Raise SkillTooLarge over the limits."""
+def walk(root: Path, *, skip: frozenset[str] = frozenset()) -> Tree:
+    """List all entries, sorted by path, without following links. Raise SkillTooLarge over the limits.
+
+    Entries whose name is in ``skip``, and what is below them, are not listed.
+    """
     found: list[TreeEntry] = []
     total = 0
     waiting = [("", 0)]
     while waiting:
         below, depth = waiting.pop()
         for entry in _entries(root, below):
+            if entry.path.rpartition("/")[2] in skip:
+                continue
             found.append(entry)
             total += entry.size
             if entry.kind is EntryKind.FOLDER:

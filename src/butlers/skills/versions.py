@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from semver import Version
 
-from butlers.skills.names import is_id, is_version
+from butlers.skills.names import is_id, is_version, lenient_version
 
 _PART = re.compile(
     r"(?P<operator>\^|~|>=|<=|>|<|=|==|!=)?\s*v?"
     r"(?P<major>0|[1-9]\d{0,8}|[xX*])(?:\.(?P<minor>0|[1-9]\d{0,8}|[xX*]))?(?:\.(?P<patch>0|[1-9]\d{0,8}|[xX*]))?",
     re.ASCII,
 )
+_PADDED = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}", re.ASCII)
 _MAX_RANGE = 200
 
 
@@ -57,9 +58,12 @@ class Requirement:
     exact: str | None = None
 
     def holds(self, version: str) -> bool:
+        """Return True if the version fits. A pre-release fits a requirement of that version only."""
         if self.exact is not None:
             return version == self.exact
-        return self.range is None or self.range.holds(version)
+        if self.range is None:
+            return True
+        return not Version.parse(version).prerelease and self.range.holds(version)
 
     def __str__(self) -> str:
         wanted = self.exact or (self.range.written if self.range else "")
@@ -74,6 +78,8 @@ def parse_requirement(written: str) -> Requirement | None:
         return Requirement(name)
     if is_version(wanted):
         return Requirement(name, exact=wanted)
+    if _PADDED.fullmatch(wanted):  # three numbers with leading zeros
+        return Requirement(name, exact=lenient_version(wanted))
     found = parse_range(wanted)
     return Requirement(name, found) if found else None
 
@@ -143,8 +149,5 @@ def _next(numbers: list[int]) -> Version:
 
 
 def newest_first(versions: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(versions, key=_numbers, reverse=True))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
+    """Sort by precedence. Versions that differ in their build only, such as 0.0.0+a, keep their order."""
+    return tuple(sorted(versions, key=Version.parse, reverse=True))

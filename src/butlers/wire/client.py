@@ -12,11 +12,11 @@ import asyncio
 import itertools
 import json
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
-
-import httpx
+from urllib.parse import urlsplit
 
 from butlers.domain.caller import CallerKind
 from butlers.domain.errors import (
@@ -30,30 +30,44 @@ from butlers.domain.errors import (
     error_from_wire,
 )
 from butlers.domain.trace import traceparent_headers
-from butlers.wire.tokens import FleetKey
+from butlers.wire.http import (
+    CONNECT_S,
+    SERVICE_UNAVAILABLE,
+    TOO_LARGE,
+    UNAUTHORIZED,
+    ConnectFailed,
+    HttpAnswer,
+    HttpClient,
+    HttpFailed,
+)
+from butlers.wire.tokens import IDENTITY, FleetCredential, FleetKey
 
 PROTOCOL = "2026-07-28"
 META = "io.modelcontextprotocol"
-CONNECT_S = 10.0
+MAX_IDENTITY = 4096  # bytes of a server's proof
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")  # of an event stream; JSON text may contain other ones
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
 class McpClient:
     def __init__(
-        self, name: str, url: str, token: Callable[[], str], *, timeout_s: float = 30
+        self,
+        name: str,
+        url: str,
+        token: Callable[[], str] | FleetCredential,
+        *,
+        timeout_s: float = 30,
     ) -> None:
+        """``token``: of a session, or the credential of a caller that has the fleet's key."""
         self.name = name
         self.url = url
-        self._token = token
+        self._credential = token
+        self._instance: str | None = None  # of the server, once it has proved to have the key
         self._timeout_s = timeout_s
         self._ids = itertools.count(1)
-        # Loading the certificate store takes longer than a call on loopback, which does not need it.
-        self._http = httpx.AsyncClient(
-            timeout=httpx.Timeout(None, connect=CONNECT_S),
-            trust_env=False,
-            verify=url.startswith("https:"),
-        )
+        self._http = HttpClient(url)
+        parts = urlsplit(url)
+        self._target = parts.path + (f"?{parts.query}" if parts.query else "")
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,7 +81,7 @@ class McpClient:
         await self.close()
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._http.close()
 
     async def call(
         self,
@@ -76,15 +90,12 @@ class McpClient:
         *,
         timeout_s: float | None = None,
     ) -> Any:
-        """Return the tool's structured result, or raise the typed error that the tool raised."""
+        """Return the tool's result, structured if it is, or raise the typed error that the tool raised."""
         params = {"name": tool, "arguments": dict(arguments or {})}
         result = await self._request("tools/call", params, tool, timeout_s)
-        content = result.get("structuredContent")
         if result.get("isError"):
-            raise _tool_error(self.name, tool, content, result)
-        if isinstance(content, dict) and _is_wrapped(result, content):
-            return content["result"]
-        return content
+            raise _tool_error(self.name, tool, result.get("structuredContent"), result)
+        return tool_value(result)
 
     async def list_tools(self) -> list[dict[str, Any]]:
         tools: list[dict[str, Any]] = (await self._request("tools/list", {}, None, None))["tools"]
@@ -99,7 +110,6 @@ class McpClient:
             f"{META}/clientCapabilities": {},
         }
         headers = {
-            "Authorization": f"Bearer {self._token()}",
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": PROTOCOL,
             "Mcp-Method": method,
@@ -119,35 +129,71 @@ class McpClient:
             "params": {**params, "_meta": meta},
         }
         try:
-            # A limit on the whole call: in a stream with keep-alives no single read times out.
-            async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
-                answer = await self._http.post(self.url, json=body, headers=headers)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise PeerUnavailable(f"{self.name} does not listen at {self.url}") from error
+            written = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            content = written.encode()
         except (ValueError, TypeError) as error:  # NaN, half a surrogate pair, an object
             raise InvalidArguments(f"the arguments are not JSON: {error}") from error
-        except (httpx.HTTPError, OSError) as error:
+        try:
+            # A limit on the whole call: in a stream with keep-alives no single read times out.
+            async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
+                answer = await self._post(content, headers)
+        except ConnectFailed as error:
+            raise PeerUnavailable(f"{self.name} does not listen at {self.url}") from error
+        except (HttpFailed, OSError) as error:
             raise AnswerLost(
-                f"{self.name} did not answer at {self.url} ({type(error).__name__})"
+                f"{self.name} did not answer at {self.url} ({_reason(error)})"
             ) from error
         return self._read(answer)
 
-    def _read(self, answer: httpx.Response) -> dict[str, Any]:
-        if answer.status_code == httpx.codes.UNAUTHORIZED:
+    async def _post(self, body: bytes, headers: dict[str, str]) -> HttpAnswer:
+        """Send the request; once more if the server was restarted since it proved its identity."""
+        known = self._instance is not None
+        sent = headers | {"Authorization": f"Bearer {await self.bearer()}"}
+        answer = await self._http.post(self._target, sent, body)
+        if answer.status != UNAUTHORIZED or not known:
+            return answer
+        self._instance = None
+        sent = headers | {"Authorization": f"Bearer {await self.bearer()}"}
+        return await self._http.post(self._target, sent, body)
+
+    async def bearer(self) -> str:
+        """Return a token for the server, which has proved before that it has the fleet's key."""
+        if not isinstance(self._credential, FleetCredential):
+            return self._credential()
+        if self._instance is None:
+            self._instance = await self._authenticate(self._credential)
+        return self._credential.token(self._instance)
+
+    async def _authenticate(self, credential: FleetCredential) -> str:
+        """Return the server's instance; raise NotAuthenticated if it cannot prove to have the key."""
+        nonce = secrets.token_hex(16)
+        async with asyncio.timeout(CONNECT_S):
+            answer = await self._http.get(f"{IDENTITY}?nonce={nonce}")
+        if answer.status == SERVICE_UNAVAILABLE:
+            raise PeerUnavailable(
+                f"{self.name} is starting or stopping", hint="try again in a moment"
+            )
+        try:
+            said = answer.json() if len(answer.content) < MAX_IDENTITY else None
+        except (ValueError, RecursionError):
+            said = None
+        return credential.instance_of(said, nonce, self._http.port)
+
+    def _read(self, answer: HttpAnswer) -> dict[str, Any]:
+        if answer.status == UNAUTHORIZED:
             raise NotAuthenticated(
                 f"{self.name} refused the token",
                 hint="check that both sides use the same BUTLERS_HOME",
             )
-        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+        if answer.status == SERVICE_UNAVAILABLE:
             raise PeerUnavailable(
                 f"{self.name} is starting or stopping", hint="try again in a moment"
             )
-        if answer.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+        if answer.status == TOO_LARGE:
             raise InvalidArguments(
                 f"the arguments are too large for {self.name}", hint="send less in one call"
             )
-        streamed = answer.headers.get("content-type", "").startswith("text/event-stream")
-        text = _last_event(answer.text) if streamed else answer.text
+        text = _last_event(answer.text) if answer.is_stream else answer.text
         if text is None:
             raise AnswerLost(f"{self.name} ended its stream at {self.url} without an answer")
         try:
@@ -155,19 +201,36 @@ class McpClient:
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
-            raise PeerFailed(f"{self.name} answered {answer.status_code} without JSON-RPC")
+            raise PeerFailed(f"{self.name} answered {answer.status} without JSON-RPC")
         if isinstance(failure := body.get("error"), dict):
             raise _protocol_error(self.name, failure)
         result = body.get("result")
         if not isinstance(result, dict):
-            raise PeerFailed(f"{self.name} answered {answer.status_code} without a result")
+            raise PeerFailed(f"{self.name} answered {answer.status} without a result")
         return result
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, HttpFailed) else type(error).__name__
 
 
 def _last_event(stream: str) -> str | None:
     """Return the data of the last event, which the server writes as one line."""
     lines = reversed(_LINE_ENDS.split(stream))
     return next((line[5:] for line in lines if line.startswith("data:")), None)
+
+
+def tool_value(result: Mapping[str, Any]) -> Any:
+    """Return the value of a tool's answer: structured, else its text, else its parts; None if empty."""
+    content = result.get("structuredContent")
+    if isinstance(content, dict) and _is_wrapped(result, content):
+        return content["result"]
+    parts = result.get("content") or []
+    if content is not None or not parts:
+        return content
+    if all(part.get("type") == "text" for part in parts):
+        return "\n".join(str(part.get("text", "")) for part in parts)
+    return parts
 
 
 def _is_wrapped(result: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
@@ -205,13 +268,15 @@ class Peers:
     async def call(self, peer: str, url: str, tool: str, arguments: dict[str, Any]) -> Any:
         return await self._client(peer, url).call(tool, arguments)
 
+    async def list_tools(self, peer: str, url: str) -> list[dict[str, Any]]:
+        return await self._client(peer, url).list_tools()
+
     async def close(self) -> None:
         for client in self._clients.values():
             await client.close()
 
     def _client(self, peer: str, url: str) -> McpClient:
         if (peer, url) not in self._clients:
-            self._clients[peer, url] = McpClient(
-                peer, url, lambda: self._key.mint(CallerKind.PEER, self._own_name, peer)
-            )
+            credential = FleetCredential(self._key, CallerKind.PEER, self._own_name, peer)
+            self._clients[peer, url] = McpClient(peer, url, credential)
         return self._clients[peer, url]

@@ -22,12 +22,17 @@ class RunningButler:
     name: str
     url: str
     pid: int
+    description: str = ""
+    directory: str = ""  # of its configuration
 
 
-def announce(home: Path, name: str, url: str) -> Path:
+def announce(
+    home: Path, name: str, url: str, *, description: str = "", directory: Path | None = None
+) -> Path:
     path = home / "run" / f"{name}.json"
     make_private_folder(path.parent)
-    replace_file(path, json.dumps(asdict(RunningButler(name, url, os.getpid()))).encode())
+    entry = RunningButler(name, url, os.getpid(), description, str(directory or ""))
+    replace_file(path, json.dumps(asdict(entry)).encode())
     return path
 
 

@@ -119,7 +119,7 @@ class Account:
         )
 
     def adopt(self, *tops: Path) -> None:
-        """If this process is root, make the account the owner of folders and their content."""
+        """As root, make the account the owner of folders and their content."""
         if os.geteuid() != 0:
             return
         for top in tops:

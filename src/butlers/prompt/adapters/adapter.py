@@ -21,7 +21,7 @@ from butlers.prompt.adapters.config import (
     ClientConfig,
     PromptBudget,
     PromptResponse,
-    Spending,
+    SpendingLimit,
 )
 from butlers.prompt.adapters.evaluation import Evaluation
 from butlers.prompt.adapters.home import open_home
@@ -100,7 +100,7 @@ class PromptAdapter:
                 home,
                 evaluation,
                 limits,
-                Spending(allowed),
+                SpendingLimit(allowed),
                 self.budget_args,
             )
             response: PromptResponse[OutputT] = await run.execute()

@@ -122,7 +122,7 @@ def _cost(runs: list[Usage]) -> Decimal | None:
 
 
 @dataclass(slots=True)
-class Spending:
+class SpendingLimit:
     budget: PromptBudget
     _results: list[SessionResult] = field(default_factory=list)
 

@@ -17,7 +17,7 @@ from butlers.prompt.adapters.config import (
     Disclosure,
     PromptBudget,
     PromptResponse,
-    Spending,
+    SpendingLimit,
     failure,
     total_usage,
 )
@@ -41,7 +41,7 @@ class PromptRun:
     home: Home
     evaluation: Evaluation
     limits: TimeLimits
-    spending: Spending
+    spending: SpendingLimit
     budget_args: Callable[[PromptBudget], tuple[str, ...]]
 
     async def execute(self) -> PromptResponse[Any]:

@@ -12,6 +12,7 @@ from butlers.runtimes.claude_code.command import compose
 from butlers.runtimes.claude_code.transcript import ClaudeTranscript
 from butlers.runtimes.claude_code.warm import WarmClaude
 from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
+from butlers.runtimes.containment import contain
 
 
 class ClaudeCodeAdapter(CliRuntime):
@@ -19,6 +20,8 @@ class ClaudeCodeAdapter(CliRuntime):
     program = "claude"
     package = "@anthropic-ai/claude-code"
     pinned = "2.1.325"
+    default_model = "claude-opus-5-5"
+    small_model = "claude-haiku-5-5"
     credentials = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")
     settings = ("ANTHROPIC_BASE_URL",)
     levels = frozenset(Access)
@@ -38,7 +41,8 @@ class ClaudeCodeAdapter(CliRuntime):
         if terms.grants.access is not Access.SEALED:
             return None
         make_folders(terms)
-        command = compose(self.executable, Invocation("", "", mcp_servers, env, terms), butlers)
+        call = Invocation("", "", mcp_servers, env, terms)
+        command = contain(compose(self.executable, call, butlers), call, self.settings[0])
         return WarmClaude(command, next(iter(mcp_servers), None))
 
     def transcript(self, call: Invocation) -> Transcript:

@@ -51,7 +51,8 @@ class WarmClaude:
             raise NotWarm(f"the process was not ready within {BOOT_S:g} s") from None
 
     async def connect(self, mcp_servers: Mapping[str, McpServer]) -> None:
-        (self._butler,) = mcp_servers
+        ((self._butler, server),) = mcp_servers.items()
+        await self._dialogue.reach(server.url)
         self._transcript = ClaudeTranscript(self._butler)
         servers = describe_servers(mcp_servers)["mcpServers"]
         await self._control("mcp_set_servers", servers=servers)

@@ -15,6 +15,7 @@ from butlers.runtimes.cli import CliRuntime, Transcript, make_folders
 from butlers.runtimes.codex.command import CATALOG_S, Catalog, bundled, compose, compose_warm
 from butlers.runtimes.codex.transcript import CodexTranscript
 from butlers.runtimes.codex.warm import WarmCodex
+from butlers.runtimes.containment import contain
 
 
 class CodexAdapter(CliRuntime):
@@ -22,6 +23,8 @@ class CodexAdapter(CliRuntime):
     program = "codex"
     package = "@openai/codex"
     pinned = "0.166.0"
+    default_model = "gpt-6.1-sol"
+    small_model = "gpt-6-luna"
     credentials = ("OPENAI_API_KEY",)
     settings = ("OPENAI_BASE_URL",)
     # Its sandbox limits folders, not commands, so it cannot hold a session to a list of commands.
@@ -70,7 +73,8 @@ class CodexAdapter(CliRuntime):
 
     async def _warm_command(self, call: Invocation) -> ProcessCommand:
         await self.prepare(call.terms)
-        return compose_warm(self.executable, call, self.catalog)
+        command = compose_warm(self.executable, call, self.catalog)
+        return contain(command, call, self.settings[0])
 
     def transcript(self, call: Invocation) -> Transcript:
         (butler,) = call.mcp_servers

@@ -64,6 +64,8 @@ class WarmCodex:
     async def connect(self, mcp_servers: Mapping[str, McpServer]) -> None:
         """Keep the server for the thread, which starts only if it reaches it."""
         (self._server,) = mcp_servers.items()
+        if self._dialogue is not None:
+            await self._dialogue.reach(self._server[1].url)
         self._transcript = CodexTranscript(self._server[0])
 
     async def _begin(self) -> None:

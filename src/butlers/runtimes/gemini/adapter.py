@@ -9,7 +9,7 @@ from butlers.domain.session import Access
 from butlers.process.runner import ProcessCommand
 from butlers.runtimes.base import Invocation
 from butlers.runtimes.cli import CliRuntime, Transcript
-from butlers.runtimes.gemini.command import SETTINGS_FOLDER, alias, compose, has_settings
+from butlers.runtimes.gemini.command import MODEL, SETTINGS_FOLDER, alias, compose, has_settings
 from butlers.runtimes.gemini.transcript import GeminiTranscript
 
 
@@ -18,6 +18,8 @@ class GeminiAdapter(CliRuntime):
     program = "gemini"
     package = "@google/gemini-cli"
     pinned = "0.61.0"
+    default_model = MODEL
+    small_model = "gemini-2.5-flash-lite"
     credentials = ("GEMINI_API_KEY",)
     settings = ("GOOGLE_GEMINI_BASE_URL",)
     levels = frozenset(Access)

@@ -24,6 +24,8 @@ PROMPT_NOT_SENT = (
     f"{PROGRAM} did not send the butler's system prompt to the model unchanged, so its answer is discarded"
     " (is it the version that `butlers doctor` names?)"
 )
+# Warnings after which the CLI ends the session and calls it a success.
+STOPPED_EARLY = ("Loop detected", "Maximum session turns exceeded")
 FORBIDDEN = ("tool_not_registered", "policy_violation")  # types of a refusal
 _NO_SERVER = re.compile(r"MCP issues detected")
 _ANSWERED = re.compile(
@@ -113,8 +115,14 @@ class GeminiTranscript:
             return self._cut_short(ended)
         if _NO_SERVER.search(ended.exit.stderr) and not self._reached:
             return failures.unreached(PROGRAM, self._butler)
+        if self._status == "success" and not self._prompt_sent:
+            return SessionFailure(Outcome.CRASHED, PROMPT_NOT_SENT)
+        if self._error.startswith(STOPPED_EARLY):
+            return SessionFailure(
+                Outcome.LIMIT_REACHED, f"{PROGRAM}: {failures.brief(self._error)}"
+            )
         if self._status == "success":
-            return None if self._prompt_sent else SessionFailure(Outcome.CRASHED, PROMPT_NOT_SENT)
+            return None
         *_, status = ("", *_ANSWERED.findall(ended.exit.stderr))  # the last event may not name it
         return failures.of_model(PROGRAM, f"{self._error} {status}")
 

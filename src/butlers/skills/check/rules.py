@@ -20,8 +20,9 @@ from butlers.skills.check.variables import read_variables
 from butlers.skills.findings import Findings, printable, quoted
 from butlers.skills.formats.base import Reading
 from butlers.skills.reader import named_folder, read_skill, read_skill_md
+from butlers.skills.requirements import with_wanted_variables
 from butlers.skills.skill import SkillSpec
-from butlers.skills.tree import EntryKind, Tree, TreeEntry, resolve_inside, walk
+from butlers.skills.tree import IGNORED_NAMES, EntryKind, Tree, TreeEntry, resolve_inside, walk
 
 ENV_EXAMPLE = ".env.example"
 _MAX_LISTED = 50  # names in one message
@@ -98,7 +99,7 @@ def check(folder: Path, *, cpu_s: float = MAX_CPU_S) -> Checked:
     findings = Findings(folder)
     _check_folder_name(folder, findings)
     try:
-        tree = walk(folder)
+        tree = walk(folder, skip=IGNORED_NAMES)  # as it is copied
     except SkillTooLarge as error:
         code = "tree-too-large" if " MB " in error.message else "tree-too-many"
         findings.add(code, error.message, hint=error.hint)
@@ -208,7 +209,7 @@ def _check_contents(
     skill: SkillSpec, tree: Tree, findings: Findings, deadline: float = float("inf")
 ) -> None:
     """Search the text of every file, until no more warning is kept."""
-    declared, used = {*skill.env_vars}, {*skill.context, *skill.scripts}
+    declared, used = {*with_wanted_variables(skill).env_vars}, {*skill.context, *skill.scripts}
     for entry in tree.files():
         if findings.is_full("skill-hidden-unicode"):  # all of these are warnings
             return
@@ -226,7 +227,7 @@ def _check_contents(
 
 
 _HINTS = {
-    "content-undeclared-env": "declare it in envVars: a script gets declared variables only",
+    "content-undeclared-env": "declare it in envVars or by --env: a script gets declared variables only",
     "content-html-comment": "a model reads it; write it as text, or delete it",
     "content-reference-missing": "add the file, or correct the path",
 }

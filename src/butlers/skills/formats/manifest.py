@@ -159,19 +159,24 @@ class _Reader:
         return ""
 
     def _check_id(self, written: str) -> None:
-        if written and not names.is_id(written):
-            near = names.slug(written)
-            self._fields.add(
-                "manifest-id",
-                "id",
-                f"{quoted(written)} is not lower-case words joined by single hyphens",
-                hint=f"such as {near}" if near else None,
-            )
+        if not written or (len(written) <= names.MAX_NAME and names.ID.fullmatch(written)):
+            return
+        near = names.slug(written)
+        self._fields.add(
+            "name-format" if names.is_id(written) else "manifest-id",
+            "id",
+            f"{quoted(written)} is not lower-case words joined by single hyphens",
+            hint=f"such as {near}" if near else None,
+        )
 
     def _check_version(self, written: str) -> None:
         if written and not names.is_version(written):
+            near = names.lenient_version(written)
             self._fields.add(
-                "manifest-version", "version", f"{quoted(written)} is not MAJOR.MINOR.PATCH"
+                "version-format" if near else "manifest-version",
+                "version",
+                f"{quoted(written)} is not MAJOR.MINOR.PATCH",
+                hint=f"write {near}" if near else None,
             )
 
     def _note_ignored(self) -> None:

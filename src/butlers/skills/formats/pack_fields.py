@@ -24,6 +24,7 @@ KEYS = (
     "dependencies",
     "nodeVersion",
     "systemPackages",
+    "network",
 )
 _SERVER_KEYS = ("name", "type", "command", "args", "url")
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
@@ -52,6 +53,7 @@ class PackFields:
             "system_packages": self._matching(
                 "systemPackages", "manifest-system-package", names.SYSTEM_PACKAGE.fullmatch
             ),
+            "network": self._flag("network"),
         }
 
     def text(self, key: str) -> str | None:
@@ -60,6 +62,12 @@ class PackFields:
             return value or None
         self._wrong(key, "must be a string")
         return None
+
+    def _flag(self, key: str) -> bool:
+        value = self.document.get(key)
+        if value is not None and not isinstance(value, bool):
+            self._wrong(key, "must be true or false")
+        return value is True
 
     def texts(self, key: str) -> tuple[str, ...]:
         return tuple(text for _position, text in self._each(key))
@@ -193,6 +201,7 @@ def pack_document(skill: SkillSpec) -> dict[str, Any]:
         "dependencies": list(skill.dependencies),
         "nodeVersion": skill.node_version,
         "systemPackages": list(skill.system_packages),
+        "network": skill.network or None,
     }
     return {key: value for key, value in document.items() if value not in (None, [])}
 

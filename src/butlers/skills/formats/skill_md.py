@@ -88,6 +88,12 @@ def with_name_and_description_only(file: Path, content: bytes) -> bytes:
     return f"---\n{dump_fields(front)}---\n{part.body}".encode()
 
 
+def written_fields(file: Path, content: bytes) -> dict[str, Any]:
+    """Return the front matter as JSON values, with texts unchanged; nothing without front matter."""
+    _part, fields, _skill = _read_parts(file, content)
+    return {key: _as_written(key, node) for key, node in fields.items.items()}
+
+
 def _read_parts(file: Path, content: bytes) -> tuple[Split, Fields, SkillSpec]:
     findings = Findings(file)
     part = split(decode(content, findings), findings)
@@ -281,7 +287,11 @@ class FieldReader:
     def _version(self) -> str | None:
         version = self._once(VERSION, self._text(VERSION), self._metadata.pop(VERSION, None))
         if version is not None and not names.is_version(version):
-            self._add("version-format", VERSION, f"{quoted(version)} is not MAJOR.MINOR.PATCH")
+            near = names.lenient_version(version)
+            hint = f"write {near}" if near else None
+            self._add(
+                "version-format", VERSION, f"{quoted(version)} is not MAJOR.MINOR.PATCH", hint
+            )
         return version
 
     def _once(self, key: str, top: str | None, below: Any) -> str | None:

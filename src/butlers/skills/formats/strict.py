@@ -69,7 +69,7 @@ def problems_of(skill: SkillSpec) -> Iterator[str]:
     yield from _pack_problems(skill)
     for field, reserved in ((skill.metadata, RESERVED_METADATA), (skill.extra, FRONT_MATTER)):
         yield from (f"{key!r} has a field of its own" for key in field if key in reserved)
-    if not _is_plain(_everything(skill), 0):
+    if not is_plain(_everything(skill), 0):
         yield "it has values that are not string, number, list or map, or has broken characters"
 
 
@@ -102,7 +102,8 @@ def _everything(skill: SkillSpec) -> list[Any]:
     return [texts, more, servers, extras, skill.metadata, skill.extra]
 
 
-def _is_plain(value: Any, depth: int) -> bool:
+def is_plain(value: Any, depth: int) -> bool:
+    """Return True if every format can write the value; ``depth`` counts the levels around it."""
     if depth > 20:
         return False
     match value:
@@ -116,11 +117,11 @@ def _is_plain(value: Any, depth: int) -> bool:
             return _is_text(value)
         case Mapping():
             return all(
-                isinstance(key, str) and _is_text(key) and _is_plain(item, depth + 1)
+                isinstance(key, str) and _is_text(key) and is_plain(item, depth + 1)
                 for key, item in value.items()
             )
         case list() | tuple():
-            return all(_is_plain(item, depth + 1) for item in value)
+            return all(is_plain(item, depth + 1) for item in value)
     return False
 
 

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from butlers.domain.errors import SkillArchiveRefused, SkillPathRefused, SkillTooLarge
-from butlers.skills.names import inner_path
+from butlers.skills.names import inner_path, script_language
 from butlers.skills.tree import IGNORED_NAMES, MAX_BYTES, MAX_DEPTH, MAX_FILES
 
 MAX_ARCHIVE = 10 * 1024 * 1024
@@ -143,7 +143,13 @@ def _zip_members(stream: IO[bytes]) -> Iterator[_Member]:
             if info.flag_bits & 0x1:
                 raise SkillArchiveRefused("the archive is encrypted")
             with opened.open(info) as content:
-                yield _Member(info.filename, bool(mode & 0o111), content)
+                yield _Member(info.filename, _is_executable(info.filename, mode), content)
+
+
+def _is_executable(path: str, mode: int) -> bool:
+    """Return True for an executable file. A zip file without mode bits is from a system without them."""
+    known = stat.S_IFMT(mode) != 0
+    return bool(mode & 0o111) if known else script_language(path) is not None
 
 
 def _check_directory(stream: IO[bytes]) -> None:

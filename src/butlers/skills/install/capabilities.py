@@ -18,6 +18,7 @@ KINDS = (
     "scripts",
     "runs",
     "envVars",
+    "network",
     "mcpServers",
     "systemPackages",
     "allowed-tools",
@@ -27,6 +28,7 @@ KINDS = (
 _RUN_FILES = frozenset({".mcp.json", "mcp.json", "hooks.json", "hooks/hooks.json"})
 # Claude Code runs such a command when it loads the skill, and puts its output into the prompt.
 _INLINE_COMMAND = linear(rb"!`([^`\n]+)`")
+_CHARACTERS_PER_TOKEN = 4
 _MAX_ITEM = 300  # characters of a capability
 
 
@@ -34,11 +36,13 @@ _MAX_ITEM = 300  # characters of a capability
 class Capabilities:
     """Items by kind. Scripts that the skill does not declare count too.
 
-    ``script_digests`` are the hashes of the scripts, by path.
+    ``script_digests`` are the hashes of the scripts, by path; ``tokens`` estimates what a model reads of
+    the skill: in a list of skills, and when the skill is opened.
     """
 
     by_kind: Mapping[str, tuple[str, ...]]
     script_digests: Mapping[str, str] = field(default_factory=dict)
+    tokens: tuple[int, int] = (0, 0)
 
     def as_dict(self) -> dict[str, list[str]]:
         return {kind: list(self.by_kind.get(kind, ())) for kind in KINDS}
@@ -72,13 +76,19 @@ def capabilities_of(folder: Path, skill: SkillSpec) -> Capabilities:
             "scripts": tuple(sorted(scripts)),
             "runs": tuple(sorted(runs)),
             "envVars": tuple(sorted(skill.env_vars)),
+            "network": ("the whole network",) if skill.network else (),
             "mcpServers": tuple(_described(server) for server in skill.mcp_servers),
             "systemPackages": tuple(sorted(skill.system_packages)),
             "allowed-tools": tuple(sorted(skill.allowed_tools)),
             "dependencies": tuple(sorted(skill.dependencies)),
         },
         digests,
+        (_tokens(skill.name) + _tokens(skill.description), _tokens(skill.instructions)),
     )
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text) // _CHARACTERS_PER_TOKEN)
 
 
 def _commands_of(skill: SkillSpec) -> Iterator[str]:

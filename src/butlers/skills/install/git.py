@@ -1,4 +1,4 @@
-"""Fetch skills from git at one commit, given by its full hash.
+"""Fetch skills from git at one commit: given by its full hash, or the one of the default branch.
 
 Nothing is checked out: the files are listed, checked and written by this module, so that hooks, filters
 and submodules of an untrusted repository have no effect.
@@ -10,8 +10,8 @@ import os
 import re
 import resource
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit, urlunsplit
 
@@ -31,7 +31,10 @@ MAX_FETCH = 100 * 1024 * 1024
 _FETCH_S = 120
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SCHEMES = ("https", "ssh", "file")
+_ADDRESSES = ("https://", "ssh://")
 _SUBDIRECTORY = "subdirectory="
+_DEFAULT_BRANCH = "HEAD"
+_COLLECTION_LISTING = 64 * 1024 * 1024
 _LISTING = 1024 * 1024
 _SETTINGS = (
     "core.hooksPath=/dev/null",
@@ -50,10 +53,11 @@ _PASSED_ON = (
 
 @dataclass(frozen=True, slots=True)
 class GitSource:
-    """``folder`` is the skill's path in the repository; empty for its root."""
+    """``commit`` is empty for the newest commit of the default branch; ``folder`` is the skill's path in
+    the repository, empty for its root."""
 
     url: str
-    commit: str
+    commit: str = ""
     folder: str = ""
 
     @property
@@ -71,17 +75,17 @@ class GitSource:
 
 def git_source(written: str, commit: str | None = None) -> GitSource | None:
     """Parse ``git+https://host/repository@COMMIT#subdirectory=folder``. Return None for other text."""
-    if not written.startswith(PREFIX) and commit is None:
+    if not written.startswith((PREFIX, *_ADDRESSES)) and commit is None:
         return None
     address, _hash, fragment = written.removeprefix(PREFIX).partition("#")
     before, at, after = address.rpartition("@")
     if at and "/" not in after and ":" not in after:
         address, named = before, after
         commit = commit or named
-    if commit is None or _COMMIT.fullmatch(commit) is None:
+    if commit is not None and _COMMIT.fullmatch(commit) is None:
         raise InvalidArguments(
-            f"{commit!r} is not a full commit hash" if commit else "the address names no commit",
-            hint="give all 40 digits, since a branch or tag can move: see `git ls-remote ADDRESS`",
+            f"{commit!r} is not a full commit hash",
+            hint="give all 40 digits, since a branch or tag can move, or none for the newest commit",
         )
     scheme, host, path = urlsplit(address)[:3]
     if scheme not in _SCHEMES or not path.strip("/") or (scheme != "file" and not host):
@@ -89,7 +93,7 @@ def git_source(written: str, commit: str | None = None) -> GitSource | None:
             f"{redactor.scrub(address)!r} is not a repository address",
             hint=f"use {PREFIX}https://host/repository@COMMIT; ssh:// and file:// work too",
         )
-    return GitSource(address, commit, _folder(fragment))
+    return GitSource(address, commit or "", _folder(fragment))
 
 
 def _folder(fragment: str) -> str:
@@ -111,27 +115,64 @@ class _Blob:
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class GitRepository:
+    """A repository of which one commit was fetched."""
+
+    git: _Git
+    source: GitSource
+    commit: str
+
+    def files(self) -> Iterator[str]:
+        """Yield the paths of all files below the source's folder, relative to it."""
+        below = f"{self.source.folder}/" if self.source.folder else ""
+        words = ("ls-tree", "-r", "-z", "--name-only", "--full-tree", self.commit)
+        listed = self.git.read(*words, *filter(None, [below]), limit=_COLLECTION_LISTING)
+        for path in listed.split(b"\0")[:-1]:
+            yield os.fsdecode(path).removeprefix(below)
+
+    def read_file(self, path: str) -> bytes | None:
+        inside = "/".join(part for part in (self.source.folder, path) if part)
+        return self.git.read("cat-file", "blob", f"{self.commit}:{inside}")
+
+    def write(self, path: str, around: Path) -> Path:
+        """Write one folder of the source below ``around`` and return it."""
+        folder = "/".join(part for part in (self.source.folder, path) if part)
+        source = replace(self.source, commit=self.commit, folder=folder)
+        target = around / source.name
+        with translate_os_errors(around):
+            target.mkdir(parents=True)
+            _write(self.git, _list(self.git, source), target)
+        return target
+
+
+def open_repository(
+    source: GitSource, scratch: Path, environ: Mapping[str, str] | None = None
+) -> GitRepository:
+    """Fetch the commit of the source, or that of the default branch, below ``scratch``."""
+    place = scratch / "repository"
+    with translate_os_errors(scratch):
+        place.mkdir()
+    git = _Git(place, Settings.from_environ().environ if environ is None else environ)
+    return GitRepository(git, source, _fetch_commit(git, source))
+
+
 def fetch(source: GitSource, scratch: Path, environ: Mapping[str, str] | None = None) -> Path:
     """Fetch the skill below ``scratch`` and return its folder."""
-    repository, target = scratch / "repository", scratch / "skill" / source.name
-    with translate_os_errors(scratch):
-        repository.mkdir()
-        target.mkdir(parents=True)
-        git = _Git(repository, Settings.from_environ().environ if environ is None else environ)
-        _fetch_commit(git, source)
-        _write(git, _list(git, source), target)
-    return target
+    return open_repository(source, scratch, environ).write("", scratch / "skill")
 
 
-def _fetch_commit(git: _Git, source: GitSource) -> None:
+def _fetch_commit(git: _Git, source: GitSource) -> str:
     git.run("init", "--quiet", "--bare", "--template=", ".")
     git.run(
         *("fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-auto-gc"),
-        *("--", source.url, source.commit),
+        *("--", source.url, source.commit or _DEFAULT_BRANCH),
     )
-    found = git.run("rev-parse", "--verify", f"{source.commit}^{{commit}}").decode().strip()
-    if found != source.commit:
+    named = source.commit or "FETCH_HEAD"
+    found = git.run("rev-parse", "--verify", f"{named}^{{commit}}").decode().strip()
+    if source.commit and found != source.commit:
         raise SkillFetchFailed(f"{source.commit} is not a commit but points to {found}")
+    return found
 
 
 def _list(git: _Git, source: GitSource) -> list[_Blob]:
@@ -209,8 +250,8 @@ class _Git:
             raise self._failed(words[0], ended.stderr)
         return ended.stdout
 
-    def read(self, *words: str) -> bytes:
-        """Run git and return its output. Raise SkillTooLarge if it is longer than a skill needs."""
+    def read(self, *words: str, limit: int = _LISTING) -> bytes:
+        """Run git and return its output. Raise SkillTooLarge if it is longer than the limit."""
         with subprocess.Popen(
             self._command(words),
             stdin=subprocess.DEVNULL,
@@ -220,9 +261,9 @@ class _Git:
             env=self._environment(),
         ) as process:
             assert process.stdout is not None
-            output = process.stdout.read(_LISTING + 1)
+            output = process.stdout.read(limit + 1)
             process.kill()
-        if len(output) > _LISTING:
+        if len(output) > limit:
             raise _too_large()
         return output
 

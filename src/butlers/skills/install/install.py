@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from butlers.domain.diagnostic import Diagnostic
 from butlers.domain.errors import (
-    InvalidSkill,
     SkillConsentMissing,
-    SkillNotFound,
     SkillOwnerMismatch,
 )
-from butlers.skills.check.rules import check
-from butlers.skills.findings import printable
-from butlers.skills.install.archive import unpack
 from butlers.skills.install.capabilities import (
     Capabilities,
     Difference,
     capabilities_of,
     difference,
 )
-from butlers.skills.install.git import GitSource, fetch
-from butlers.skills.names import slug
+from butlers.skills.install.collection import CollectionSkill
+from butlers.skills.install.permissions import Permission, permissions_of
+from butlers.skills.install.source import OpenedSource, SkillAddress, open_source
 from butlers.skills.reader import read_skill
-from butlers.skills.registry import packs
 from butlers.skills.registry.catalog import RegisteredSkill, Release
-from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.new_skill import NewSkill, StagedSkill
+from butlers.skills.registry.registry import SkillRegistry, kept_grants
 from butlers.skills.skill import BUILT_IN, SkillSpec
-
-_ARCHIVES = (".zip", ".skill", ".tar.gz", ".tgz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +41,10 @@ class InstallOffer:
     diagnostics: tuple[Diagnostic, ...]
     change: Difference | None = None
     before: str | None = None
+    permissions: tuple[Permission, ...] = ()
     is_update: bool = False
     moved: str | None = None
+    commit: str | None = None
 
     @property
     def needs_consent(self) -> bool:
@@ -60,25 +53,39 @@ class InstallOffer:
 
 @dataclass(frozen=True, slots=True)
 class RegistryInstaller:
-    """``owner`` and ``version`` apply if the skill names none."""
+    """``owner`` and ``version`` apply if the skill names none; ``name`` replaces its name, and ``env_vars``
+    are declared in addition."""
 
     registry: SkillRegistry
     owner: str
     version: str | None = None
+    name: str | None = None
+    env_vars: tuple[str, ...] = ()
 
     def install(
         self,
-        source: Path | GitSource,
+        source: SkillAddress,
         agrees: Callable[[InstallOffer], bool],
         show: Callable[[InstallOffer], None] = lambda offer: None,
     ) -> RegisteredSkill:
         """Show the offer, ask for consent if it needs any, and register the skill.
 
-        An update with no new capability and from the same origin needs no consent.
+        Everything that could refuse it is checked before the question. An update with no new capability
+        and from the same origin needs no consent.
         """
-        origin = _origin(source)
-        with _private_copy(source) as folder:
-            offer = self.offer(folder, origin)
+        with open_source(source) as opened:
+            return self.install_one(opened, CollectionSkill(), agrees, show)
+
+    def install_one(
+        self,
+        source: OpenedSource,
+        skill: CollectionSkill,
+        agrees: Callable[[InstallOffer], bool],
+        show: Callable[[InstallOffer], None] = lambda offer: None,
+    ) -> RegisteredSkill:
+        """Install one skill of an opened source."""
+        with self.registry.staged(self._new(source, skill)) as staged:
+            offer = self.offer(staged)
             show(offer)
             if offer.needs_consent and not agrees(offer):
                 why = offer.moved or "its capabilities were not agreed to"
@@ -86,32 +93,40 @@ class RegistryInstaller:
                     f"{offer.skill.label} was not installed: {why}",
                     hint="add --yes to agree without being asked",
                 )
-            new = NewSkill(folder, owner=self.owner, version=self.version, origin=origin)
-            return self.registry.update(new) if offer.is_update else self.registry.register(new)
+            return self.registry.add(staged, update=offer.is_update)
 
-    def offer(self, folder: Path, origin: str) -> InstallOffer:
-        checked = check(folder)
-        if checked.skill is None or not checked.valid:
-            raise InvalidSkill(
-                f"{folder.name} cannot be installed:",
-                diagnostics=checked.errors_in(Path(folder.name)),
-                hint="its author must fix it; `butlers skills check` shows everything",
-            )
-        skill, owner = checked.skill, checked.skill.owner or self.owner
+    def _new(self, source: OpenedSource, skill: CollectionSkill) -> NewSkill:
+        return NewSkill(
+            source.folder(skill.path),
+            owner=self.owner,
+            version=self.version,
+            origin=source.origin(skill.path),
+            commit=source.commit,
+            name=self.name,
+            env_vars=self.env_vars,
+            base_version=(skill.version or "").partition("+")[0] or None,
+        )
+
+    def offer(self, staged: StagedSkill) -> InstallOffer:
+        """Return what would be installed. Raise for every reason to refuse it."""
+        skill, origin = staged.skill, staged.new.origin or ""
+        owner = skill.owner or self.owner
         self._refuse_owner(skill.name, owner)
-        offered = capabilities_of(folder, skill)
-        registered = self._registered(skill.name)
-        before = None if registered is None else registered.latest_approved
-        if registered is None or before is None:
-            known = registered is not None
-            return InstallOffer(skill, owner, origin, offered, checked.diagnostics, is_update=known)
-        path = self.registry.path(registered.id, before)
-        installed = read_skill(path).skill
-        assert installed is not None, "a registered version is valid and unchanged"
-        change = difference(capabilities_of(path, installed), offered)
-        moved = _moved(origin, registered.release(before))
+        self.registry.refuse_conflict(staged)
+        registered = self.registry.catalog().skills.get(skill.name)
+        compared = compare(self.registry, staged)
         return InstallOffer(
-            skill, owner, origin, offered, checked.diagnostics, change, before, True, moved
+            skill=skill,
+            owner=owner,
+            origin=origin,
+            capabilities=compared.offered,
+            diagnostics=staged.diagnostics,
+            change=compared.change,
+            before=compared.before,
+            permissions=compared.permissions,
+            is_update=registered is not None,
+            moved=compared.moved,
+            commit=staged.new.commit,
         )
 
     def _refuse_owner(self, name: str, owner: str) -> None:
@@ -127,15 +142,37 @@ class RegistryInstaller:
             hint="name its author in the manifest; `butlers skills assign` gives it to a butler",
         )
 
-    def _registered(self, name: str) -> RegisteredSkill | None:
-        try:
-            return self.registry.get(name)
-        except SkillNotFound:
-            return None
+
+@dataclass(frozen=True, slots=True)
+class ComparedSkill:
+    """Capabilities of a staged skill beside those of ``before``, the newest approved version."""
+
+    offered: Capabilities
+    permissions: tuple[Permission, ...]
+    before: str | None = None
+    change: Difference | None = None
+    moved: str | None = None
 
 
-def _origin(source: Path | GitSource) -> str:
-    return source.origin if isinstance(source, GitSource) else printable(str(source.resolve()))
+def compare(registry: SkillRegistry, staged: StagedSkill) -> ComparedSkill:
+    """Compare with the newest approved version. Raise SkillChanged if its files were changed."""
+    skill, origin = staged.skill, staged.new.origin
+    registered = registry.catalog().skills.get(skill.name)
+    granted = kept_grants(registered, origin)
+    given = skill.evolve(env_vars=tuple(dict.fromkeys((*skill.env_vars, *granted))))
+    offered = capabilities_of(staged.folder, given)
+    before = None if registered is None else registered.latest_approved
+    if registered is None or before is None:
+        return ComparedSkill(offered, permissions_of(offered))
+    path = registry.path(registered.id, before)
+    installed = read_skill(path).skill
+    assert installed is not None, "a registered version is valid and unchanged"
+    release = registered.release(before)
+    known = capabilities_of(path, release.with_grants(installed))
+    moved = _moved(origin, release) if origin is not None else None
+    return ComparedSkill(
+        offered, permissions_of(offered, known), before, difference(known, offered), moved
+    )
 
 
 def _moved(origin: str, before: Release) -> str | None:
@@ -144,25 +181,3 @@ def _moved(origin: str, before: Release) -> str | None:
         return None
     there = f"came from {before.origin}" if before.origin else "was registered from a local folder"
     return f"it comes from {origin}, but {before.version} {there}"
-
-
-@contextmanager
-def _private_copy(source: Path | GitSource) -> Iterator[Path]:
-    """Yield a copy that nobody can change between consent and registration."""
-    with tempfile.TemporaryDirectory(prefix="butlers-skill-") as scratch:
-        if isinstance(source, GitSource):
-            folder = fetch(source, Path(scratch))
-        elif source.is_dir():
-            folder = Path(scratch) / source.resolve().name
-            folder.mkdir()
-            packs.copy_skill(source.resolve(), folder)
-        else:
-            folder = Path(scratch) / _stem(source)
-            folder.mkdir()
-            folder = unpack(source, folder)
-        yield folder
-
-
-def _stem(archive: Path) -> str:
-    suffix = next((suffix for suffix in _ARCHIVES if archive.name.endswith(suffix)), "")
-    return slug(archive.name.removesuffix(suffix)) or "skill"

@@ -16,6 +16,7 @@ from butlers.domain.clock import Clock
 from butlers.domain.diagnostic import Diagnostic
 from butlers.domain.message import RequestContext
 from butlers.skills.findings import MAX_FINDINGS, Findings
+from butlers.skills.reflexes.core import CORE_REFLEXES
 from butlers.skills.reflexes.examples import ambiguities
 from butlers.skills.reflexes.positions import FilePosition
 from butlers.skills.reflexes.reflex import Reflex, ReflexMatch
@@ -31,12 +32,12 @@ class ReflexBook:
     @property
     def patterns(self) -> tuple[str, ...]:
         """Patterns that the butler advertises to the Switchboard."""
-        return tuple(reflex.pattern for reflex in self.reflexes)
+        return tuple(pattern for reflex in self.reflexes for pattern in reflex.patterns)
 
     def match(self, text: str, now: datetime, zone: ZoneInfo) -> ReflexMatch | None:
         """Return the first reflex that matches the whole message; ``now`` must have a time zone."""
         moment = Moment(now, zone)
-        for reflex in self.reflexes:
+        for reflex in (*self.reflexes, *CORE_REFLEXES):
             found = reflex.match(text, moment)
             if found is not None:
                 return found
@@ -63,8 +64,11 @@ class OwnerReflexes:
 FILE_NAME = "reflex.toml"
 
 
-def load_reflexes(skills_dir: Path) -> ReflexBook:
-    """Load all ``<skills_dir>/<skill>/reflex.toml`` files. A file with an error adds no reflexes."""
+def load_reflexes(skills_dir: Path, *, compare: bool = True) -> ReflexBook:
+    """Load all ``<skills_dir>/<skill>/reflex.toml`` files. A file with an error adds no reflexes.
+
+    With ``compare``, each reflex is also tried on the examples of the others, which takes longer.
+    """
     reflexes: list[Reflex] = []
     diagnostics: list[Diagnostic] = []
     listing = Findings(skills_dir)
@@ -72,10 +76,9 @@ def load_reflexes(skills_dir: Path) -> ReflexBook:
         found, findings = _load_skill(folder)
         reflexes += found
         diagnostics += findings.diagnostics
-    return ReflexBook(
-        tuple(reflexes),
-        (*listing.diagnostics, *diagnostics, *islice(ambiguities(reflexes), MAX_FINDINGS)),
-    )
+    if compare:
+        diagnostics += islice(ambiguities(reflexes), MAX_FINDINGS)
+    return ReflexBook(tuple(reflexes), (*listing.diagnostics, *diagnostics))
 
 
 def _skill_folders(skills_dir: Path, findings: Findings) -> list[Path]:

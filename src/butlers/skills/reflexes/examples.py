@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import combinations
 from zoneinfo import ZoneInfo
 
 from butlers.domain.diagnostic import Diagnostic, Severity
@@ -17,26 +16,58 @@ CHECK_MOMENT = Moment(datetime(2026, 1, 15, 12, tzinfo=UTC), ZoneInfo("UTC"))
 
 
 def check_examples(reflex: Reflex, position: FilePosition) -> None:
-    """Report each example that its own reflex does not match."""
+    """Report each example that its own reflex does not match, and each near miss that it matches."""
     for example in reflex.examples:
         if reflex.match(example, CHECK_MOMENT) is None:
-            position.error("reflex-example", f"{example[:80]!r} {_why(reflex, example)}")
+            under = position.under("examples")
+            under.error("reflex-example", f"{example[:80]!r} {_why(reflex, example)}")
+    for example in reflex.not_examples:
+        if reflex.match(example, CHECK_MOMENT) is not None:
+            under = position.under("not_examples")
+            under.error("reflex-not-example", f"{example[:80]!r} matches, but it must not")
 
 
 def ambiguities(reflexes: Sequence[Reflex]) -> Iterator[Diagnostic]:
-    """Yield a warning for each pair that matches the same example, at the second of the pair."""
-    for first, second in combinations(reflexes, 2):
-        example = _shared_example(first, second)
-        if example is not None:
-            yield _ambiguous(first, second, example)
+    """Yield a warning for each reflex with an example that an earlier reflex takes."""
+    for number, second in enumerate(reflexes):
+        for example in second.examples:
+            first = next(
+                (one for one in reflexes[:number] if one.match(example, CHECK_MOMENT)), None
+            )
+            if first is not None:
+                yield _ambiguous(first, second, example)
+                break
 
 
-def _shared_example(first: Reflex, second: Reflex) -> str | None:
-    for owner, other in ((first, second), (second, first)):
-        for example in owner.examples:
-            if other.match(example, CHECK_MOMENT) is not None:
-                return example
+def conflicts(reflexes: Sequence[tuple[str, Reflex]]) -> Iterator[Diagnostic]:
+    """Yield an error for each example that another butler would take.
+
+    The pairs of butler and reflex are in the order in which triage tries them. Triage sees only the
+    patterns, so a match without a conversion counts.
+    """
+    for butler, reflex in reflexes:
+        for example in reflex.examples:
+            taker = _first_taker(example, reflexes)
+            if taker is not None and taker[0] != butler:
+                yield _taken(reflex, example, *taker)
+
+
+def _first_taker(text: str, reflexes: Sequence[tuple[str, Reflex]]) -> tuple[str, Reflex] | None:
+    for butler, reflex in reflexes:
+        if any(trigger.matches(text) for trigger in reflex.triggers):
+            return butler, reflex
     return None
+
+
+def _taken(reflex: Reflex, example: str, butler: str, other: Reflex) -> Diagnostic:
+    return Diagnostic(
+        "reflex-conflict",
+        Severity.ERROR,
+        f"{example[:80]!r} goes to {butler}, whose {other.skill}/{other.name} matches it too",
+        reflex.file,
+        entry=reflex.name,
+        hint="make one of the two patterns narrower",
+    )
 
 
 def _ambiguous(first: Reflex, second: Reflex, example: str) -> Diagnostic:
@@ -52,11 +83,12 @@ def _ambiguous(first: Reflex, second: Reflex, example: str) -> Diagnostic:
 
 
 def _why(reflex: Reflex, example: str) -> str:
-    captured = reflex.trigger.match(example)
+    matched = (trigger.match(example) for trigger in reflex.triggers)
+    captured = next((found for found in matched if found is not None), None)
     if captured is None:
         return "does not match the pattern"
     for name, rule in reflex.groups.items():
-        written = captured[name]
+        written = captured.get(name)
         if written and convert(written, rule, CHECK_MOMENT) is None:
             return f"matches, but its {name} {written[:40]!r} is not a {rule.type}"
     return "matches, but a required group is missing"

@@ -122,12 +122,14 @@ class Template:
         return self.placeholders[0] if len(self.parts) == 1 and self.placeholders else None
 
     def render(self, resolve: Callable[[Placeholder], str]) -> str:
-        text = ""
+        letters: list[str] = []  # adding to a text would copy it for each part
         for part in self.parts:
             value = part if isinstance(part, str) else resolve(part)
-            # "80 {unit}." without a unit is "80.", not "80 ."
-            text = text + value if value else text.removesuffix(" ")
-        return text
+            if value:
+                letters += value
+            elif letters and letters[-1] == " ":
+                letters.pop()  # "80 {unit}." without a unit is "80.", not "80 ."
+        return "".join(letters)
 
 
 def parse_template(text: str) -> Template:

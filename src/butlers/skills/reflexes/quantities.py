@@ -151,8 +151,13 @@ def _code(name: str, default: str | None) -> str | None:
     return name.upper() if name.upper() in CURRENCIES else _CODES.get(folded)
 
 
+def minor_digits(currency: str) -> int:
+    """Return the number of decimals that amounts of the currency have."""
+    return 0 if currency in _NO_MINOR else 3 if currency in _THREE_MINOR else 2
+
+
 def _amount(text: str, currency: str) -> Decimal | None:
-    minor = 0 if currency in _NO_MINOR else 3 if currency in _THREE_MINOR else 2
+    minor = minor_digits(currency)
     if minor == 3 and _AMBIGUOUS.matches(text):
         return None
     amount = read_decimal(text, coarse=True)
@@ -163,8 +168,8 @@ def _amount(text: str, currency: str) -> Decimal | None:
 
 # canonical spelling: what else people write, in any case
 _ALIASES = {
-    "kg": "kgs kilo kilos kilogram kilograms kilogramme kilogrammes",
-    "g": "gr gram grams gramme grammes",
+    "kg": "kgs kilo kilos kilogram kilograms kilogramm kilogramme kilogrammes",
+    "g": "gr gram grams gramm gramme grammes",
     "mg": "milligram milligrams",
     "µg": "μg ug mcg microgram micrograms",
     "lb": "lbs pound pounds",
@@ -178,25 +183,25 @@ _ALIASES = {
     "in": 'inch inches " ″',
     "ft": "foot feet ' ′",
     "yd": "yard yards",
-    "°C": "c °c celsius degc",
+    "°C": "c °c celsius degc grad",
     "°F": "f °f fahrenheit degf",
     "mmHg": "",
     "bpm": "beats/min",
     "mg/dL": "mgdl",
     "mmol/L": "mmol",
-    "kcal": "kcals cal cals calorie calories kilocalorie kilocalories",
+    "kcal": "kcals cal cals calorie calories kilocalorie kilocalories kalorie kalorien",
     "kJ": "kilojoule kilojoules",
     "ml": "milliliter milliliters millilitre millilitres",
     "cl": "centiliter centiliters centilitre centilitres",
     "l": "liter liters litre litres",
-    "s": "sec secs second seconds",
-    "min": "mins minute minutes",
-    "h": "hr hrs hour hours",
-    "d": "day days",
-    "steps": "step",
+    "s": "sec secs second seconds sek sekunde sekunden",
+    "min": "mins minute minutes minuten",
+    "h": "hr hrs hour hours std stunde stunden",
+    "d": "day days tag tage",
+    "steps": "step schritt schritte",
     "reps": "rep",
     "IU": "",
-    "%": "percent pct",
+    "%": "percent pct prozent",
 }
 
 _CANONICAL = {

@@ -14,6 +14,7 @@ from butlers.skills.reflexes.times import (
     convert_datetime,
     convert_duration,
     convert_time,
+    convert_when,
 )
 from butlers.skills.reflexes.values import UNKNOWN, Converted, GroupRule, Moment, format_value
 
@@ -33,6 +34,7 @@ CONVERSIONS: dict[str, Conversion] = {
     "date": Conversion(convert_date, ("text",)),
     "time": Conversion(convert_time, ("local", "datetime")),
     "datetime": Conversion(convert_datetime, ("date", "local", "text")),
+    "when": Conversion(convert_when, ("date", "text")),
     "duration": Conversion(lambda written, rule, moment: convert_duration(written), ("text",)),
 }
 
@@ -118,30 +120,59 @@ def _walk(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
+MAX_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLines:
+    """A list in the tool's result, shown one line for each item."""
+
+    path: Placeholder
+    line: Template
+
+    def render(self, result: Any) -> str:
+        found = result_at(result, self.path)
+        items = found if isinstance(found, list) else []
+        lines = [self._line(item) for item in items[:MAX_LINES]]
+        if len(items) > MAX_LINES:
+            lines.append(f"… and {len(items) - MAX_LINES} more")
+        return "\n".join(lines)
+
+    def _line(self, item: Any) -> str:
+        def value(path: Placeholder) -> str:
+            found = result_at(item, path)
+            return "" if found is None else format_value(found)
+
+        return self.line.render(value).replace(" ()", "")  # brackets around a missing value
+
+
 @dataclass(frozen=True, slots=True)
 class Reflex:
     skill: str
     name: str
     file: Path
-    trigger: CompiledTrigger
+    triggers: tuple[CompiledTrigger, ...]
     groups: Mapping[str, GroupRule]
     arguments: Mapping[str, Any]
     tool: str | None
     reply: Template
     reply_empty: Template | None = None
     examples: tuple[str, ...] = ()
+    not_examples: tuple[str, ...] = ()
+    lines: ResultLines | None = None
 
     @property
-    def pattern(self) -> str:
-        return self.trigger.pattern
+    def patterns(self) -> tuple[str, ...]:
+        return tuple(trigger.pattern for trigger in self.triggers)
 
     def match(self, text: str, moment: Moment) -> ReflexMatch | None:
-        captured = self.trigger.match(text)
-        groups = None if captured is None else self._converted(captured, moment)
-        if groups is None:
-            return None
-        arguments = fill(dict(self.arguments), groups)
-        return ReflexMatch(self, groups, {} if arguments is OMIT else arguments)
+        for trigger in self.triggers:
+            captured = trigger.match(text)
+            groups = None if captured is None else self._converted(captured, moment)
+            if groups is not None:
+                arguments = fill(dict(self.arguments), groups)
+                return ReflexMatch(self, groups, {} if arguments is OMIT else arguments)
+        return None
 
     def _converted(
         self, captured: Mapping[str, str | None], moment: Moment
@@ -192,6 +223,8 @@ class ReflexMatch:
             return (
                 format_value(group.parts.get(path[1], UNKNOWN)) if len(path) > 1 else group.display
             )
+        if path[0] == "list" and self.reflex.lines is not None:
+            return self.reflex.lines.render(result)
         if path[0] == "result":
             return format_value(result_at(result, path[1:]))
         if path[0] in self.arguments:

@@ -9,7 +9,8 @@ from datetime import date, datetime, time
 from typing import Any
 
 from butlers.domain.errors import InvalidArguments
-from butlers.skills.reflexes.examples import CHECK_MOMENT, check_examples
+from butlers.skills.reflexes.examples import check_examples
+from butlers.skills.reflexes.group_rules import read_groups
 from butlers.skills.reflexes.patterns import (
     CompiledTrigger,
     Placeholder,
@@ -19,15 +20,18 @@ from butlers.skills.reflexes.patterns import (
     parse_template,
 )
 from butlers.skills.reflexes.positions import FilePosition, nearest
-from butlers.skills.reflexes.quantities import CURRENCIES
-from butlers.skills.reflexes.reflex import CONVERSIONS, Reflex, convert
+from butlers.skills.reflexes.reflex import CONVERSIONS, Reflex, ResultLines
 from butlers.skills.reflexes.values import GroupRule
 
 VERSION = 1
 MAX_REFLEXES = 100
-MAX_EXAMPLES = 20
+MAX_EXAMPLES = 40
+MAX_PATTERNS = 20
 
-_KEYS = ("name", "pattern", "tool", "reply", "reply_empty", "examples", "groups", "arguments")
+_KEYS = (
+    *("name", "pattern", "patterns", "tool", "reply", "reply_empty", "list", "line"),
+    *("examples", "not_examples", "groups", "arguments"),
+)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
@@ -91,20 +95,32 @@ class _Entry:
     def read(self, skill: str) -> Reflex | None:
         self.position.unknown_keys(self.table, _KEYS)
         name = self._word("name", _NAME, "lower-case letters, digits, '-' and '_'")
-        trigger = self._trigger()
+        triggers = self._triggers()
         tool = self._word("tool", _TOOL, "a tool's name") if "tool" in self.table else None
-        groups = read_groups(self.table.get("groups", {}), trigger, self.position.under("groups"))
+        groups = read_groups(self.table.get("groups", {}), triggers, self.position.under("groups"))
         arguments = self._arguments(groups)
         reply = self._reply("reply", groups, arguments)
         empty = (
             self._reply("reply_empty", groups, arguments) if "reply_empty" in self.table else None
         )
-        examples = self._examples()
-        if name is None or trigger is None or groups is None or reply is None:
+        lines = self._lines()
+        if name is None or groups is None or reply is None:
             return None
-        file = self.position.findings.file
-        reflex = Reflex(skill, name, file, trigger, groups, arguments, tool, reply, empty, examples)
-        check_examples(reflex, self.position.under("examples"))
+        reflex = Reflex(
+            skill,
+            name,
+            self.position.findings.file,
+            triggers,
+            groups,
+            arguments,
+            tool,
+            reply,
+            empty,
+            self._texts("examples", MAX_EXAMPLES),
+            self._texts("not_examples", MAX_EXAMPLES),
+            lines,
+        )
+        check_examples(reflex, self.position)
         return reflex
 
     def _text(self, key: str) -> str | None:
@@ -124,24 +140,43 @@ class _Entry:
             return None
         return word
 
-    def _trigger(self) -> CompiledTrigger | None:
-        pattern = self._text("pattern")
-        if pattern is None:
-            return None
+    def _triggers(self) -> tuple[CompiledTrigger, ...]:
+        if "patterns" in self.table and "pattern" in self.table:
+            self.position.under("patterns").error(
+                "reflex-value", "a reflex has 'pattern' or 'patterns', not both"
+            )
+        written = self._texts("patterns", MAX_PATTERNS)
+        if "patterns" not in self.table:
+            pattern = self._text("pattern")
+            written = () if pattern is None else (pattern,)
+        key = "patterns" if "patterns" in self.table else "pattern"
+        found = [self._trigger(pattern, self.position.under(key)) for pattern in written]
+        return tuple(trigger for trigger in found if trigger is not None)
+
+    def _trigger(self, pattern: str, position: FilePosition) -> CompiledTrigger | None:
         try:
             return compile_trigger(pattern)
         except InvalidArguments as error:
-            self.position.under("pattern").error("reflex-pattern", error.message, hint=error.hint)
+            position.error("reflex-pattern", error.message, hint=error.hint)
             return None
 
-    def _examples(self) -> tuple[str, ...]:
-        examples = self.table.get("examples", [])
-        fits = isinstance(examples, list) and all(isinstance(example, str) for example in examples)
-        if not fits or len(examples) > MAX_EXAMPLES:
-            message = f"'examples' must be a list of at most {MAX_EXAMPLES} strings"
-            self.position.under("examples").error("reflex-value", message)
+    def _texts(self, key: str, most: int) -> tuple[str, ...]:
+        texts = self.table.get(key, [])
+        fits = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        if not fits or len(texts) > most:
+            message = f"{key!r} must be a list of at most {most} strings"
+            self.position.under(key).error("reflex-value", message)
             return ()
-        return tuple(examples)
+        return tuple(texts)
+
+    def _lines(self) -> ResultLines | None:
+        """Read the list of the result that ``{list}`` shows, and the template of its lines."""
+        if not {"list", "line"} & self.table.keys():
+            return None
+        path, line = self._text("list"), self._template("line")
+        if path is None or line is None:
+            return None
+        return ResultLines(tuple(path.split(".")), line)
 
     def _arguments(self, groups: dict[str, GroupRule] | None) -> dict[str, Any]:
         position, arguments = self.position.under("arguments"), self.table.get("arguments", {})
@@ -170,18 +205,22 @@ class _Entry:
     def _reply(
         self, key: str, groups: dict[str, GroupRule] | None, arguments: dict[str, Any]
     ) -> Template | None:
-        position, text = self.position.under(key), self._text(key)
-        if text is None:
-            return None
-        try:
-            template = parse_template(text)
-        except TemplateError as error:
-            position.error("reflex-template", str(error))
+        template = self._template(key)
+        if template is None:
             return None
         also = (*arguments, "result") if "tool" in self.table else tuple(arguments)
+        also = (*also, "list") if "list" in self.table else also
         for path in template.placeholders:
-            self._check_placeholder(path, groups, also, position)
+            self._check_placeholder(path, groups, also, self.position.under(key))
         return template
+
+    def _template(self, key: str) -> Template | None:
+        text = self._text(key)
+        try:
+            return None if text is None else parse_template(text)
+        except TemplateError as error:
+            self.position.under(key).error("reflex-template", str(error))
+            return None
 
     def _check_placeholder(
         self,
@@ -202,95 +241,6 @@ class _Entry:
         if len(path) > 2 or (len(path) == 2 and path[1] not in parts):
             hint = nearest(path[-1], parts) or f"write {{{path[0]}}}"
             position.error("reflex-template", f"{written}: no such part", hint=hint)
-
-
-_GROUP_KEYS = ("type", "default", "required", "default_currency", "prefer")
-_RESERVED = "result"
-
-
-def read_groups(
-    table: Any, trigger: CompiledTrigger | None, position: FilePosition
-) -> dict[str, GroupRule] | None:
-    """Return a rule for every named group of the pattern, or None if the pattern is invalid."""
-    if not isinstance(table, dict):
-        position.error("reflex-group", "'groups' must be a table")
-        return None
-    rules = {name: _read_rule(value, position.under(name)) for name, value in table.items()}
-    if trigger is None:
-        return None
-    for name in rules:
-        if name not in trigger.groups:
-            message = f"the pattern has no group named {name!r}"
-            position.under(name).error("reflex-group", message, hint=nearest(name, trigger.groups))
-    if _RESERVED in trigger.groups:
-        position.error(
-            "reflex-group", "a group cannot be named 'result'; that name is the tool's result"
-        )
-    return {name: rules.get(name, GroupRule()) for name in trigger.groups}
-
-
-def _read_rule(value: Any, position: FilePosition) -> GroupRule:
-    table = {"type": value} if isinstance(value, str) else value
-    if not isinstance(table, dict):
-        position.error(
-            "reflex-group", "a group is a type or a table", hint='write "number", for example'
-        )
-        return GroupRule()
-    position.unknown_keys(table, _GROUP_KEYS)
-    kind = table.get("type", "text")
-    if not isinstance(kind, str) or kind not in CONVERSIONS:
-        hint = nearest(str(kind)[:100], CONVERSIONS)
-        position.under("type").error("reflex-group", "unknown type", hint=hint)
-        return GroupRule()
-    rule = GroupRule(
-        type=kind,
-        default=_default(table, position),
-        required=_one_of(table, "required", (False, True), position),
-        default_currency=_currency(table, kind, position),
-        prefer=_one_of(table, "prefer", ("future", "past"), position),
-    )
-    _check_default(rule, position)
-    return rule
-
-
-def _one_of(
-    table: dict[str, Any], key: str, allowed: tuple[Any, Any], position: FilePosition
-) -> Any:
-    value = table.get(key, allowed[0])
-    if type(value) is type(allowed[0]) and value in allowed:
-        return value
-    message = f"{key!r} must be {allowed[0]!r} or {allowed[1]!r}"
-    position.under(key).error("reflex-group", message)
-    return allowed[0]
-
-
-def _default(table: dict[str, Any], position: FilePosition) -> str | None:
-    value = table.get("default")
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 10**15:
-        return str(value)
-    position.under("default").error("reflex-group", "'default' must be text or a number")
-    return None
-
-
-def _currency(table: dict[str, Any], kind: str, position: FilePosition) -> str | None:
-    value = table.get("default_currency")
-    if value is None:
-        return None
-    if kind != "money":
-        position.under("default_currency").error("reflex-group", "'default_currency' is for money")
-    elif not isinstance(value, str) or value not in CURRENCIES:
-        message = "'default_currency' must be an ISO 4217 code"
-        position.under("default_currency").error(
-            "reflex-group", message, hint='write "EUR", for example'
-        )
-    return value if isinstance(value, str) else None
-
-
-def _check_default(rule: GroupRule, position: FilePosition) -> None:
-    if rule.default is not None and convert(rule.default, rule, CHECK_MOMENT) is None:
-        position.under("default").error("reflex-group", f"the default is not a {rule.type}")
 
 
 _MAX_DEPTH = 8

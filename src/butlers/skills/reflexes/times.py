@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from butlers.skills.reflexes.patterns import CompiledTrigger, compile_trigger
 from butlers.skills.reflexes.values import Converted, GroupRule, Moment, Prefer
+from butlers.skills.reflexes.words import english
 
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MONTHS = (
@@ -29,7 +30,7 @@ _WEEKDAY = (
     r"(?P<weekday>mon(?:day)?|tue(?:s|sday)?|wed(?:nesday)?|thu(?:rs?|rsday)?|fri(?:day)?"
     r"|sat(?:urday)?|sun(?:day)?)"
 )
-_MONTH = (
+MONTH_PATTERN = (
     r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
     r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
 )
@@ -40,7 +41,7 @@ BARE_WEEKDAY = compile_trigger(rf"(?i)(?:(?:on|this)\s+)?{_WEEKDAY}")
 
 
 def read_date(text: str, today: date, prefer: Prefer) -> date | None:
-    words = " ".join(text.split()).casefold().removeprefix("on ").removeprefix("the ")
+    words = _folded(text).removeprefix("on ").removeprefix("the ")
     if words in _DAY_WORDS:
         return today + timedelta(days=_DAY_WORDS[words])
     for shape, build in _SHAPES:
@@ -48,6 +49,10 @@ def read_date(text: str, today: date, prefer: Prefer) -> date | None:
         if found is not None:
             return build(found, today, prefer)
     return None
+
+
+def _folded(text: str) -> str:
+    return english(" ".join(text.split()).casefold())
 
 
 def format_date(day: date, today: date) -> str:
@@ -75,9 +80,13 @@ def _numeric(found: Found, today: date, prefer: Prefer) -> date | None:
 
 
 def _named(found: Found, today: date, prefer: Prefer) -> date | None:
-    start = (found["month"] or "")[:3]
-    month = next(number for number, name in enumerate(_MONTHS, 1) if name.startswith(start))
+    month = month_number(found["month"] or "")
     return _day_of(int(found["day"] or 0), month, found["year"], today, prefer)
+
+
+def month_number(name: str) -> int:
+    """Return the number of a month that ``MONTH_PATTERN`` matched."""
+    return next(number for number, full in enumerate(_MONTHS, 1) if full.startswith(name[:3]))
 
 
 def _day_of(day: int, month: int, year: str | None, today: date, prefer: Prefer) -> date | None:
@@ -113,19 +122,45 @@ def _weekday(found: Found, today: date, prefer: Prefer) -> date:
     return today - timedelta(days=behind or (7 if which == "last" else 0))
 
 
+def _day_of_month(found: Found, today: date, prefer: Prefer) -> date | None:
+    """Return "the 1st": the nearest such day in the preferred direction, in a month that has it."""
+    day, step = int(found["day"] or 0), 1 if prefer == "future" else -1
+    for month in range(13):
+        first = shift_months(today.replace(day=1), step * month)
+        found_day = _existing(first.year, first.month, day)
+        if found_day is not None and (found_day - today).days * step >= 0:
+            return found_day
+    return None
+
+
 def _relative_date(found: Found, today: date, prefer: Prefer) -> date:
-    count = 1 if found["count"] in ("a", "one") else int(found["count"] or 0)
-    days = count * (7 if (found["unit"] or "").startswith("week") else 1)
-    return today + timedelta(days=-days if found.get("ago") else days)
+    count, unit = int(_COUNT_OF.get(found["count"] or "", found["count"] or "0")), found["unit"]
+    count = -count if found.get("ago") else count
+    match (unit or "").removesuffix("s"):
+        case "day" | "week" as size:
+            return today + timedelta(days=count * (7 if size == "week" else 1))
+        case size:
+            return shift_months(today, count * (12 if size == "year" else 1))
 
 
-_COUNTED = r"(?P<count>a|one|\d{1,4})\s+(?P<unit>days?|weeks?)"
+def shift_months(day: date, months: int) -> date:
+    """Return the same day some months later; a day that the month lacks becomes its last one."""
+    year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+    following = date(year + (month == 11), (month + 1) % 12 + 1, 1)
+    return date(year, month + 1, min(day.day, (following - timedelta(days=1)).day))
+
+
+_COUNTED = (
+    r"(?P<count>a|one|two|three|four|five|six|seven|eight|nine|ten|\d{1,4})"
+    r"\s+(?P<unit>days?|weeks?|months?|years?)"
+)
 _SHAPES: tuple[tuple[CompiledTrigger, Callable[[Found, date, Prefer], date | None]], ...] = (
     (compile_trigger(r"(?P<year>\d{4})-(?P<month>\d{2})-(?P<day>\d{2})"), _numeric),
     (compile_trigger(r"(?P<day>\d{1,2})\.\s?(?P<month>\d{1,2})\.\s?(?P<year>\d{4})"), _numeric),
     (compile_trigger(r"(?P<day>\d{1,2})\.\s?(?P<month>\d{1,2})\."), _numeric),
-    (compile_trigger(rf"{_DAY}\.?\s+(?:of\s+)?{_MONTH}{_YEAR}"), _named),
-    (compile_trigger(rf"{_MONTH}\s+(?:the\s+)?{_DAY}{_YEAR}"), _named),
+    (compile_trigger(rf"{_DAY}\.?\s+(?:of\s+)?{MONTH_PATTERN}{_YEAR}"), _named),
+    (compile_trigger(rf"{MONTH_PATTERN}\s+(?:the\s+)?{_DAY}{_YEAR}"), _named),
+    (compile_trigger(r"(?P<day>\d{1,2})(?:st|nd|rd|th|\.)"), _day_of_month),
     (compile_trigger(rf"(?:(?P<which>this|next|last)\s+)?{_WEEKDAY}"), _weekday),
     (compile_trigger(rf"in\s+{_COUNTED}"), _relative_date),
     (compile_trigger(rf"{_COUNTED}\s+(?P<ago>ago)"), _relative_date),
@@ -173,7 +208,7 @@ _BARE_MINUTES = re.compile(r"[0-5][0-9]")
 
 def read_seconds(text: str) -> int | None:
     """Return the seconds of "1h30", "2 hours and 5 min", "half an hour": units in falling order."""
-    rest, total, last = " ".join(text.split()).casefold(), Decimal(0), MAX_SECONDS
+    rest, total, last = _folded(text), Decimal(0), MAX_SECONDS
     while rest:
         part = _DURATION_PART.match(rest)
         if part is None:
@@ -219,7 +254,15 @@ def _whole(total: Decimal) -> int | None:
     return int(total) if total == int(total) and total <= MAX_SECONDS else None
 
 
-_NAMED = {"noon": time(12), "midday": time(12), "midnight": time(0)}
+_NAMED = {
+    "noon": time(12),
+    "midday": time(12),
+    "midnight": time(0),
+    "morning": time(9),
+    "afternoon": time(15),
+    "evening": time(18),
+    "night": time(20),
+}
 _CLOCK = compile_trigger(
     r"(?:(?P<hour>\d{1,2})(?:(?P<mark>[:.h])(?P<minute>\d{2})(?::(?P<second>\d{2}))?)?|(?P<full>\d{1,2})h)"
     r"\s*(?P<half>[ap]\.?m\.?)?(?P<oclock>\s*o['’]?clock)?"
@@ -232,7 +275,7 @@ _MAX_WORDS = 8
 
 def read_time(text: str, *, bare_hour: bool = True) -> time | None:
     """Return the time of day; "9" alone only if a bare hour is allowed, or after "at"."""
-    words = " ".join(text.split()).casefold()
+    words = _folded(text)
     said_at, words = words.startswith("at "), words.removeprefix("at ")
     if words in _NAMED:
         return _NAMED[words]
@@ -256,7 +299,7 @@ def convert_time(text: str, rule: GroupRule, moment: Moment) -> Converted | None
 
 
 def convert_datetime(text: str, rule: GroupRule, moment: Moment) -> Converted | None:
-    instant = read_instant(" ".join(text.split()).casefold(), rule, moment)
+    instant = read_instant(text, rule, moment)
     if instant is None:
         return None
     local = _format_clock(instant)
@@ -265,7 +308,17 @@ def convert_datetime(text: str, rule: GroupRule, moment: Moment) -> Converted | 
     return Converted(instant.isoformat(timespec="seconds"), display, parts)
 
 
-def read_instant(words: str, rule: GroupRule, moment: Moment) -> datetime | None:
+def convert_when(text: str, rule: GroupRule, moment: Moment) -> Converted | None:
+    """Return a time, or a date where the words name no time of day."""
+    found = convert_datetime(text, rule, moment)
+    if found is not None:
+        return Converted(found.value, found.display, {k: found.parts[k] for k in ("date", "text")})
+    day = convert_date(text, rule, moment)
+    return day and Converted(day.value, day.display, {"date": day.value, "text": day.display})
+
+
+def read_instant(text: str, rule: GroupRule, moment: Moment) -> datetime | None:
+    words = _folded(text)
     if words == "now":
         return moment.local.replace(microsecond=0)
     if _ISO.matches(words):

@@ -118,8 +118,8 @@ def _load(registry: SkillRegistry, pack: ResolvedPack, catalog: SkillCatalog) ->
     skill = read_skill(folder).skill
     if skill is None:
         raise InvalidSkill(f"{folder} contains no skill")
-    state = catalog.get(pack.id).release(pack.version).state
-    return LoadedPack(pack, folder, skill, state is SkillState.DRAFT)
+    release = catalog.get(pack.id).release(pack.version)
+    return LoadedPack(pack, folder, release.with_grants(skill), release.state is SkillState.DRAFT)
 
 
 def assign(registry: SkillRegistry, config: ButlerConfig, wanted: str) -> dict[str, Any]:

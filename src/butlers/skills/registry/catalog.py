@@ -10,6 +10,7 @@ from typing import Any
 
 from butlers.domain.errors import SkillNotFound, SkillRegistryBroken
 from butlers.skills.names import is_id, is_version
+from butlers.skills.skill import SkillSpec
 from butlers.skills.versions import newest_first
 
 
@@ -22,8 +23,9 @@ class SkillState(StrEnum):
 class Release:
     """One version with the hash of its folder, which never changes.
 
-    ``origin`` is the address that it was installed from; None for a version that a butler made or a
-    person registered from a folder.
+    ``origin`` is the address that it was installed from, ``commit`` the commit there; None for a version
+    that a butler made or a person registered from a folder. ``granted`` are the variables that a person
+    gave it in addition to those that it declares.
     """
 
     version: str
@@ -32,6 +34,13 @@ class Release:
     registered_at: str
     dependencies: tuple[str, ...] = ()
     origin: str | None = None
+    commit: str | None = None
+    granted: tuple[str, ...] = ()
+
+    def with_grants(self, skill: SkillSpec) -> SkillSpec:
+        """Return the skill with the granted variables among those that it declares."""
+        declared = tuple(dict.fromkeys((*skill.env_vars, *self.granted)))
+        return skill if declared == skill.env_vars else skill.evolve(env_vars=declared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +116,7 @@ class SkillCatalog:
 
 
 def ordered(releases: Mapping[str, Release]) -> dict[str, Release]:
+    """Sort from the newest version; of versions with the same precedence the first stays first."""
     return {version: releases[version] for version in newest_first(releases)}
 
 
@@ -147,6 +157,8 @@ def _release(version: str, entry: Mapping[str, Any]) -> Release:
         registered_at=str(entry["registeredAt"]),
         dependencies=tuple(str(item) for item in entry.get("dependencies", ())),
         origin=None if entry.get("origin") is None else str(entry["origin"]),
+        granted=tuple(str(item) for item in entry.get("granted", ())),
+        commit=None if entry.get("commit") is None else str(entry["commit"]),
     )
 
 
@@ -160,4 +172,8 @@ def _release_dict(release: Release) -> dict[str, Any]:
         entry["dependencies"] = list(release.dependencies)
     if release.origin is not None:
         entry["origin"] = release.origin
+    if release.granted:
+        entry["granted"] = list(release.granted)
+    if release.commit is not None:
+        entry["commit"] = release.commit
     return entry

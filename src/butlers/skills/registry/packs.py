@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -18,8 +19,10 @@ from butlers.skills.skill import BUILT_IN
 from butlers.skills.tree import (
     IGNORED_NAMES,
     EntryKind,
+    Leaf,
     TreeEntry,
     digest_folder,
+    digest_leaves,
     resolve_inside,
     translate_os_errors,
     walk,
@@ -27,6 +30,7 @@ from butlers.skills.tree import (
 
 _STAGING = ".staging"
 _ABANDONED_S = 24 * 3600
+_CHUNK = 1 << 20
 # A registered version is read-only: a change needs a new version.
 _FILE, _SCRIPT, _FOLDER = 0o444, 0o555, 0o755
 _PLAIN = 0o777  # without setuid, setgid and sticky bits
@@ -95,36 +99,61 @@ def copy_verified(
     *,
     shared: Path | None = None,
     keep_modes: bool = False,
-) -> None:
-    """Copy a skill and verify its hash before and after.
+) -> str:
+    """Copy a skill into a folder that only we can write, verify its hash, and return it.
 
-    The first check notices added files, which are not all copied; the second notices a change during
-    the copy.
+    What is hashed are the bytes as they are written, so a change of the source between a check and the
+    copy makes no difference. Raise SkillChanged, with nothing of use in ``target``.
     """
-    if digest is not None:
-        verify(source, digest)
-    copy_skill(source.resolve(), target, shared=shared, keep_modes=keep_modes)
-    if digest is not None and not is_intact(target, digest):
-        raise SkillChanged(f"{source} was changed while it was copied", hint=_RESTORE)
+    try:
+        copied = copy_skill(
+            source.resolve(),
+            target,
+            shared=shared,
+            keep_modes=keep_modes,
+            strict=digest is not None,
+        )
+    except SkillPathRefused as error:
+        if digest is None:
+            raise
+        raise SkillChanged(
+            f"{source} cannot be verified: {error.message}", hint=_RESTORE
+        ) from error
+    found = digest_leaves(copied)
+    if digest is not None and found != digest:
+        raise SkillChanged(
+            f"{source} has changed since it was registered: {found} instead of {digest}",
+            hint=_RESTORE,
+        )
+    return found
 
 
 def copy_skill(
-    source: Path, target: Path, *, shared: Path | None = None, keep_modes: bool = False
-) -> None:
-    """Copy files and folders, and links as the files they point to.
+    source: Path,
+    target: Path,
+    *,
+    shared: Path | None = None,
+    keep_modes: bool = False,
+    strict: bool = False,
+) -> list[Leaf]:
+    """Copy files and folders, and links as the files they point to. Return what was written, hashed.
 
-    Raise SkillPathRefused for a link that points outside the skill and ``shared``.
+    Raise SkillPathRefused for a link that points outside the skill and ``shared``; if ``strict``, also for
+    files that are not copied with a skill.
     """
     roots = (source,) if shared is None else (source, shared)
-    for entry in walk(source).entries:
-        if not IGNORED_NAMES.isdisjoint(PurePosixPath(entry.path).parts):
-            continue
-        _copy(entry, source, target, roots, keep_modes=keep_modes)
+    copied = []
+    for entry in walk(source, skip=frozenset() if strict else IGNORED_NAMES).entries:
+        if IGNORED_NAMES.isdisjoint(PurePosixPath(entry.path).parts):
+            copied.append(_copy(entry, source, target, roots, keep_modes=keep_modes))
+        elif strict:
+            raise SkillPathRefused(f"{source / entry.path} was added")
+    return copied
 
 
 def _copy(
     entry: TreeEntry, source: Path, target: Path, roots: tuple[Path, ...], *, keep_modes: bool
-) -> None:
+) -> Leaf:
     if inner_path(entry.path) is None:
         raise SkillPathRefused(f"{source}: the name {entry.path[:80]!r} is not portable")
     path, made = source / entry.path, target / entry.path
@@ -134,8 +163,9 @@ def _copy(
                 made.mkdir(mode=_FOLDER)
                 if keep_modes:  # the owner keeps the right to remove it
                     made.chmod(stat.S_IMODE(path.stat().st_mode) & _PLAIN | stat.S_IRWXU)
+            return Leaf(os.fsencode(entry.path), EntryKind.FOLDER, executable=False, content=b"")
         case EntryKind.FILE:
-            _copy_file(path, made, keep_mode=keep_modes)
+            return _copy_file(entry, path, made, keep_mode=keep_modes)
         case EntryKind.LINK:
             real = resolve_inside(path, *roots)
             if real is None or not real.is_file():
@@ -143,22 +173,27 @@ def _copy(
                     f"{path} is a link to {entry.target!r}, which is not a file of this skill",
                     hint="copy the file into the skill instead",
                 )
-            _copy_file(real, made, keep_mode=keep_modes)
+            return _copy_file(entry, real, made, keep_mode=keep_modes)
         case EntryKind.OTHER:
             raise SkillPathRefused(f"{path} is neither a file nor a folder")
 
 
-def _copy_file(source: Path, target: Path, *, keep_mode: bool) -> None:
+def _copy_file(entry: TreeEntry, source: Path, target: Path, *, keep_mode: bool) -> Leaf:
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+    content = hashlib.sha256()
     with (
         translate_os_errors(source),
         os.fdopen(os.open(source, flags), "rb") as reading,
         target.open("xb") as writing,
     ):
-        shutil.copyfileobj(reading, writing)
+        while chunk := reading.read(_CHUNK):
+            content.update(chunk)
+            writing.write(chunk)
         mode = stat.S_IMODE(os.fstat(reading.fileno()).st_mode)
         registered = _SCRIPT if mode & 0o111 else _FILE
         os.fchmod(writing.fileno(), mode & _PLAIN if keep_mode else registered)
+    executable = bool(mode & 0o111)
+    return Leaf(os.fsencode(entry.path), EntryKind.FILE, executable, content.digest())
 
 
 def _remove_abandoned(folder: Path) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from butlers.config.files import exclusive_lock, make_private_folder, replace_file
 from butlers.domain.clock import Clock, SystemClock
 from butlers.domain.errors import (
-    InvalidSkill,
     SkillInUse,
     SkillNotFound,
     SkillOwnerMismatch,
@@ -23,10 +22,6 @@ from butlers.domain.errors import (
     SkillUsersUnknown,
     SkillVersionTaken,
 )
-from butlers.skills import names
-from butlers.skills.check.rules import check
-from butlers.skills.findings import quoted
-from butlers.skills.formats import manifest, skill_md
 from butlers.skills.registry import packs
 from butlers.skills.registry.catalog import (
     RegisteredSkill,
@@ -36,26 +31,15 @@ from butlers.skills.registry.catalog import (
     ordered,
     parse_catalog,
 )
+from butlers.skills.registry.new_skill import NewSkill, StagedSkill
+from butlers.skills.registry.new_skill import staged as stage_skill
+from butlers.skills.registry.resolver import dependency_cycle
 from butlers.skills.skill import SkillSpec
-from butlers.skills.tree import digest_folder, translate_os_errors
+from butlers.skills.tree import translate_os_errors
 from butlers.skills.versions import Requirement, parse_requirement
 
 _FILE = "skills.json"
 _LOCK = ".skills.lock"
-
-
-@dataclass(frozen=True, slots=True)
-class NewSkill:
-    """A skill to register. ``by`` is the butler that asks, or None for a person; ``origin`` is the
-    address that the skill was installed from."""
-
-    folder: Path
-    by: str | None = None
-    owner: str | None = None
-    version: str | None = None
-    state: SkillState = SkillState.APPROVED
-    shared: Path | None = None
-    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +115,20 @@ class SkillRegistry:
             self._write(catalog.with_skill(changed))
         return changed
 
+    def grant(self, name: str, version: str | None, variables: Sequence[str]) -> Release:
+        """Give a version these variables in addition to those that it declares, and no others.
+
+        Later versions from the same origin keep them.
+        """
+        with self._writing() as catalog:
+            skill = catalog.get(name)
+            release = replace(skill.release(version), granted=tuple(dict.fromkeys(variables)))
+            packs.verify(self._path(skill, release.version), release.digest)
+            releases = {**skill.releases, release.version: release}
+            changed = replace(skill, releases=releases, updated_at=self._now())
+            self._write(catalog.with_skill(changed))
+        return release
+
     def delete(self, name: str, version: str | None = None) -> None:
         """Remove one version, or the whole skill. Raise SkillInUse if a butler or a pack needs it."""
         with self._writing() as catalog:
@@ -167,38 +165,62 @@ class SkillRegistry:
             )
 
     def _add(self, new: NewSkill, *, update: bool) -> RegisteredSkill:
-        source = new.folder.resolve()
-        with packs.staging(self.home, source.name) as staged:
-            packs.copy_skill(source, staged, shared=new.shared)
-            skill, version = _complete(new, staged)
-            self._refuse_false_owner(new, skill)
-            digest = digest_folder(staged)
-            with self._writing() as catalog:
-                before = catalog.skills.get(skill.name)
-                if before is None and update:
-                    raise SkillNotFound(
-                        f"there is no skill {skill.name} to update",
-                        hint="`butlers skills register` adds a new one",
-                    )
-                release = Release(
-                    version, digest, new.state, self._now(), skill.dependencies, new.origin
+        with self.staged(new) as staged:
+            return self.add(staged, update=update)
+
+    @contextmanager
+    def staged(self, new: NewSkill) -> Iterator[StagedSkill]:
+        """Yield a private copy of the skill as a valid pack. Nothing is registered yet."""
+        with stage_skill(self.home, new) as staged:
+            self._refuse_false_owner(new, staged.skill)
+            yield staged
+
+    def refuse_conflict(self, staged: StagedSkill) -> None:
+        """Raise if ``add`` would: another owner has the name, or the version has other content."""
+        before = self.catalog().skills.get(staged.skill.name)
+        if before is not None:
+            _is_registered(staged, before, update=True)
+
+    def add(self, staged: StagedSkill, *, update: bool) -> RegisteredSkill:
+        """Register the staged copy: as a new skill, or as a version of a registered one."""
+        skill, version = staged.skill, staged.version
+        with self._writing() as catalog:
+            before = catalog.skills.get(skill.name)
+            if before is None and update:
+                raise SkillNotFound(
+                    f"there is no skill {skill.name} to update",
+                    hint="`butlers skills register` adds a new one",
                 )
-                if before is None:
-                    now = release.registered_at
-                    after = RegisteredSkill(
-                        skill.name, skill.owner or "", {version: release}, now, now
-                    )
-                elif _is_registered(new, skill, release, before, update=update):
-                    after = before
-                else:
-                    releases = ordered({**before.releases, version: release})
-                    after = replace(before, releases=releases, updated_at=release.registered_at)
-                place = self._path(after, version)
-                if after is not before or not packs.is_intact(place, digest):
-                    packs.put(staged, place)
-                if after is not before:
-                    self._write(catalog.with_skill(after))
+            release = self._release(staged, before)
+            now = release.registered_at
+            if before is None:
+                owner = skill.owner or ""
+                after = RegisteredSkill(skill.name, owner, {version: release}, now, now)
+            elif _is_registered(staged, before, update=update):
+                after = before
+            else:
+                # The new one first: it is the newest of versions that differ in their build only.
+                releases = ordered({version: release, **before.releases})
+                after = replace(before, releases=releases, updated_at=now)
+            place = self._path(after, version)
+            if after is not before or not packs.is_intact(place, staged.digest):
+                packs.put(staged.folder, place)
+            if after is not before:
+                self._write(catalog.with_skill(after))
         return after
+
+    def _release(self, staged: StagedSkill, before: RegisteredSkill | None) -> Release:
+        new = staged.new
+        return Release(
+            version=staged.version,
+            digest=staged.digest,
+            state=new.state,
+            registered_at=self._now(),
+            dependencies=staged.skill.dependencies,
+            origin=new.origin,
+            commit=new.commit,
+            granted=kept_grants(before, new.origin),
+        )
 
     def _refuse_false_owner(self, new: NewSkill, skill: SkillSpec) -> None:
         """Only a butler itself, or a person who says so, may name that butler as the owner."""
@@ -223,18 +245,26 @@ class SkillRegistry:
         return self.clock.now().isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _is_registered(
-    new: NewSkill, skill: SkillSpec, release: Release, before: RegisteredSkill, *, update: bool
-) -> bool:
+def kept_grants(before: RegisteredSkill | None, origin: str | None) -> tuple[str, ...]:
+    """Return the granted variables that a new version from this origin keeps."""
+    approved = before.latest_approved if before is not None else None
+    if before is None or approved is None:
+        return ()
+    release = before.release(approved)
+    return release.granted if release.origin == origin else ()
+
+
+def _is_registered(staged: StagedSkill, before: RegisteredSkill, *, update: bool) -> bool:
     """Return True if exactly this content is registered. Raise if it may not be added."""
-    asking = new.by or skill.owner
+    skill = staged.skill
+    asking = staged.new.by or skill.owner
     if asking != before.owner:
         raise SkillOwnerMismatch(
             f"{skill.name} belongs to {before.owner}, not to {asking}",
             hint="choose another id, or let its owner publish the version",
         )
-    known = before.releases.get(release.version)
-    if known is not None and known.digest == release.digest:
+    known = before.releases.get(staged.version)
+    if known is not None and known.digest == staged.digest:
         return True
     if known is not None:
         raise SkillVersionTaken(f"{skill.label} is already registered with different content")
@@ -244,52 +274,6 @@ def _is_registered(
             hint="`butlers skills update` adds a version to it",
         )
     return False
-
-
-def _complete(new: NewSkill, staged: Path) -> tuple[SkillSpec, str]:
-    """Check the staged copy and add the fields of a pack if it has none. Return the skill and its version."""
-    checked = check(staged)
-    if checked.skill is None or not checked.valid:
-        raise InvalidSkill(
-            f"{new.folder} cannot be registered:",
-            diagnostics=checked.errors_in(new.folder),
-            hint=f"`butlers skills check {shlex.quote(str(new.folder))}` shows everything",
-        )
-    skill = checked.skill
-    if new.by is not None and skill.owner not in (None, new.by):
-        raise SkillOwnerMismatch(
-            f"{skill.name} names {skill.owner} as its owner, but {new.by} registers it",
-            hint=f'write "owner": "{new.by}"',
-        )
-    if skill.has_manifest:
-        return skill, require_label(skill)
-    skill = skill.evolve(
-        owner=skill.owner or new.by or new.owner,
-        version=skill.version or new.version,
-        has_manifest=True,
-    )
-    # Another tool's manifest.json is a file of the skill and stays as it is.
-    foreign = "manifest-foreign" in checked.reading.codes()
-    rendered = skill_md.FORMAT.render(skill) if foreign else manifest.FORMAT.render(skill)
-    version = require_label(skill)
-    for path, content in rendered.items():
-        replace_file(staged / path, content, 0o444)
-    return skill, version
-
-
-def require_label(skill: SkillSpec) -> str:
-    """Return the version. Raise unless id and version are valid: both become part of a path."""
-    if not names.is_id(skill.name):
-        raise InvalidSkill(
-            f"{quoted(skill.name)} is not a valid skill id",
-            hint="use lower-case words joined by single hyphens",
-        )
-    if skill.version is None or not names.is_version(skill.version):
-        raise InvalidSkill(
-            f"{quoted(skill.version or '')} is not a valid skill version",
-            hint="use MAJOR.MINOR.PATCH, such as 1.0.0",
-        )
-    return skill.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,9 +327,14 @@ def _accepts(requirement: Requirement, release: Release) -> bool:
 def _dependents(
     catalog: SkillCatalog, skill: RegisteredSkill, version: str, removed: Sequence[str]
 ) -> Iterator[str]:
-    """Yield registered skills that need ``version`` and accept none of the versions that remain."""
+    """Yield registered skills that need ``version`` and accept none of the versions that remain.
+
+    Packs that need each other in a cycle cannot be used, and do not prevent each other's removal.
+    """
     rest = [found for key, found in skill.releases.items() if key not in removed]
     for other in catalog.skills.values():
+        if other.id != skill.id and other.id in dependency_cycle(catalog, skill.id):
+            continue  # nothing can use it either
         for release in other.releases.values():
             if other.id == skill.id and release.version in removed:
                 continue

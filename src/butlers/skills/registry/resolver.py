@@ -256,6 +256,42 @@ def _cycle(wanted: RequiredPack) -> str | None:
     return " → ".join((*wanted.chain[start:], str(wanted.requirement)))
 
 
+def dependency_cycle(
+    catalog: SkillCatalog, name: str, dependencies: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Return the ids of a cycle through the skill, or an empty tuple.
+
+    ``dependencies`` are those of a version that is not registered yet.
+    """
+    came_from: dict[str, str] = {}
+    waiting = [(name, other) for other in _needed(catalog, name, dependencies)]
+    while waiting:
+        from_name, other = waiting.pop()
+        if other == name:
+            return _path_back(came_from, name, from_name)
+        if other not in came_from:
+            came_from[other] = from_name
+            waiting += [(other, needed) for needed in _needed(catalog, other)]
+    return ()
+
+
+def _needed(
+    catalog: SkillCatalog, name: str, dependencies: Sequence[str] | None = None
+) -> set[str]:
+    """Return the ids that any version of the skill needs."""
+    skill = catalog.skills.get(name)
+    releases = skill.releases.values() if skill else ()
+    written = {*(dependencies or ()), *(one for found in releases for one in found.dependencies)}
+    return {requirement.name for one in written if (requirement := parse_requirement(one))}
+
+
+def _path_back(came_from: Mapping[str, str], name: str, last: str) -> tuple[str, ...]:
+    chain = [name, last]
+    while chain[-1] != name:
+        chain.append(came_from[chain[-1]])
+    return tuple(reversed(chain))
+
+
 def _in_order(chosen: Mapping[str, _Choice]) -> Iterator[ResolvedPack]:
     done: set[str] = set()
 

@@ -1,52 +1,50 @@
 """Run a skill's script in a sandbox, with the variables that its skill declares and no others.
 
-The script runs from a copy of the skill that was verified against its hash and is removed afterwards.
+The script runs from a copy of the skill that lies in our home, which no sandbox shows. The copy is verified
+against the skill's hash as it is written, mounted read-only for this run alone, and removed afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from butlers.domain.errors import (
     SkillInterpreterMissing,
+    SkillSandboxMissing,
     SkillScriptError,
     SkillScriptNotFound,
     SkillScriptOutputTooLarge,
     SkillScriptTimeout,
 )
 from butlers.domain.session import Access
-from butlers.domain.trace import traceparent_environment
-from butlers.process.leftovers import temporary_folder
 from butlers.process.runner import EndReason, ProcessCommand, ProcessEnd, ScriptLimits, run_script
-from butlers.process.sandbox import sandboxed
-from butlers.skills.names import script_language
-from butlers.skills.registry import packs
-from butlers.skills.registry.built_in import SETTINGS
+from butlers.process.sandbox import Sandbox, loopback_ports, sandbox_problem
+from butlers.skills.names import is_reserved_variable, script_language
+from butlers.skills.registry.built_in import SETTINGS, is_outward
 from butlers.skills.scripts.answer import ScriptAnswer, SecretMask, parse_answer
 from butlers.skills.scripts.interpreters import interpreter
+from butlers.skills.scripts.space import (
+    OUTPUT_FOLDER,
+    ScriptSpace,
+    VerifiedCopy,
+    output_folder,
+    scratch_folder,
+    verified_copy,
+)
 from butlers.skills.skill import BUILT_IN, Pack, SkillSpec
-from butlers.skills.tree import translate_os_errors, walk
+from butlers.skills.tree import walk
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
-# Variables that the runner sets for scripts.
-ACCESS = "BUTLERS_ACCESS"
+# Variables that the runner sets for scripts of built-in packs.
 CALLBACK_URL, CALLBACK_TOKEN = "BUTLERS_URL", "BUTLERS_TOKEN"
 _MAX_ARGUMENTS = 1024 * 1024
 _MAX_WORD = 100_000  # below the kernel's limit for one argument
 _FROM_STDIN = "-"
-# Variables that a skill cannot declare: our credentials, and those that decide which code runs.
-_RESERVED = frozenset(
-    {"PATH", "HOME", "TMPDIR", "LANG", "TRACEPARENT", "ENV", "BASH_ENV", "NODE_OPTIONS"}
-)
-_RESERVED_PREFIXES = ("BUTLERS_", "DATABASE_URL", "MCP_SERVERS", "LD_", "DYLD_", "PYTHON")
-
 # An object is passed as JSON, a list of texts as separate arguments.
 Arguments = Mapping[str, Any] | Sequence[str]
 
@@ -63,7 +61,9 @@ class CallbackAccess:
 class ScriptRun:
     """One run of a script in the folder ``work``.
 
-    ``variables`` may hold more than the skill declares; the script gets the declared ones.
+    ``variables`` may hold more than the skill declares; the script gets the declared ones. ``agreed`` is the
+    hash of the skill that the owner has agreed to: with any other, the script gets neither variables nor the
+    network.
     """
 
     script: str
@@ -73,47 +73,86 @@ class ScriptRun:
     access: Access = Access.SEALED
     limits: ScriptLimits = field(default_factory=ScriptLimits)
     callback: CallbackAccess | None = None  # for built-in packs only
+    agreed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptRunner:
-    """``home`` is hidden from every script; ``search_path`` is used to find interpreters."""
+    """``home`` is hidden from every script; ``search_path`` is used to find interpreters.
+
+    ``sandbox_required``: refuse scripts from elsewhere where the system cannot make a sandbox.
+    """
 
     home: Path
     search_path: str = DEFAULT_PATH
+    sandbox_required: bool = True
 
     async def run(self, pack: Pack, run: ScriptRun) -> ScriptAnswer:
         """Return the script's answer, also if the script failed. Raise if it gave no answer."""
         script = find_script(pack, run.script)
         words, stdin = _encode_arguments(run.arguments)
-        variables, missing = declared_variables(pack.skill, run.variables)
-        hidden = (run.callback.token,) if run.callback else ()
-        mask = SecretMask.of((*secrets_of(pack.skill, variables), *hidden))
-        command = await asyncio.to_thread(interpreter, script, pack.skill, self.search_path)
-        with scratch_folder() as scratch:
-            copy = await asyncio.to_thread(_script_copy, pack, scratch, script)
-            argv = (*command, str(copy / script), *words)
-            env = base_environment(self.search_path, scratch, run.access) | variables
-            if run.callback:
-                env |= {CALLBACK_URL: run.callback.url, CALLBACK_TOKEN: run.callback.token}
-            work = run.work.resolve()
-            argv = await asyncio.to_thread(sandboxed, argv, work, scratch, self.home.resolve())
-            ended = await _run(ProcessCommand(argv, env, work, stdin), run.limits, script)
+        with scratch_folder(self.home) as scratch:
+            walled, command, copy = await asyncio.to_thread(self._prepare, pack, scratch, script)
+            agreed = run.agreed is not None and copy.digest == run.agreed
+            variables, missing = declared_variables(pack.skill, run.variables if agreed else {})
+            hidden = (run.callback.token,) if run.callback else ()
+            mask = SecretMask.of((*secrets_of(pack.skill, variables), *hidden))
+            space = ScriptSpace(scratch, copy, run.work.resolve(), walled, run.access)
+            space.make_folders()
+            # A shipped pack that works on the butler's whole folder needs no other one to write.
+            output = space.work if agreed and is_outward(pack.skill) else output_folder(space.work)
+            env = self._environment(space, run, output) | variables
+            network = agreed and (pack.skill.network or is_outward(pack.skill))
+            box = self._sandbox(space, command[0], run, output, network) if walled else None
+            argv = (*command, str(space.pack / script), *words)
+            ended = await _run(
+                ProcessCommand(argv, env, space.work, stdin, box), run.limits, script
+            )
         _raise_if_ended_early(ended, script, run.limits, mask)
         assert ended.exit.code is not None
         return parse_answer(ended.exit.code, ended.stdout, ended.stderr, mask, missing)
 
+    def _prepare(
+        self, pack: Pack, scratch: Path, script: str
+    ) -> tuple[bool, tuple[str, ...], VerifiedCopy]:
+        walled = self.has_sandbox(pack)
+        command = interpreter(script, pack.skill, self.search_path)
+        return walled, command, _script_copy(pack, scratch, script)
 
-def base_environment(search_path: str, scratch: Path, access: Access) -> dict[str, str]:
-    """Return the variables that every script and server of a skill gets."""
-    return {
-        "PATH": search_path,
-        "LANG": "C.UTF-8",
-        "HOME": str(scratch / "home"),
-        "TMPDIR": str(scratch / "tmp"),
-        ACCESS: str(access),
-        **traceparent_environment(),
-    }
+    def has_sandbox(self, pack: Pack) -> bool:
+        """Return whether there is a sandbox. Raise for code from elsewhere if there is none."""
+        problem = sandbox_problem()
+        if problem is None:
+            return True
+        from_elsewhere = pack.digest is not None and pack.skill.owner != BUILT_IN
+        if from_elsewhere and self.sandbox_required:
+            raise SkillSandboxMissing(
+                f"{pack.skill.label} does not run: this system cannot make a sandbox ({problem})"
+            )
+        return False
+
+    def _environment(self, space: ScriptSpace, run: ScriptRun, output: Path) -> dict[str, str]:
+        env = space.environment(self.search_path) | {OUTPUT_FOLDER: str(output)}
+        if run.callback:
+            env |= {CALLBACK_URL: run.callback.url, CALLBACK_TOKEN: run.callback.token}
+        return env
+
+    def _sandbox(
+        self, space: ScriptSpace, program: str, run: ScriptRun, output: Path, network: bool
+    ) -> Sandbox:
+        ports = () if run.callback is None else loopback_ports(run.callback.url)
+        return space.sandbox(
+            program,
+            hidden=self.hidden,
+            ports=None if network else ports,
+            cpu_s=int(run.limits.seconds) + 1,
+            writable=(output,),
+        )
+
+    @property
+    def hidden(self) -> tuple[Path, ...]:
+        """Folders that no script sees, except for what is mounted inside them."""
+        return (self.home, Path.home())
 
 
 def find_script(pack: Pack, wanted: str) -> str:
@@ -169,7 +208,7 @@ def declared_variables(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the declared variables that have a value, and the names of those without."""
     for name in skill.env_vars:
-        if name in _RESERVED or name.startswith(_RESERVED_PREFIXES):
+        if is_reserved_variable(name):
             raise SkillScriptError(
                 f"{skill.label} declares {name}, which is reserved",
                 hint="its author must remove the name from envVars",
@@ -184,27 +223,9 @@ def secrets_of(skill: SkillSpec, variables: Mapping[str, str]) -> Iterator[str]:
     return (value for name, value in variables.items() if name not in settings)
 
 
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    with (
-        translate_os_errors(Path(tempfile.gettempdir())),
-        temporary_folder("butlers-script-") as scratch,
-    ):
-        for name in ("home", "tmp", "pack"):
-            (scratch / name).mkdir()
-        yield scratch
-
-
-def verified_copy(pack: Pack, scratch: Path) -> Path:
-    copy = scratch / "pack" / pack.folder.name
-    copy.mkdir()
-    packs.copy_verified(pack.folder, copy, pack.digest, shared=pack.shared)
-    return copy
-
-
-def _script_copy(pack: Pack, scratch: Path, script: str) -> Path:
+def _script_copy(pack: Pack, scratch: Path, script: str) -> VerifiedCopy:
     copy = verified_copy(pack, scratch)
-    if not (copy / script).is_file():
+    if not (copy.path / script).is_file():
         raise SkillScriptNotFound(f"{pack.skill.label} declares {script}, which does not exist")
     return copy
 

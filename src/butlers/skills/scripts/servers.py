@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,20 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from butlers.domain.errors import SkillInterpreterMissing
-from butlers.domain.session import Access
 from butlers.process.handle import held_by_stdin
-from butlers.process.sandbox import sandboxed
-from butlers.skills.scripts.runner import (
-    ScriptRunner,
-    base_environment,
-    declared_variables,
-    scratch_folder,
-    verified_copy,
-)
+from butlers.skills.scripts.runner import ScriptRunner, declared_variables
+from butlers.skills.scripts.space import ScriptSpace, scratch_folder, verified_copy
 from butlers.skills.skill import Pack, PackMcpServer
 
 # Variables that the MCP library passes to every child process.
 _UNWANTED = ("LOGNAME", "SHELL", "TERM", "USER")
+_ENV = "/usr/bin/env"
 _OUR_PYTHON = frozenset({"python", "python3"})
 
 
@@ -43,12 +38,17 @@ def prepared_server(
     Raise SkillChanged if the pack differs from its registered hash.
     """
     given, _missing = declared_variables(pack.skill, variables)
-    with scratch_folder() as scratch:
+    walled = runner.has_sandbox(pack)
+    with scratch_folder(runner.home) as scratch:
         copy = verified_copy(pack, scratch)
-        argv = (_program(server, runner.search_path), *server.args)
-        command = sandboxed(argv, copy, scratch, runner.home.resolve())
-        env = base_environment(runner.search_path, scratch, Access.SEALED) | given
-        yield ServerLaunch((*_unset_unwanted(), *held_by_stdin(command)), env, copy)
+        space = ScriptSpace(scratch, copy, copy.path, walled)
+        space.make_folders()
+        program = _program(server, runner.search_path)
+        ports = None if pack.skill.network else ()
+        box = space.sandbox(program, hidden=runner.hidden, ports=ports) if walled else None
+        command = held_by_stdin((program, *server.args), box, space.pack)
+        env = space.environment(runner.search_path) | given
+        yield ServerLaunch((*_unset_unwanted(), *command), env, copy.path)
 
 
 def _program(server: PackMcpServer, search_path: str) -> str:
@@ -67,5 +67,8 @@ def _program(server: PackMcpServer, search_path: str) -> str:
 
 
 def _unset_unwanted() -> tuple[str, ...]:
-    env = shutil.which("env")
-    return (env, *(word for name in _UNWANTED for word in ("-u", name))) if env else ()
+    return (
+        (_ENV, *(word for name in _UNWANTED for word in ("-u", name)))
+        if os.path.exists(_ENV)
+        else ()
+    )
