@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from butlers.channels import source_rate
 from butlers.channels.webhook.sender import sign
 from butlers.config.settings import Settings
 from butlers.daemon import http_limits
@@ -24,12 +25,17 @@ from support.tester_folder import copy_roster
 from support.waiting import PATIENCE_S
 
 SECRET = "a secret of twenty-five"
+OTHER_SECRET = "another secret, of another program"
+SECRETS = {"SHOP_SECRET": SECRET, "TILL_SECRET": OTHER_SECRET}
 WEBHOOKS = """
 [connectors.webhook.shop]
 secret = "SHOP_SECRET"
 
 [connectors.webhook.bare]
 secret = "MISSING_SECRET"
+
+[connectors.webhook.till]
+secret = "TILL_SECRET"
 """
 BROKEN_REFLEX = """
 [[reflex]]
@@ -72,7 +78,7 @@ async def switchboard(
     (directory / "skills" / "broken" / "reflex.toml").write_text(BROKEN_REFLEX)
     async with copied(admin, prepared_template, database_name):
         tester = InProcessButler(directory, home, key, provisioner)
-        butler = tester.make(settings=Settings(home, environ={"SHOP_SECRET": SECRET}))
+        butler = tester.make(settings=Settings(home, environ=SECRETS))
         await butler.start()
         yield tester
         await tester.close()
@@ -131,6 +137,75 @@ async def is_healthy(tester: InProcessButler) -> bool:
     async with httpx.AsyncClient(trust_env=False, verify=False, timeout=PATIENCE_S) as http:
         answer = await http.get(f"http://127.0.0.1:{tester.port}/health")
     return answer.status_code == 200
+
+
+# -- signatures ------------------------------------------------------------------------------------
+
+
+async def test_replayed_skewed_and_borrowed_signatures_are_refused(
+    switchboard: InProcessButler,
+) -> None:
+    """Attack: send a copy of a signed request, one of another time, or one signed for another webhook."""
+    body = json.dumps({"text": "pay 10"}).encode()
+    headers = signed(switchboard, body)
+    first = await post(switchboard, "/webhook/shop", body, headers)
+    assert first.status_code == 202
+    copy = await post(switchboard, "/webhook/shop", body, headers)
+    assert copy.json()["duplicate"]
+    assert copy.json()["request_id"] == first.json()["request_id"]
+    now = int(switchboard.butler.clock.now().timestamp())
+    refused = {"shop's at till": await post(switchboard, "/webhook/till", body, headers)}
+    borrowed = signed(switchboard, body, OTHER_SECRET)
+    refused["till's at shop"] = await post(switchboard, "/webhook/shop", body, borrowed)
+    for skew in (-600, -130, 130, 600):
+        moved = {"Butlers-Timestamp": str(now + skew)}
+        resigned = {**moved, "Butlers-Signature": sign(SECRET, str(now + skew), body)}
+        for why, one in (("signed", resigned), ("moved", {**headers, **moved})):
+            refused[f"{why} {skew}"] = await post(switchboard, "/webhook/shop", body, one)
+    assert {why: answer.status_code for why, answer in refused.items()} == dict.fromkeys(
+        refused, 401
+    )
+    assert await switchboard.count("message_inbox") == 1
+
+
+async def test_duplicate_headers_do_not_mix_two_signatures(switchboard: InProcessButler) -> None:
+    """Attack: two timestamps, signatures or lengths, of which one check reads the first, one the last."""
+    body = json.dumps({"text": "pay 10"}).encode()
+    fresh, old = signed(switchboard, body), "1000000000"
+    good, old_signature = fresh["Butlers-Signature"], sign(SECRET, old, body)
+    now, bad = fresh["Butlers-Timestamp"], "v1=" + "0" * 64
+    attempts = {
+        "fresh time over an old copy": [("T", now), ("T", old), ("S", old_signature)],
+        "old time first": [("T", old), ("T", now), ("S", old_signature)],
+        "bad signature first": [("T", now), ("S", bad), ("S", good)],
+        "both old and bad": [("T", now), ("T", old), ("S", bad), ("S", old_signature)],
+        "joined": [("T", f"{now}, {old}"), ("S", f"{old_signature}, {good}")],
+    }
+    names = {"T": "Butlers-Timestamp", "S": "Butlers-Signature"}
+    for why, pairs in attempts.items():
+        lines = [f"{names[name]}: {value}" for name, value in pairs]
+        for lengths in ([len(body)], [len(body), len(body) + 1]):
+            sent = [*lines, *(f"Content-Length: {length}" for length in lengths)]
+            head_text = ["POST /webhook/shop HTTP/1.1", "Host: 127.0.0.1", *sent, "", ""]
+            raw = "\r\n".join(head_text).encode() + body
+            async with connected(switchboard, raw) as (reader, _):
+                assert (await status_line(reader)).split()[1] in {b"400", b"401"}, why
+    assert await switchboard.count("message_inbox") == 0
+
+
+async def test_webhook_cannot_claim_to_be_the_owner(switchboard: InProcessButler) -> None:
+    """Attack: a program with a webhook's secret names the owner, or a twin of it, as its sender."""
+    statuses = []
+    for sender in ("owner", " owner ", "OWNER", "own\u200ber", "\uff4fwner", "phone:owner"):
+        body = json.dumps({"text": "/stop", "sender": sender}).encode()
+        answer = await post(switchboard, "/webhook/shop", body, signed(switchboard, body))
+        statuses.append(answer.status_code)
+    assert statuses[:2] == [400, 400]
+    rows = await switchboard.rows("SELECT sender, sender_roles, state FROM message_inbox")
+    assert len(rows) == statuses.count(202)
+    for row in rows:
+        assert (row["sender_roles"], row["state"]) == ([], "held"), row
+        assert row["sender"].startswith("shop:")
 
 
 # -- bodies ----------------------------------------------------------------------------------------
@@ -286,3 +361,15 @@ async def test_health_shows_no_absolute_path(switchboard: InProcessButler, tmp_p
     assert [one["file"] for one in found] == ["skills/broken/reflex.toml"]
     for folder in (tmp_path, switchboard.home):
         assert str(folder) not in answer.text
+
+
+async def test_one_source_cannot_make_endless_requests(
+    switchboard: InProcessButler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack: keep the port busy with requests that fail their check, faster than they are answered."""
+    burst = source_rate.BURST
+    monkeypatch.setattr(source_rate, "PER_S", 0.0)
+    codes = [
+        (await post(switchboard, "/webhook/shop", b"x", {})).status_code for _ in range(burst + 1)
+    ]
+    assert codes == [401] * burst + [429]

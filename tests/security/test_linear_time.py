@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from butlers.channels.telegram.text import FormattedText, from_markdown, split
 from butlers.config.locate import locate
 from butlers.domain.errors import ButlersError
 from butlers.domain.json_safe import json_safe, text_safe
@@ -209,6 +210,13 @@ ATTACKS = [
     _json("equal keys", 5_000, lambda n: '{"a":1' + ',"a":1' * n + "}"),
     _json("digits", 2_000, lambda n: "[" + "1" * n + "]"),
     # -- names, tools, places, descriptions
+    *(
+        _text(
+            f"Markdown for Telegram: {sign}", 20_000, from_markdown, lambda n, sign=sign: sign * n
+        )
+        for sign in ("[a](", "[", "*a ", "`a` `", "a_ ", "[x](http://")
+    ),
+    _text("parts for Telegram", 50_000, lambda t: split(FormattedText(t)), lambda n: "😀 " * n),
     _text("split_tools", 20_000, split_tools, lambda n: "a(b, (" * n),
     _text("slug", 20_000, names.slug, lambda n: "1-" * n),
     _text("TOML keys", 5_000, locate, lambda n: "".join(f"k{i} = [1, 2]\n" for i in range(n))),
@@ -219,7 +227,7 @@ ATTACKS = [
     _reflexes("nested lists", 20_000, lambda n: "a = " + "[" * n),
     _text("open placeholders", 20_000, _template, lambda n: "{" * n),
     _text("braces", 20_000, _template, lambda n: "{{" * n),
-    _text("placeholders", 10_000, _template, lambda n: "{a}" * n),
+    _text("placeholders", 40_000, _template, lambda n: "{a}" * n),
     _text(
         "ambiguous pattern",
         200,

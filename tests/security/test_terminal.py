@@ -114,11 +114,11 @@ def test_json_output_is_the_same_document_without_raw_controls(
     assert "Grüße 日本" in shown
 
 
-def test_rich_tables_escape_text_and_markup() -> None:
+def test_rich_tables_escape_text_and_markup(tmp_path: Path) -> None:
     """Attack: the error of a failed start carries escapes, and markup that makes a hidden link."""
     from rich.console import Console
 
-    progress = Progress(["[link=https://evil.example]health[/link]"], 0.0)
+    progress = Progress(["[link=https://evil.example]health[/link]"], 0.0, tmp_path)
     progress._states = {"[link=https://evil.example]health[/link]": f"failed: {HOSTILE}"}
     shown = io.StringIO()
     Console(file=shown, width=2_000, color_system=None).print(progress._table())
