@@ -38,8 +38,7 @@ def restart(fleet: WebhookFleet) -> None:
 
 
 def settled(fleet: WebhookFleet) -> bool:
-    open_items = "SELECT 1 FROM {}.queue_items WHERE state IN ('ready', 'leased')"
-    return not any(fleet.rows(open_items.format(name)) for name in ("health", "messenger"))
+    return fleet.settled("health", "messenger")
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -118,15 +117,15 @@ def test_killed_after_a_refusal_was_written_down_it_is_not_sent_again(fleet: Web
 def test_an_approval_that_was_cut_off_delivers_once(fleet: WebhookFleet, point: str) -> None:
     parked = fleet.notify(f"plain:new-{point}", "may I?")
     action = fleet.question(parked)
-    kill_there(fleet, f"approvals_decide.{point}")
-    decide = {"id": action, "decision": "approve"}
+    kill_there(fleet, f"approve_action.{point}")
+    decide = {"action_id": action}
     with ThreadPoolExecutor(1) as pool:
-        cut_off = pool.submit(fleet.call, "messenger", "approvals_decide", decide)
+        cut_off = pool.submit(fleet.call, "messenger", "approve_action", decide)
         restart(fleet)
         assert isinstance(cut_off.exception(), ButlersError)
     if point == "before_commit":
         assert fleet.wait_state(parked, "parked")
-    fleet.call("messenger", "approvals_decide", decide)  # the person tries again
+    fleet.call("messenger", "approve_action", decide)  # the person tries again
 
     fleet.wait_state(parked, "delivered")
     wait_for("every queue to be empty", lambda: settled(fleet))

@@ -50,8 +50,7 @@ def test_one_message_is_one_answer_however_often_it_comes_and_whatever_crashes(
     for answer in route_again(fleet, request_id, TIMES):
         assert answer == {"status": "accepted", "duplicate": True}
     assert fleet.say("sure", "mail-1", "pulse 82")["duplicate"]
-    open_items = "health.queue_items WHERE state IN ('ready', 'leased')"
-    wait_for("every queue to be empty", lambda: not count(fleet, open_items))
+    wait_for("every queue to be empty", lambda: fleet.settled("health"))
 
     assert fleet.answers() == [("mail-1", "Logged: pulse 82 bpm.")]
     assert count(fleet, "health.measurements WHERE value = 82") == 1

@@ -161,8 +161,7 @@ def count(fleet: WebhookFleet, where: str, *arguments: object) -> int:
 
 
 def all_settled(fleet: WebhookFleet) -> bool:
-    unsettled = "queue_items WHERE state IN ('ready', 'leased')"
-    return not any(count(fleet, f"{schema}.{unsettled}") for schema in POINTS)
+    return fleet.settled(*POINTS)
 
 
 def dead_letters(fleet: WebhookFleet) -> int:

@@ -17,7 +17,7 @@ from butlers.queue.dead_letters import GIVEN_UP
 from butlers.runtimes.reflex import NO_MODEL
 from support import npm
 from support.fake_model import ModelThread, Say, Use, in_prompt
-from support.fleet import wait_for
+from support.fleet import BUTLERS, wait_for
 from support.offline import isolated
 from support.webhook_fleet import WebhookFleet, webhook_fleet
 
@@ -114,6 +114,5 @@ def two_parts(first: str, second: str) -> str:
 
 
 def settled(fleet: WebhookFleet) -> bool:
-    open_items = "SELECT FROM {}.queue_items WHERE state IN ('ready', 'leased')"
-    names = ("switchboard", "health", "general", "messenger")
-    return not any(fleet.rows(open_items.format(name)) for name in names)
+    """Return whether nothing is left to do. A message that waits for a model is kept."""
+    return fleet.settled(*BUTLERS, or_kept=True)

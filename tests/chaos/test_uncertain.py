@@ -58,6 +58,4 @@ def printed(fleet: WebhookFleet, *arguments: str) -> Any:
 
 
 def settled(fleet: WebhookFleet) -> bool:
-    open_items = "SELECT FROM {}.queue_items WHERE state IN ('ready', 'leased')"
-    road = ("switchboard", "health", "messenger")
-    return not any(fleet.rows(open_items.format(name)) for name in road)
+    return fleet.settled("switchboard", "health", "messenger")

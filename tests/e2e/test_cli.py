@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from butlers.config.fleet import FleetConfig
 from butlers.db.embedded import EmbeddedPostgres
 from support.fleet import (
     BUTLERS,
@@ -119,12 +120,9 @@ def test_trigger_starts_a_session_and_prints_its_answer(up: Up) -> None:
 def test_list_and_status_are_readable_and_json(up: Up) -> None:
     terminal, _ = up
     listed = json.loads(terminal.butlers("list", "--json").stdout)
-    assert {row["name"]: row["state"] for row in listed} == {
-        "switchboard": "running",
-        "messenger": "running",
-        "general": "running",
-        "health": "running",
-    }
+    assert {row["name"]: row["state"] for row in listed} == dict.fromkeys(
+        FleetConfig().roster, "running"
+    )
     status = terminal.butlers("status")
     assert status.returncode == 0, status.stderr
     assert status.stdout.splitlines()[0].split() == [
@@ -134,6 +132,7 @@ def test_list_and_status_are_readable_and_json(up: Up) -> None:
         "DATABASE",
         "WAITING",
         "DEAD",
+        "QUESTIONS",
     ]
     assert all(
         state["health"] == "healthy"
@@ -258,8 +257,25 @@ def test_invalid_config_ends_the_start_before_anything_is_created(
 def test_second_db_migrate_has_nothing_to_do(terminal: Terminal) -> None:
     first = json.loads(terminal.butlers("db", "migrate", "--json").stdout)
     assert first["health"][0] == "core_001"
-    assert first["health"][-1] == "health_001"
+    assert {"health_001", "approvals_001", "memory_001"} <= set(first["health"])
     second = terminal.butlers("db", "migrate")
     assert second.stdout.splitlines()[0] == "switchboard: up to date"
     url = terminal.butlers("db", "url").stdout.strip()
     assert url.startswith("postgresql://postgres:")
+
+
+def test_waiting_ends_with_the_message_and_shows_its_steps(up: Up) -> None:
+    """A reaction is no end, and --json has every step as an event."""
+    terminal, _ = up
+    said = terminal.butlers("send", "weight 80.7 kg", "--wait", "--json")
+    document = json.loads(said.stdout)
+    assert document["ended"] is True
+    assert [reply["message"] for reply in document["replies"]] == ["Logged: weight 80.7 kg."]
+    events = [event["event"] for event in document["events"]]
+    assert (events[0], events[-1]) == ("accepted", "ended")
+    assert {"routed", "called", "reply"} <= set(events)
+    (routed,) = (event for event in document["events"] if event["event"] == "routed")
+    assert (routed["to"], routed["by"]) == ("health", "reflex")
+    kept = terminal.butlers("send", "sing me a song of the sea", "--wait")
+    assert kept.returncode == 0, "a message that is kept without a model does not hang the command"
+    assert terminal.butlers("mail").stdout == ""

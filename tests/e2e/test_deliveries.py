@@ -12,6 +12,7 @@ import pytest
 
 from butlers.domain.clock import uuid7
 from support.fleet import wait_for
+from support.questions import leave_question
 from support.webhook_fleet import APPROVED, WebhookFleet, webhook_fleet
 from support.webhook_server import CLOSE, FAIL, status
 
@@ -76,23 +77,73 @@ def test_the_trace_shows_state_reason_and_each_attempt(fleet: WebhookFleet) -> N
 
 def test_approvals_are_listed_approved_and_rejected(fleet: WebhookFleet) -> None:
     wanted, unwanted = (fleet.notify(f"plain:{who}", "may I?") for who in ("ben", "carol"))
-    asked = {action["delivery_id"]: action["id"] for action in _open(fleet, wanted, unwanted)}
+    asked = {
+        action["tool_args"]["delivery_id"]: action["id"]
+        for action in _open(fleet, wanted, unwanted)
+    }
     assert "may I?" in run(fleet, "approvals", "list")
 
-    assert str(wanted) in run(fleet, "approvals", "approve", asked[str(wanted)])
+    approved = run(fleet, "approvals", "approve", asked[str(wanted)])
+    assert f"executed {asked[str(wanted)]}" in approved
     done = json.loads(run(fleet, "approvals", "reject", asked[str(unwanted)], "--json"))
-    assert (done["decision"], done["deliveries"]) == ("rejected", [])
+    assert (done["status"], done["also_decided"]) == ("rejected", [])
     fleet.wait_state(wanted, "delivered")
     fleet.wait_state(unwanted, "discarded")
     assert listed(fleet, "approvals", "list") == []
     states = {
-        action["delivery_id"]: action["state"]
+        action["tool_args"]["delivery_id"]: action["status"]
         for action in listed(fleet, "approvals", "list", "--all")
     }
-    assert (states[str(wanted)], states[str(unwanted)]) == ("approved", "rejected")
+    assert (states[str(wanted)], states[str(unwanted)]) == ("executed", "rejected")
     assert str(unwanted) not in fleet.server.times
     assert "rejected already" in refused(fleet, "approvals", "approve", asked[str(unwanted)])
     refused(fleet, "approvals", "approve", str(uuid7()))
+
+
+def test_action_is_shown_approved_always_undone_and_its_rule_revoked(fleet: WebhookFleet) -> None:
+    action = str(leave_question(fleet, "note_add", {"text": "spare key with Ben"}))
+    shown = json.loads(run(fleet, "approvals", "show", action))
+    assert (shown["butler"], shown["status"]) == ("general", "pending")
+    assert shown["tool_args"] == {"text": "spare key with Ben"}
+    assert shown["why"] == "it was gated"
+
+    code = action.replace("-", "")[-6:]
+    assert f"executed {action}" in run(fleet, "approvals", "approve", code, "--always", "--yes")
+    assert _notes(fleet) == 1
+    (rule,) = listed(fleet, "approvals", "rules")
+    assert (rule["butler"], rule["tool_name"]) == ("general", "note_add")
+    assert rule["arg_constraints"]["text"]["value"] == "spare key with Ben"
+    assert "note_add" in run(fleet, "approvals", "rules")
+
+    assert f"undone {action}" in run(fleet, "approvals", "undo", action)
+    assert _notes(fleet) == 0
+    events = json.loads(run(fleet, "approvals", "show", action))["events"]
+    assert [one["event"] for one in events][-1] == "action_undone"
+    assert f"revoked {rule['id']}" in run(fleet, "approvals", "rules", "--revoke", rule["id"][:13])
+    assert [one for one in listed(fleet, "approvals", "rules") if one["active"]] == []
+    assert isinstance(listed(fleet, "approvals", "rules", "--suggest"), list)
+    refused(fleet, "approvals", "undo", str(uuid7()))
+    refused(fleet, "approvals", "rules", "--revoke", str(uuid7()))
+
+
+def _notes(fleet: WebhookFleet) -> int:
+    return int(fleet.rows("SELECT count(*) FROM general.notes")[0][0])
+
+
+def test_owner_decides_by_chat_and_status_counts_questions(fleet: WebhookFleet) -> None:
+    wanted, unwanted = (fleet.notify(f"plain:{who}", "may I?") for who in ("dora", "emil"))
+    codes = [fleet.question(one).replace("-", "")[-6:] for one in (wanted, unwanted)]
+    states = json.loads(fleet.butlers("status", "--json").stdout)
+    (messenger,) = [one for one in states if one["name"] == "messenger"]
+    assert messenger["questions"] >= 2
+    assert "Which one?" in run(fleet, "send", "/yes", "--wait")
+    assert "Done: " in run(fleet, "send", f"yes {codes[0]}", "--wait")
+    assert "Not done: " in run(fleet, "send", f"No {codes[1]}", "--wait")
+    fleet.wait_state(wanted, "delivered")
+    fleet.wait_state(unwanted, "discarded")
+    again = run(fleet, "send", f"yes {codes[1]}", "--wait")
+    assert "Done" not in again
+    assert fleet.wait_state(unwanted, "discarded")
 
 
 def _open(fleet: WebhookFleet, *parked: UUID) -> list[dict[str, Any]]:

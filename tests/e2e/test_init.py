@@ -104,8 +104,6 @@ def test_a_new_butler_thinks_with_the_default_prompt(shell: Shell) -> None:
         }
         shell.butlers("init", "mybutler", "--port", "40104")
         folder = shell.folder / "butlers" / "mybutler"
-        with (folder / "butler.toml").open("a") as file:
-            file.write('\n[butler.env]\noptional = ["ANTHROPIC_BASE_URL"]\n')
         state = shell.start("butlers/mybutler", 40104)
         assert (state["health"], state["runtime"]) == ("healthy", "claude-code")
         assert list((folder / "skills").iterdir()) == []

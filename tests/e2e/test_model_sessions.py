@@ -197,4 +197,6 @@ def test_commands_show_stop_and_prove_sessions(fleet: Fleet, programs: Path) -> 
         assert found["codex"]["version"] == "0.166.0"
         assert found["general"]["runtime"] == "claude-code"
         assert found["proof"]["state"] == "ok", found["proof"]
-        assert "called status" in found["proof"]["detail"]
+        thinks = [name for name in BUTLERS if found[name]["runtime"] != "reflex"]
+        for name in thinks:
+            assert f"{name} on claude-code called status" in found["proof"]["detail"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tomllib
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from butlers.cli.fleet import owner_client
 from butlers.config.butler import load_butler_config
 from butlers.config.settings import Settings
+from butlers.domain.errors import NotAllowed
 from butlers.queue.leased_queue import MAX_ATTEMPTS
 from support.fleet import BUTLER_PORTS, BUTLERS, ROOT, Fleet, wait_for
 
@@ -47,12 +49,21 @@ def test_butlers_reach_each_other_only_through_the_switchboard(fleet: Fleet) -> 
         for other in BUTLERS:
             if me != other:
                 assert not _may_use(fleet, me, other)
+    # One butler asks another for data by a typed request, and the Switchboard passes it on.
+    asked = {"butler": "health", "tool": "status"}
+    assert fleet.call("general", "ask_butler", asked)["answer"]["name"] == "health"
+    for me, other in itertools.permutations(BUTLERS, 2):
+        if "switchboard" not in (me, other):
+            with pytest.raises(NotAllowed):
+                fleet.call_as_peer(me, other, "status")
     tables = fleet.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'shared'")
     assert {row["tablename"] for row in tables} == {
         "secrets",
         "contacts",
         "contact_channels",
         "alembic_version_shared",
+        "approval_events",  # names of tools and decisions, without arguments
+        "question_turn",
     }
 
 
@@ -172,6 +183,6 @@ def test_only_the_messenger_sends(fleet: Fleet) -> None:
     assert not fleet.rows("SELECT 1 FROM messenger.sessions")
     assert not fleet.rows("SELECT 1 FROM messenger.scheduled_tasks")
     for name in OTHERS:
-        own = {"deliveries_list", "approvals_list"} & tools_of(fleet, name)
+        own = {"deliveries_list", "delivery_release"} & tools_of(fleet, name)
         assert bool(own) is (name == "messenger")
     assert "notify" in tools_of(fleet, "health")

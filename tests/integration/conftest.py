@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
-from butlers.db.database import Login
-from butlers.db.provision import Provisioner
+from butlers.db.database import Database, Login
+from butlers.db.migrations import Chain, butler_chains, migrate, shipped_versions
+from butlers.db.provision import ButlerSchema, Provisioner
 from butlers.wire.tokens import FleetKey
 from support import npm
 from support.in_process import InProcessButler, MakeButler
@@ -104,3 +107,37 @@ def server() -> Iterator[WebhookServer]:
     running = WebhookServer()
     yield running
     running.close()
+
+
+@pytest.fixture(scope="session")
+def messenger_template(admin: Login, session_key: FleetKey) -> Login:
+    """A database with the Messenger's tables, copied for each test that wants one."""
+    place = ButlerSchema("messenger", f"template_{secrets.token_hex(4)}", None)
+
+    async def prepare() -> Login:
+        login = await Provisioner(admin, session_key).provision(place)
+        approvals = Chain("approvals", shipped_versions() / "approvals")
+        await migrate(login, [*butler_chains("messenger", shipped_versions()), approvals])
+        return login
+
+    return asyncio.run(prepare())
+
+
+@pytest.fixture
+async def messenger_database(admin: Login, messenger_template: Login) -> AsyncIterator[Database]:
+    template, name = messenger_template, f"test_{secrets.token_hex(6)}"
+    connection = await asyncpg.connect(**admin.arguments("tests"))
+    try:
+        await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template.database}"')
+        await connection.execute(f'GRANT CONNECT ON DATABASE "{name}" TO "{template.user}"')
+        opened = await Database.open(
+            Login(
+                template.server_dsn, template.user, template.password, name, template.search_path
+            ),
+            "tests",
+        )
+        yield opened
+        await opened.close()
+        await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    finally:
+        await connection.close()

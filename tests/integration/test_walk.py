@@ -56,14 +56,35 @@ SUPPORT = (
     "tools/callers.py",
     "tools/context.py",
     "tools/call_results.py",
+    "tools/declaration.py",
+    "tools/pipeline_call.py",
+    "tools/records.py",
+    "tools/result_pages.py",
     # around every queue item and every session
     "queue/listener.py",
     "queue/pause.py",
     "runtimes/cli.py",
     "sessions/concurrency.py",
+    "sessions/judgment.py",
     "sessions/notes.py",
+    "sessions/recovery.py",
     "sessions/workspace.py",
+    # finding the file of a command
+    "cli/lazy.py",
+    # following the message to its end
+    "cli/waiting.py",
+    "queue/queries.py",
+    "tools/requests.py",
+    # messages that the Switchboard answers by itself, which this one is not
+    "switchboard/approval_answers.py",
+    "switchboard/classification.py",
+    "switchboard/guidance.py",
+    "switchboard/own_answers.py",
+    "switchboard/undo.py",
+    # units of measurement
+    "roster/health/tools/units.py",
     # wiring of roles and channels
+    "tools/role.py",
     "switchboard/role.py",
     "messenger/role.py",
     "scheduling/role.py",

@@ -91,6 +91,10 @@ class CliButler(InProcessButler):
         request = replace(request_context(), request_id=uuid7())
         return SessionRequest(uuid7(), text, "route", request, request.request_id)
 
+    def again(self, session: SessionRequest) -> SessionRequest:
+        """A second session of the same request."""
+        return replace(session, session_id=uuid7())
+
     async def run(self, session: SessionRequest | None = None) -> SessionResult:
         return await self.butler.spawner.run(session or self.message())
 

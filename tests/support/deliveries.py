@@ -14,14 +14,18 @@ from butlers.db.database import Database
 from butlers.domain.clock import uuid7
 from butlers.domain.delivery import DeliveryRequest, DeliveryState, Intent
 from butlers.domain.queues import DELIVERIES
-from butlers.messenger import approvals, delivery_intake
-from butlers.messenger.approvals import Decision
+from butlers.messenger import approvals, delivery_intake, tools
 from butlers.messenger.delivery_notices import DeliveryNotices
 from butlers.messenger.limits import DeliveryLimits
 from butlers.messenger.policy import DeliveryPolicy
 from butlers.messenger.sender import DeliverySender
+from butlers.modules.approvals.config import ApprovalsConfig
+from butlers.modules.approvals.decisions import Decisions
+from butlers.modules.approvals.gate import ApprovalGate
 from butlers.queue.listener import Listener
 from butlers.queue.worker import QueueWorker
+from butlers.tools.declaration import spec_of
+from butlers.tools.gate import NOT_DECIDED
 from support.clocks import LeapClock
 from support.waiting import until
 from support.webhook_server import WebhookServer
@@ -36,6 +40,30 @@ def made_at(moment: datetime) -> UUID:
     return UUID(int=(milliseconds << 80) | (now.int & ((1 << 80) - 1)))
 
 
+class ReleaseRunner:
+    """Runs the one tool that a decision about a delivery calls, without a butler around it."""
+
+    def __init__(self, harness: DeliveryHarness) -> None:
+        self._harness = harness
+        self.specs = {approvals.RELEASE: spec_of(tools.delivery_release)}
+
+    async def run_approved(
+        self, connection: Any, tool: str, arguments: dict[str, Any], **_origin: Any
+    ) -> Any:
+        assert tool == approvals.RELEASE
+        released = approvals.ApprovedDelivery(
+            UUID(arguments["delivery_id"]), tuple(arguments["reasons"])
+        )
+        harness = self._harness
+        await approvals.release(connection, released, harness.policy, harness.clock.now())
+        return {}
+
+    async def refuse(self, connection: Any, tool: str, arguments: dict[str, Any], why: str) -> None:
+        state = DeliveryState.EXPIRED if why == NOT_DECIDED else DeliveryState.DISCARDED
+        delivery_id, now = UUID(arguments["delivery_id"]), self._harness.clock.now()
+        await approvals.end_parked(connection, delivery_id, state, why, now)
+
+
 class DeliveryHarness:
     def __init__(self, database: Database, server: WebhookServer) -> None:
         self.database = database
@@ -45,6 +73,9 @@ class DeliveryHarness:
         self.limits = {"per_minute": 1000, "per_recipient_per_minute": 1000}
         self.timeout_s = 10.0
         self._ends: list[Any] = []
+        self.gate = ApprovalGate("messenger", ApprovalsConfig(), self.clock)
+        self.gate.attach(ReleaseRunner(self))
+        self.decisions = Decisions("messenger", database, self.clock, self.gate, tells=False)
 
     # -- workers -----------------------------------------------------------------------------------
 
@@ -106,18 +137,26 @@ class DeliveryHarness:
                     connection, delivery.channel, delivery.target, "approved", self.clock.now()
                 )
             return await delivery_intake.accept_delivery(
-                connection, delivery, self.policy, self.clock.now()
+                connection, delivery, self.policy, self.clock.now(), self.gate
             )
 
     async def resend(self, delivery_id: UUID) -> None:
         async with self.database.transaction() as connection:
             await delivery_intake.resend(connection, delivery_id, self.policy, self.clock.now())
 
-    async def decide(self, action_id: UUID, decision: Decision) -> list[UUID]:
+    async def approve(self, action_id: UUID) -> list[UUID]:
+        """Return the deliveries that the decision is about."""
         async with self.database.transaction() as connection:
-            return await approvals.decide(
-                connection, action_id, decision, "owner", self.policy, self.clock.now()
-            )
+            decided = await self.decisions.approve(connection, action_id, "owner")
+        return [UUID(action.tool_args["delivery_id"]) for action in decided]
+
+    async def reject(self, action_id: UUID) -> None:
+        async with self.database.transaction() as connection:
+            await self.decisions.reject(connection, action_id, "owner", None)
+
+    async def expire(self) -> None:
+        async with self.database.transaction() as connection:
+            await self.decisions.expire(connection)
 
     async def hurry(self) -> None:
         """Make every waiting queue item due now, without moving the clock of the harness."""

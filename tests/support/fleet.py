@@ -25,14 +25,28 @@ from butlers.channels.console.connector import ConsoleConnector, Reply
 from butlers.cli.fleet import owner_client
 from butlers.config.settings import Settings
 from butlers.db.embedded import EmbeddedPostgres
+from butlers.domain.caller import CallerKind
+from butlers.modules.memory.learning import consolidation
+from butlers.queue.leased_queue import KEPT
+from butlers.wire import directory
+from butlers.wire.client import McpClient
+from butlers.wire.tokens import FleetKey
 from support.forked import Forked, nursery, run_butlers
 
 ROOT = Path(__file__).resolve().parents[2]
 BUTLERS = ("switchboard", "messenger", "general", "health")
-PORTS = (40100, 40101, 40103, 40104)
-FIRST_PORT, PORTS_PER_SLOT, SLOTS = 10100, 10, 400
+PORTS = (*range(40100, 40107), 40200)
+# The dashboard's port of a slot, 100 above its first, lies between the butlers' ports of another slot.
+FIRST_PORT, PORTS_PER_SLOT, SLOTS = 10100, 13, 300
 PATIENCE_S = 120.0
 T = TypeVar("T")
+
+# Items on their way. The next consolidation of the memory is always planned: until it is due, it is none.
+_ON_THE_WAY = """
+SELECT FROM {}.queue_items
+WHERE state IN ('ready', 'leased') AND (error IS DISTINCT FROM $1 OR NOT $2)
+  AND NOT (queue = $3 AND state = 'ready' AND attempts = 0 AND run_after > now())
+"""
 
 
 def wait_for(what: str, condition: Callable[[], T | None], timeout_s: float = PATIENCE_S) -> T:
@@ -246,6 +260,17 @@ class Fleet:
 
         return asyncio.run(call())
 
+    def call_as_peer(self, me: str, butler: str, tool: str) -> Any:
+        """Call a tool with a token of another butler."""
+
+        async def call() -> Any:
+            token = FleetKey.load(self.home).mint(CallerKind.PEER, me, butler)
+            url = directory.find(self.home, butler).url
+            async with McpClient(butler, url, lambda: token) as client:
+                return await client.call(tool, {})
+
+        return asyncio.run(call())
+
     def rows(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
         """Read rows as the database administrator."""
 
@@ -257,6 +282,13 @@ class Fleet:
                 await connection.close()
 
         return asyncio.run(fetch())
+
+    def settled(self, *names: str, or_kept: bool = False) -> bool:
+        """Return whether these butlers have nothing left to do, or only messages kept for a model."""
+        return not any(
+            self.rows(_ON_THE_WAY.format(name), KEPT, or_kept, consolidation.QUEUE)
+            for name in names
+        )
 
     def _console(self, work: Callable[[ConsoleConnector], Awaitable[T]]) -> T:
         async def run() -> T:

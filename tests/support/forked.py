@@ -91,6 +91,8 @@ class Nursery:
         stdin: Path | None = None,
         errors: Path | None = None,
     ) -> Forked:
+        # Here, not in the child: who waits for a word in the log reads it before the child may have run.
+        log.touch(mode=0o600)
         order = {
             "arguments": list(arguments),
             "env": dict(env),

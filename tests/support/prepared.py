@@ -15,12 +15,15 @@ import asyncpg
 import pytest
 
 from butlers.db.database import Login
-from butlers.db.migrations import butler_chains, migrate
+from butlers.db.migrations import Chain, butler_chains, migrate
 from butlers.db.provision import ButlerSchema, Provisioner
 from butlers.wire.tokens import FleetKey
 from support.tester_folder import write_versions
 
-SHIPPED = ("switchboard", "messenger", "general", "health")
+SHIPPED = ("switchboard", "messenger", "general", "relationship", "health", "finance", "travel")
+WITH_MEMORY = ("tester", "general", "relationship", "health", "finance", "travel")
+
+WITH_CALENDAR = ("general",)
 
 
 async def make_template(admin: Login, key: FleetKey) -> str:
@@ -31,7 +34,12 @@ async def make_template(admin: Login, key: FleetKey) -> str:
         write_versions(versions)
         for butler, schema in (("tester", None), *((shipped, shipped) for shipped in SHIPPED)):
             login = await provisioner.provision(ButlerSchema(butler, name, schema))
-            await migrate(login, butler_chains(butler, versions))
+            chains = [*butler_chains(butler, versions), Chain("approvals", versions / "approvals")]
+            if butler in WITH_MEMORY:
+                chains.append(Chain("memory", versions / "memory"))
+            if butler in WITH_CALENDAR:
+                chains.append(Chain("calendar", versions / "calendar"))
+            await migrate(login, chains)
     return name
 
 

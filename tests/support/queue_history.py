@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from uuid import NAMESPACE_OID, uuid5
 
 from butlers.db.database import Connection
+from butlers.domain.provenance import Provenance, Trust
 from butlers.queue import journal
 from butlers.queue.journal import CallKey, hash_arguments
 
@@ -47,7 +48,7 @@ def call_of(key: str) -> CallKey:
 async def act(connection: Connection, key: str, worker: str) -> Any:
     """The effect of an item, as a tool call has it: journaled, in the caller's transaction."""
     call = call_of(key)
-    done = await journal.begin(connection, call, None)
+    done = await journal.begin(connection, call, Provenance(Trust.OWNER))
     if done is not None:
         return done.result
     await connection.execute("INSERT INTO effects (key, worker) VALUES ($1, $2)", key, worker)

@@ -12,7 +12,8 @@ from typing import Any
 from butlers.domain.session import Access
 from butlers.process.runner import ScriptLimits
 from butlers.skills.reader import read_skill
-from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.new_skill import NewSkill
+from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.scripts.answer import ScriptAnswer
 from butlers.skills.scripts.runner import Arguments, ScriptRun, ScriptRunner
 from butlers.skills.skill import Pack
@@ -74,6 +75,7 @@ class Scripts:
             variables or {},
             access,
             limits or ScriptLimits(),
+            agreed=pack.digest,
         )
         return await ScriptRunner(self.home, self.search_path).run(pack, call)
 

@@ -112,13 +112,13 @@ class WebhookFleet(Fleet):
         """The id of the pending action that holds a delivery."""
         self.wait_state(delivery_id, "parked")
         (row,) = self.rows(
-            "SELECT id FROM messenger.pending_actions WHERE delivery_id = $1", delivery_id
+            "SELECT id FROM messenger.pending_actions WHERE tool_args ->> 'delivery_id' = $1",
+            str(delivery_id),
         )
         return str(row["id"])
 
     def approve(self, delivery_id: UUID) -> None:
-        arguments = {"id": self.question(delivery_id), "decision": "approve"}
-        self.call("messenger", "approvals_decide", arguments)
+        self.call("messenger", "approve_action", {"action_id": self.question(delivery_id)})
 
     # -- messages in, answers out ----------------------------------------------------------------
 

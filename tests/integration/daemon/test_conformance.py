@@ -74,7 +74,7 @@ class Known(NamedTuple):
 JSON_ONLY = "a butler's tool answers with JSON or text, never with a picture, a sound or a resource"
 NO_ROAD_BACK = "a tool speaks to its caller by its result alone: it asks, logs and counts nothing"
 NO_RESOURCES = (
-    "a butler offers no resources: their list is empty, and there is nothing to subscribe to"
+    "a butler offers no resources but its skills to its owner, and there is nothing to subscribe to"
 )
 NO_PROMPTS = "a butler offers no prompts: their list is empty"
 

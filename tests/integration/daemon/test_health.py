@@ -256,7 +256,8 @@ async def test_session_ended_during_a_database_outage_is_closed_afterwards(
     tester = make(None, server, tmp_path, home)
     butler = await tester.start()
 
-    async def think(_butler: McpClient) -> str:
+    async def think(butler: McpClient) -> str:
+        await butler.list_tools()
         kill(server)
         await until("the server to be gone", lambda: server.pid is None)
         return "done all the same"

@@ -7,15 +7,19 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from structlog.testing import capture_logs
 
+from butlers.config.prices import load_prices
 from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.domain.errors import PhaseFailed
-from butlers.domain.session import SessionResult
+from butlers.domain.session import SessionResult, Usage
 from butlers.runtimes.base import Runtime
 from butlers.runtimes.claude_code import ClaudeCodeAdapter
+from butlers.runtimes.cli import CliRuntime
 from butlers.runtimes.codex import CodexAdapter
 from butlers.runtimes.gemini import GeminiAdapter
+from butlers.sessions.pool import ProcessPool, warm_slots
 from support.in_process import InProcessButler, MakeButler
 
 PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini"}
@@ -144,3 +148,74 @@ async def test_codex_is_started_without_its_wrapper(
     butler = await start(tester, machine, "OPENAI_API_KEY")
     assert isinstance(butler.spawner.model, CodexAdapter)
     assert butler.spawner.model.executable == native
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+def test_models_that_are_used_by_default_have_a_price(
+    adapter: type[CliRuntime], tmp_path: Path
+) -> None:
+    prices = load_prices(Settings(tmp_path))
+    usage = Usage(1_000_000, 1_000_000, 0)
+    default = prices.cost(adapter.default_model, usage)
+    small = prices.cost(adapter.small_model, usage)
+    assert default is not None
+    assert small is not None
+    assert small < default / 2
+
+
+@pytest.mark.parametrize("runtime", PROGRAMS)
+async def test_the_switchboard_classifies_on_a_small_model(
+    make_butler: MakeButler, machine: Path, runtime: str
+) -> None:
+    install(machine, runtime)
+    butler = await start(make_butler("switchboard"), machine, KEYS[runtime])
+    used = butler.spawner._deps.config.runtime.model
+    assert used == ADAPTERS[runtime].small_model
+    assert butler.runtime_warnings == ()
+
+
+async def test_at_another_address_no_model_is_assumed(
+    make_butler: MakeButler, machine: Path
+) -> None:
+    """A local server has its own models."""
+    install(machine, "claude-code")
+    butler = await start(
+        make_butler("switchboard"), machine, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
+    )
+    assert butler.spawner._deps.config.runtime.model is None
+
+
+async def test_an_untested_version_and_an_unknown_price_are_told_at_start(
+    make_butler: MakeButler, machine: Path, tmp_path: Path
+) -> None:
+    package = tmp_path / "lib" / "node_modules" / "@google" / "gemini-cli"
+    program = package / "bundle" / "gemini.js"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/usr/bin/env node\n")
+    program.chmod(0o755)
+    (package / "package.json").write_text('{"name": "@google/gemini-cli", "version": "9.9.9"}')
+    (machine / "gemini").symlink_to(program)
+    tester = make_butler(
+        extra='[runtime]\ntype = "gemini"\n[butler.runtime]\nmodel = "gemini-99"\n'
+    )
+    with capture_logs() as logs:
+        butler = await start(tester, machine, "GEMINI_API_KEY")
+    untested, unpriced = (await butler.status())["runtime_warnings"]
+    assert untested.startswith("gemini 9.9.9 is not tested")
+    assert "npm install -g @google/gemini-cli@" in untested
+    assert unpriced == "the price of gemini-99 is unknown; add it to prices.toml"
+    told = [line["why"] for line in logs if line["log_level"] == "warning" and "why" in line]
+    assert told == [untested, unpriced]
+
+
+@pytest.mark.parametrize(("butler", "boots"), [("messenger", False), ("switchboard", True)])
+async def test_no_warm_process_for_a_butler_that_has_no_sessions(
+    make_butler: MakeButler, machine: Path, home: Path, butler: str, boots: bool
+) -> None:
+    install(machine, "claude-code")
+    environ = {"PATH": str(machine), "ANTHROPIC_API_KEY": "a-key"}
+    tester = make_butler(butler)
+    pool = ProcessPool(1, warm_slots(home, 2), lambda *_: None)
+    settings = Settings(tester.home, environ=MappingProxyType(environ))
+    await tester.make(settings=settings, shared_pool=pool).start()
+    assert (pool._choose() is not None) is boots

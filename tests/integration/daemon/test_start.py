@@ -12,9 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from butlers.daemon.butler import READY, Butler
-from butlers.daemon.phases import PHASES, Phase
+from butlers.daemon.phases import PHASES, Phase, register_tools
 from butlers.db.database import Login
-from butlers.domain.errors import PhaseFailed
+from butlers.domain.errors import DatabaseUnavailable, PhaseFailed
 from butlers.switchboard.ingest import InboundService
 from support import mcp_clients as clients
 from support.in_process import InProcessButler, MakeButler
@@ -191,3 +191,37 @@ async def test_only_the_switchboard_has_the_inbound_service_and_does_not_registe
     assert domain.registrar is not None
     assert switchboard.service(InboundService)
     assert switchboard.registrar is None
+
+
+async def test_start_is_repeated_when_the_database_goes_away_during_it(
+    make_butler: MakeButler,
+) -> None:
+    tries: list[str] = []
+
+    async def lose_the_database(butler: Butler) -> None:
+        tries.append(butler.phase)
+        if len(tries) < 3:
+            raise DatabaseUnavailable("the server was killed")
+
+    at = PHASES.index(register_tools)
+    tester = make_butler()
+    butler = tester.make(phases=(*PHASES[:at], lose_the_database, *PHASES[at:]))
+    with capture_logs() as logs:
+        await butler.start()
+    assert (len(tries), butler.phase, butler.failure) == (3, READY, None)
+    assert [line["event"] for line in logs].count("start is repeated") == 2
+    async with tester.owner() as owner:
+        assert (await owner.call("status"))["health"] == "healthy"
+
+
+async def test_start_that_fails_otherwise_is_not_repeated(make_butler: MakeButler) -> None:
+    tries: list[str] = []
+
+    async def fail(butler: Butler) -> None:
+        tries.append(butler.phase)
+        raise ValueError("a fault of ours")
+
+    butler = make_butler().make(phases=(*PHASES[: PHASES.index(register_tools)], fail))
+    with pytest.raises(PhaseFailed, match="a fault of ours"):
+        await butler.start()
+    assert tries == ["fail"]

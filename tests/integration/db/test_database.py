@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from butlers.db.database import IDLE_S, Database, Login, connect
+from butlers.db.provision import ROLE_SETTINGS
 from butlers.domain.errors import DatabaseUnavailable
 
 
@@ -97,6 +98,17 @@ async def test_sql_error_is_not_an_outage(database: Database) -> None:
         await work()
 
 
+async def test_wrong_call_of_ours_is_not_an_outage(database: Database) -> None:
+    """asyncpg reports it with the type of a lost connection, and a retry would go on for a day."""
+
+    async def too_few_arguments() -> None:
+        async with database.transaction() as connection:
+            await connection.fetchval("SELECT $1::int")
+
+    with pytest.raises(asyncpg.InterfaceError):
+        await too_few_arguments()
+
+
 def test_a_login_does_not_print_its_passwords() -> None:
     shown = repr(Login("postgresql://postgres:hunter2@/x", "someone", "hunter3", "butlers"))
     assert "someone" in shown
@@ -122,6 +134,7 @@ async def test_session_settings_do_not_leak_between_transactions(
             await fail()
     async with database.transaction() as connection:
         assert connection.get_server_pid() == left_on
-        assert await connection.fetchval("SHOW statement_timeout") == "0"
+        limit = await connection.fetchval("SHOW statement_timeout")
+        assert limit == ROLE_SETTINGS["statement_timeout"], "the role's own limit is back"
         held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = $1"
         assert await connection.fetchval(held, left_on) == 0

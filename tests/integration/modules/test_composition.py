@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +15,7 @@ from fastmcp.client.transports import StreamableHttpTransport
 from butlers.daemon.butler import Butler
 from butlers.domain.caller import CallerKind
 from butlers.modules.base import Module
+from butlers.modules.registry import load_module
 from butlers.scheduling.role import SchedulingRole
 from butlers.tools.catalogue import core_tools
 from butlers.tools.declaration import spec_of
@@ -32,7 +33,7 @@ CORE = {
     *("module.states", "module.set_enabled"),
 }
 # A part of the core too, for the owner alone: a butler without skills has none for its sessions.
-OWNERS_OVER_SKILLS = {"skill_approve", "skill_assign", "soul_edit", "soul_undo"}
+OWNERS_OVER_SKILLS = {"skill_approve", "skill_assign", "soul_edit", "soul_show", "soul_undo"}
 OF_EMAIL = {"bot_email_send_message", "bot_email_search_inbox", "bot_email_read_message"}
 OF_CALENDAR = {"calendar_add_event"}
 EMAIL = {"email": GOOD["email"]}
@@ -81,7 +82,7 @@ async def call_each_core_tool(client: ToolClient) -> dict[str, Any]:
     await call("schedule_list")
     await call("schedule_delete", id=made["id"])
     await call("sessions_list", limit=1, offset=0)
-    await call("sessions_get", session_id=done["session_id"])
+    await call("sessions_get", id=done["session_id"])
     return answers
 
 
@@ -223,14 +224,15 @@ async def test_own_tools_are_functions_registered_by_the_butlers_module(
     postbox: PostboxButler, tmp_path: Path
 ) -> None:
     # Written as async functions in its tools folder ...
-    tools = import_file(ROSTER / "health" / "tools" / "measurements.py")
+    assert (ROSTER / "health" / "tools" / "measurements.py").is_file()
+    tools = own_tools(ROSTER / "health")
     assert inspect.iscoroutinefunction(tools.measurement_log)
     # ... wired by a module of its folder, which its butler.toml declares.
     copy_roster("health", postbox.directory, postbox.database_name)
     assert "[modules.health]" in (postbox.directory / "butler.toml").read_text()
     health = postbox.make_in()
     await health.start()
-    (module,) = health.modules
+    module = next(one for one in health.modules if one.name == "health")
     assert isinstance(module, Module)
     assert type(module).__module__ == "butlers_roster_health.modules"
     own = {spec_of(function).name for function in module.tools}
@@ -241,7 +243,7 @@ async def test_own_tools_are_functions_registered_by_the_butlers_module(
     assert not own & await offered_by(postbox, "general", tmp_path)
     # ... nor has its own, when no module wires them.
     assert not own & await offered_by(postbox, "health", tmp_path, without_module)
-    assert callable(import_file(postbox.directory / "tools" / "measurements.py").measurement_log)
+    assert callable(own_tools(postbox.directory).measurement_log)
 
 
 async def assert_callers_do_not_see_what_is_injected(
@@ -278,10 +280,7 @@ def without_module(directory: Path) -> None:
     toml.write_text(toml.read_text().replace("[modules.health]", ""))
 
 
-def import_file(file: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def own_tools(directory: Path) -> Any:
+    """Import the file of the butler's tools, as its module does."""
+    load_module(directory, "health", "health")
+    return importlib.import_module("butlers_roster_health.tools.measurements")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
@@ -13,8 +13,8 @@ import pytest
 from butlers.domain.clock import uuid7
 from butlers.domain.errors import NotFound
 from butlers.domain.message import RouteDecision, RouteRequest
+from butlers.domain.queues import ROUTES
 from butlers.queue import leased_queue as queue
-from butlers.queue import worker
 from butlers.queue.outbox import queue_reply, queue_report
 from butlers.sessions.routes import accept_route
 from butlers.wire.client import McpClient
@@ -23,14 +23,18 @@ from support.in_process import InProcessButler
 from support.messages import request_context
 from support.waiting import until
 
+T = TypeVar("T")
+
 
 async def crash(_butler: McpClient) -> str:
     raise RuntimeError("it breaks each time")
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "backoff", lambda _attempt: timedelta(0))
+async def hurried(tester: InProcessButler, wanted: Awaitable[T]) -> T:
+    """Return what is wanted, and let the next attempt of every route begin now."""
+    async with tester.butler.database.transaction() as connection:
+        await queue.make_due(connection, ROUTES)
+    return await wanted
 
 
 async def route(tester: InProcessButler, text: str) -> UUID:
@@ -57,7 +61,7 @@ async def test_sender_is_told_once_and_later_items_continue(tester: InProcessBut
     tester.butler.spawner.model = FakeRuntime(crash)
     broken = await route(tester, "think about it")
     whole = await route(tester, "ping")
-    (told,) = await until("the sender to be told", lambda: replies(tester, broken))
+    (told,) = await until("the sender to be told", lambda: hurried(tester, replies(tester, broken)))
     assert "Your message could not be handled" in told
     assert "it breaks each time" in told
     assert await until("the next", lambda: replies(tester, whole)) == ["pong"]
@@ -71,7 +75,7 @@ async def test_sender_is_told_once_and_later_items_continue(tester: InProcessBut
 async def test_dead_letter_is_shown_and_replayed(tester: InProcessButler) -> None:
     tester.butler.spawner.model = FakeRuntime(crash)
     request_id = await route(tester, "think about it")
-    await until("it to die", lambda: dead(tester))
+    await until("it to die", lambda: hurried(tester, dead(tester)))
     tester.butler.spawner.model = FakeRuntime()
     async with tester.owner() as owner:
         (letter,) = (await owner.call("dead_letters_list"))["dead_letters"]
@@ -89,7 +93,7 @@ async def _has(found: Any, text: str) -> bool:
 async def test_dead_letter_is_discarded(tester: InProcessButler) -> None:
     tester.butler.spawner.model = FakeRuntime(crash)
     await route(tester, "think about it")
-    await until("it to die", lambda: dead(tester))
+    await until("it to die", lambda: hurried(tester, dead(tester)))
     async with tester.owner() as owner:
         (letter,) = (await owner.call("dead_letters_list"))["dead_letters"]
         await owner.call("dead_letters_discard", {"id": letter["id"]})
@@ -126,7 +130,7 @@ async def test_unreadable_dead_letter_does_not_stop_the_notices(tester: InProces
         )
     tester.butler.spawner.model = FakeRuntime(crash)
     request_id = await route(tester, "think about it")
-    assert await until("the other to be told", lambda: replies(tester, request_id))
+    assert await until("the other to be told", lambda: hurried(tester, replies(tester, request_id)))
 
 
 async def test_the_path_of_a_request(tester: InProcessButler) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from uuid import uuid4
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.db.database import Connection, Database
+from butlers.domain.provenance import Provenance, Trust
 from butlers.queue import journal
 from butlers.queue.journal import CallCounter, CallKey, Recorded, hash_arguments
+
+OWNER = Provenance(Trust.OWNER)
 
 
 async def call(connection: Connection, key: CallKey, who: str) -> object:
     """A tool call that writes, as the daemon makes it."""
-    done = await journal.begin(connection, key, None)
+    done = await journal.begin(connection, key, OWNER)
     if done is not None:
         return done.result
     await connection.execute("INSERT INTO effects (key, worker) VALUES ($1, $2)", key.tool, who)
@@ -36,11 +40,11 @@ def key_of(tool: str = "add", **arguments: object) -> CallKey:
 async def test_the_same_call_again_returns_what_was_recorded(recorded_database: Database) -> None:
     key, session = key_of(weight=80.4), uuid4()
     async with recorded_database.transaction() as connection:
-        assert await journal.begin(connection, key, session) is None
+        assert await journal.begin(connection, key, replace(OWNER, session_id=session)) is None
         await journal.record(connection, key, {"kg": 80.4, "note": "über", "list": [1, None]})
     for _ in range(2):
         async with recorded_database.transaction() as connection:
-            again = await journal.begin(connection, key, uuid4())
+            again = await journal.begin(connection, key, OWNER)
             assert again == Recorded({"kg": 80.4, "note": "über", "list": [1, None]})
             assert await connection.fetchval("SELECT session_id FROM call_journal") == session
 
@@ -71,7 +75,7 @@ async def test_two_runs_of_one_call_at_once_have_one_effect_and_one_answer(
 
     async def first() -> object:
         async with recorded_database.transaction() as connection:
-            assert await journal.begin(connection, key, None) is None
+            assert await journal.begin(connection, key, OWNER) is None
             began.set()
             async with recorded_database.transaction() as watcher:
                 # Commit only when the other one really waits for us.
@@ -164,7 +168,7 @@ async def test_a_rollback_leaves_neither_effect_nor_journal(recorded_database: D
     assert await effects(recorded_database) == []
     async with recorded_database.transaction() as connection:
         assert await connection.fetchval("SELECT count(*) FROM call_journal") == 0
-        assert await journal.begin(connection, key, None) is None
+        assert await journal.begin(connection, key, OWNER) is None
 
 
 JSON = st.recursive(

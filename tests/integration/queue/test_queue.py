@@ -528,3 +528,16 @@ async def test_depths_count_unfinished_items(conn: asyncpg.Connection) -> None:
         "one": {"dead": 1, "leased": 1, "ready": 1},
         "two": {"ready": 1},
     }
+
+
+async def test_clock_that_is_set_back_delays_nothing(conn: asyncpg.Connection) -> None:
+    """The item was queued by a clock two hours ahead; a lease and a wait keep their length."""
+    jump = timedelta(hours=2)
+    await queue.enqueue(conn, "q", "ahead", {}, delay=jump)
+    assert await queue.claim(conn, "q", ME) == []
+    assert await queue.shift_times(conn, -jump) == 1
+    lease = await take(conn)
+    await queue.shift_times(conn, jump)  # the clock is two hours ahead again, and so is the lease
+    found = await row(conn, "ahead")
+    assert found["lease_until"] > found["run_after"] + jump
+    assert await queue.extend(conn, [lease]) == {lease.item_id}

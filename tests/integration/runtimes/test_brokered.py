@@ -260,7 +260,7 @@ async def test_session_uses_the_configured_model_and_nothing_is_refused(
         await butler.run()
         (entry,) = entries(butler)
         assert entry.model == cli.model
-        assert list(butler.broker.refusals) == []
+        assert list(butler.broker.audit.refusals()) == []
 
 
 async def test_broker_that_is_down_fails_the_session(

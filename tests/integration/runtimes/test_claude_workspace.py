@@ -261,7 +261,7 @@ async def test_writing_other_files_is_refused(workspace: CliSession, outside: Pa
 async def test_unreadable_file_cannot_be_overwritten(workspace: CliSession, outside: Path) -> None:
     """The CLI lets no file be written before it was read, which comes before any question of rights."""
     files = [workspace.private / name for name in ("gate.json", "settings.json", "mcp.json")]
-    files += [workspace.cwd / "away.txt", workspace.cwd / "butler.toml"]
+    files += [workspace.cwd / "butler.toml"]
     result = await attempt(workspace, *(write(file, "{}") for file in files))
     assert not any(call.ok for call in result.tool_calls)
     assert all(file.read_text() != "{}" for file in files)

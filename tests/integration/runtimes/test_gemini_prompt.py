@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from butlers.domain.session import Outcome
@@ -18,11 +16,10 @@ def cli() -> Cli:
     return GEMINI
 
 
-async def test_missing_system_prompt_event_is_a_failure(
-    cli_session: CliSession, tmp_path: Path
-) -> None:
+async def test_missing_system_prompt_event_is_a_failure(cli_session: CliSession) -> None:
     """Simulates a CLI version that calls its model in another way."""
-    other = tmp_path / "other.cjs"
+    other = cli_session.private / "home" / "other.cjs"
+    other.parent.mkdir(exist_ok=True)
     other.write_text("Object.defineProperty(globalThis, 'fetch', {value: fetch, writable: false});")
     cli_session.more = {"NODE_OPTIONS": f"--require={other}"}
     result = await cli_session.invoke()

@@ -43,7 +43,7 @@ async def test_runs_and_refusals_are_reported(open_cli_butler: OpenCliButler, cl
         ended = await butler.trigger()
         assert ended["outcome"] == "ok"
         async with butler.owner() as owner:
-            shown = await owner.call("sessions_get", {"session_id": ended["session_id"]})
+            shown = await owner.call("sessions_get", {"id": ended["session_id"]})
         assert not target.exists()
     ours, ran, refused = shown["tool_calls"]
     assert told(ours) == ("quick", True, None, False)
@@ -65,7 +65,7 @@ async def test_commands_of_a_full_session_are_recorded_with_their_result(
         butler.model.script = [Use(cli.run(SCRIPT)), Use(cli.run(bad)), Say("Tried.")]
         ended = await butler.trigger()
         async with butler.owner() as owner:
-            shown = await owner.call("sessions_get", {"session_id": ended["session_id"]})
+            shown = await owner.call("sessions_get", {"id": ended["session_id"]})
     ran, failed = shown["tool_calls"]
     assert (ran["ok"], ran["of_cli"], ran["error"]) == (True, True, None)
     assert SCRIPT in str(ran["arguments"])
@@ -86,7 +86,7 @@ async def test_refused_attempts_of_a_sealed_session_are_recorded(
         session = butler.message()
         await butler.run(session)
         async with butler.owner() as owner:
-            shown = await owner.call("sessions_get", {"session_id": str(session.session_id)})
+            shown = await owner.call("sessions_get", {"id": str(session.session_id)})
         assert not (butler.directory / "made").exists()
     (tried,) = shown["tool_calls"]
     assert told(tried) == (attempt.tool, False, DENIED, True)

@@ -10,7 +10,10 @@ import pytest
 from butlers.domain.clock import uuid7
 from butlers.domain.message import RequestContext, RouteDecision, RouteRequest
 from butlers.domain.session import Outcome, SessionRequest, SessionResult
+from butlers.queue.leased_queue import KEPT
 from butlers.runtimes.reflex import NO_MODEL
+from butlers.sessions.workspace import SessionEnvironment, Workspaces
+from butlers.wire.client import McpClient
 from butlers.wire.codec import encode
 from support.in_process import InProcessButler
 from support.messages import request_context
@@ -36,6 +39,31 @@ async def run(
 async def replies(tester: InProcessButler) -> list[dict[str, Any]]:
     rows = await tester.rows("SELECT payload FROM queue_items WHERE queue = 'notify' ORDER BY id")
     return [json.loads(row["payload"]) for row in rows]
+
+
+async def test_reflex_runs_in_its_butlers_process(
+    tester: InProcessButler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs no address, folder or environment; guard, journal and audit stay."""
+
+    def refuse(*_: object, **__: object) -> Any:
+        raise AssertionError("a reflex needs none")
+
+    monkeypatch.setattr(McpClient, "call", refuse)
+    monkeypatch.setattr(Workspaces, "open", refuse)
+    monkeypatch.setattr(SessionEnvironment, "build", refuse)
+    request = request_context()
+    result = await run(tester, "Keep the blue book", request)
+    assert result.ok
+    assert tester.butler.guard.count == 0, "its token ended with it"
+    journal = await tester.rows("SELECT tool, request_id FROM call_journal ORDER BY called_at")
+    assert journal == [
+        {"tool": name, "request_id": request.request_id} for name in ("write", "notify")
+    ]
+    again = await run(tester, "Keep the blue book", request)
+    assert again.text == result.text
+    assert await tester.rows("SELECT text FROM entries") == [{"text": "the blue book"}]
+    assert len(await replies(tester)) == 1
 
 
 async def test_reflex_calls_its_tool_and_replies(tester: InProcessButler) -> None:
@@ -171,13 +199,14 @@ async def test_routed_message_is_answered_once(
         await peer.call("route.execute", {"route": encode(route)})
         await peer.call("route.execute", {"route": encode(route)})
 
-    async def done() -> list[dict[str, Any]]:
+    async def handled() -> list[dict[str, Any]]:
         return await tester.rows(
-            "SELECT * FROM queue_items WHERE queue = 'routes' AND state = 'done'"
+            "SELECT * FROM queue_items WHERE queue = 'routes' AND (state = 'done' OR error = $1)",
+            KEPT,
         )
 
-    (item,) = await until("the route to be done", done)
-    assert item["attempts"] == 1
+    (item,) = await until("the route to be done or kept", handled)
+    assert (item["state"], item["attempts"]) == (("ready", 0) if text == "hello" else ("done", 1))
     (reply,) = await replies(tester)
     assert (reply["message"], reply["request_id"]) == (answer, str(request.request_id))
     assert await tester.count("sessions") == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from butlers.domain.session import SessionResult
-from butlers.skills.registry.registry import NewSkill
+from butlers.skills.registry.new_skill import NewSkill
 from support.cli_butler import CliButler, OpenCliButler
 from support.clis import CLAUDE, GEMINI, Cli
 from support.fake_model import Call, Quote, Use

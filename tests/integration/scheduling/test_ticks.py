@@ -175,6 +175,7 @@ async def test_recorded_run_is_not_repeated(scheduled: ScheduledButler) -> None:
         scheduled.butler.database,
         scheduled.clock,
         scheduled.butler.spawner,
+        scheduled.butler.recovery,
         {},
         timeout_s=5,
     )
@@ -357,9 +358,11 @@ async def test_due_time_is_skipped_while_a_run_is_unfinished(scheduled: Schedule
 
     jobs_of(scheduled)["slow"] = slow
     await tick_at(scheduled, NINE)
-    await entered.wait()
-    assert await tick_at(scheduled, NINE + timedelta(hours=1)) == {"skipped": ["slow"]}
-    gate.set()
+    try:
+        await until("it to run", lambda: entered.is_set() or None)
+        assert await tick_at(scheduled, NINE + timedelta(hours=1)) == {"skipped": ["slow"]}
+    finally:
+        gate.set()
     runs = await scheduled.ended("slow", 2)
     assert [run["outcome"] for run in runs] == ["ran", "skipped"]
     assert "09:00" in runs[1]["detail"]

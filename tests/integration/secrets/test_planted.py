@@ -191,7 +191,7 @@ async def test_session_rows_audit_and_answers_hold_no_secret(make_butler: MakeBu
     session = SessionRequest(uuid7(), f"what is {PLANTED}?", "trigger", request_id=uuid7())
     await butler.spawner.run(session)
     async with tester.owner() as owner:
-        shown = await owner.call("sessions_get", {"session_id": str(session.session_id)})
+        shown = await owner.call("sessions_get", {"id": str(session.session_id)})
     kept = [
         shown,
         await tester.rows("SELECT * FROM sessions"),

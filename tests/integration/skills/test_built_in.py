@@ -177,7 +177,10 @@ async def test_pack_of_another_owner_gets_no_token(make_pack_butler: MakeButler)
     )
     await tester.start()
     async with tester.session() as session:
-        assert await run(session, "mail-tools", "list-inbox") == ["BUTLERS_ACCESS"]
+        assert await run(session, "mail-tools", "list-inbox") == [
+            "BUTLERS_ACCESS",
+            "BUTLERS_OUTPUT",
+        ]
 
 
 async def test_owner_runs_built_in_scripts_and_unknown_ones_are_not_found(

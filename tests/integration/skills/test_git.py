@@ -17,10 +17,11 @@ from butlers.domain.errors import (
     SkillTooLarge,
 )
 from butlers.skills.install.git import GitSource, fetch, git_source
-from butlers.skills.install.install import RegistryInstaller
+from butlers.skills.install.install import InstallOffer, RegistryInstaller
+from butlers.skills.install.source import open_source
 from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.tree import digest_folder
-from support.skills import write_files, write_pack
+from support.skills import write_files, write_pack, write_skill_md
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -62,7 +63,9 @@ class Repository:
 def repository(tmp_path: Path) -> Repository:
     made = Repository(tmp_path)
     made.checkout.mkdir()
-    made.git("init", "--quiet", "--bare", "social-media.git", where=tmp_path)
+    made.git(
+        "init", "--quiet", "--bare", "--initial-branch=main", "social-media.git", where=tmp_path
+    )
     made.git("init", "--quiet")
     write_pack(made.checkout, {"scripts/a.sh": "echo\n"}, owner="me", scripts=["scripts/a.sh"])
     return made
@@ -124,19 +127,15 @@ def test_a_folder_of_the_repository_is_named(repository: Repository, tmp_path: P
 @pytest.mark.parametrize(
     ("written", "commit"),
     [
-        ("git+https://host/repository", None),
         ("git+https://host/repository@main", None),
         ("git+https://host/repository@v1.2.0", None),
         (f"git+https://host/repository@{COMMIT[:12]}", None),
         (f"git+https://host/repository@{COMMIT.upper()}", None),
-        ("git+ssh://git@host/repository", None),
         ("https://host/repository", "main"),
     ],
 )
 def test_branch_or_tag_is_refused(written: str, commit: str | None) -> None:
-    with pytest.raises(
-        InvalidArguments, match=r"is not a full commit hash|names no commit"
-    ) as error:
+    with pytest.raises(InvalidArguments, match="is not a full commit hash") as error:
         git_source(written, commit)
     assert "all 40 digits" in (error.value.hint or "")
 
@@ -170,6 +169,39 @@ def test_commit_may_be_in_the_address_or_separate() -> None:
     for fragment in ("subdirectory=../x", "subdirectory=/x", "egg=x"):
         with pytest.raises(InvalidArguments):
             git_source(f"git+https://host/a@{COMMIT}#{fragment}")
+
+
+def test_address_without_commit_means_the_default_branch(
+    repository: Repository, tmp_path: Path
+) -> None:
+    assert git_source("https://host/a/b.git") == GitSource("https://host/a/b.git")
+    repository.commit()
+    last = repository.commit()
+    installer = RegistryInstaller(SkillRegistry(tmp_path / "home"), "person")
+    offers: list[InstallOffer] = []
+    installed = installer.install(GitSource(repository.url), lambda _: True, offers.append)
+    assert offers[0].commit == last
+    assert installed.release("2.1.0").commit == last
+    assert installer.registry.get("social-media").release("2.1.0").commit == last
+    assert installed.release("2.1.0").origin == f"git+{repository.url}"
+
+
+def test_one_skill_of_a_marketplace_is_installed(repository: Repository, tmp_path: Path) -> None:
+    shop = "plugins/shop/skills/buy"
+    write_skill_md(repository.checkout / shop, "name: buy\ndescription: Buys.\n")
+    plugin = '{"name": "shop", "version": "1.4.0"}'
+    files = {"plugins/shop/.claude-plugin/plugin.json": plugin}
+    write_files(repository.checkout, files)
+    last = repository.commit()
+    installer = RegistryInstaller(SkillRegistry(tmp_path / "home"), "person")
+    with open_source(GitSource(repository.url)) as opened:
+        found = opened.collection()
+        assert [skill.path for skill in found.skills] == ["", shop]
+        (buy,) = found.choose(["buy"])
+        installed = installer.install_one(opened, buy, lambda _: True)
+    (release,) = installed.releases.values()
+    assert release.version.startswith("1.4.0+")
+    assert (release.origin, release.commit) == (f"git+{repository.url}#subdirectory={shop}", last)
 
 
 def test_unknown_commit_is_an_error(repository: Repository, tmp_path: Path) -> None:

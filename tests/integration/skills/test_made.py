@@ -23,7 +23,7 @@ from butlers.domain.errors import (
 from butlers.skills.install.draft import SkillDraft
 from butlers.skills.registry.butler_packs import assign
 from butlers.skills.registry.catalog import SkillState
-from butlers.skills.registry.registry import NewSkill
+from butlers.skills.registry.new_skill import NewSkill
 from support.in_process import InProcessButler, MakeButler
 from support.messages import request_context
 from support.skills import write_pack
@@ -243,7 +243,7 @@ async def test_skill_create_reports_all_errors_and_leaves_nothing(
     custom_of(tester).mkdir()
     await tester.start()
     async with tester.session() as session:
-        wrong = {**REPORT, "id": "Weekly Reports", "version": "1", "env_vars": ["not a name"]}
+        wrong = {**REPORT, "id": "Weekly Reports", "version": "first", "env_vars": ["not a name"]}
         with pytest.raises(InvalidSkill) as refused:
             await session.call("skill_create", wrong)
         for code in ("manifest-id", "manifest-version", "manifest-env-var"):

@@ -7,14 +7,16 @@ import sys
 import threading
 from pathlib import Path
 
-from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.new_skill import NewSkill
+from butlers.skills.registry.registry import SkillRegistry
 from support.skills import write_pack
 
 WRITER = """
 import sys
 from pathlib import Path
 from butlers.domain.errors import ButlersError
-from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.new_skill import NewSkill
+from butlers.skills.registry.registry import SkillRegistry
 
 registry = SkillRegistry(Path(sys.argv[1]))
 for folder in sys.argv[2:]:

@@ -7,8 +7,6 @@ import json
 import os
 import secrets
 import sys
-import tempfile
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -49,17 +47,14 @@ def scripts(tmp_path: Path) -> Scripts:
 
 
 @pytest.fixture(params=["with sandbox", "without"])
-def sandboxed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
-    """Run each test with the sandbox, and as on a machine without its program."""
-    sandbox.sandbox_program.cache_clear()
+def sandboxed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Run each test with the sandbox, and as on a machine that has none and was told to do without."""
     up = request.param == "with sandbox"
     if not up:
-        monkeypatch.setenv("PATH", "/nowhere")
-    elif sandbox.sandbox_program() is None:
+        monkeypatch.setattr(ScriptRunner, "has_sandbox", lambda _self, _pack: False)
+    elif sandbox.sandbox_problem() is not None:
         pytest.skip("this system allows no namespaces")
-    assert (sandbox.sandbox_program() is not None) is up
-    yield up
-    sandbox.sandbox_program.cache_clear()
+    return up
 
 
 @pytest.mark.scenario("S003-07")
@@ -195,7 +190,7 @@ async def test_a_script_gets_the_declared_variables_and_no_other(
     store = {"TWITTER_API_KEY": "abc123-value", "OTHER_KEY": "x" * 20}
     answer = await scripts.run(pack, "env", variables=store)
     assert set(answer.result) - {"LC_CTYPE", "PWD", "SHLVL", "_", "OLDPWD"} == {
-        "PATH", "LANG", "HOME", "TMPDIR", "BUTLERS_ACCESS", "TWITTER_API_KEY",
+        "PATH", "LANG", "HOME", "TMPDIR", "BUTLERS_ACCESS", "BUTLERS_OUTPUT", "TWITTER_API_KEY",
     }  # fmt: skip
     assert answer.result["TWITTER_API_KEY"] == "[redacted]"
     assert answer.missing == ("SECOND_KEY",)
@@ -242,29 +237,33 @@ async def test_secrets_are_hidden_in_the_stderr_of_a_stopped_script(scripts: Scr
 async def test_a_script_works_in_the_butlers_folder_with_a_home_of_its_own(
     scripts: Scripts, sandboxed: bool
 ) -> None:
-    body = 'pwd -P; echo "$HOME"; echo "$TMPDIR"; touch made "$HOME/x" "$TMPDIR/y"; ls -A "$HOME"\n'
+    body = (
+        'pwd -P; echo "$HOME"; echo "$TMPDIR"; touch "$BUTLERS_OUTPUT/made" "$HOME/x" "$TMPDIR/y"\n'
+        'ls -A "$HOME"; touch other 2>/dev/null; true\n'
+    )
     answer = await scripts.run(scripts.pack({"scripts/a.sh": body}), "a")
     work, home, tmp, listed = answer.result.splitlines()
     assert work == str(scripts.work.resolve())
-    assert (scripts.work / "made").exists()
+    assert (scripts.work / "output" / "made").exists()
+    assert (scripts.work / "other").exists() is not sandboxed
     assert listed == "x"
     assert len({work, home, tmp, str(Path.home())}) == 4
-    assert not Path(home).parent.exists()
+    assert not any(Path(home).parent.glob(Path(home).name))
 
 
 @pytest.mark.parametrize("file", ["scripts/a.sh", "manifest.json", "notes.md"])
 async def test_one_changed_byte_anywhere_in_the_pack_refuses_the_run(
     scripts: Scripts, file: str
 ) -> None:
-    pack = scripts.pack({"scripts/a.sh": "touch ran\n", "notes.md": "# Notes\n"})
+    pack = scripts.pack({"scripts/a.sh": "touch output/ran\n", "notes.md": "# Notes\n"})
     assert (await scripts.run(pack, "a")).success
-    (scripts.work / "ran").unlink()
+    (scripts.work / "output" / "ran").unlink()
     changed = pack.folder / file
     changed.chmod(0o755)
     changed.write_bytes(changed.read_bytes()[:-1] + b" ")
     with pytest.raises(SkillChanged):
         await scripts.run(pack, "a")
-    assert not (scripts.work / "ran").exists()
+    assert not (scripts.work / "output" / "ran").exists()
 
 
 @pytest.mark.parametrize("name", ["added.md", "__pycache__/a.cpython-311.pyc"])
@@ -276,7 +275,9 @@ async def test_an_added_file_refuses_the_run_too(scripts: Scripts, name: str) ->
 
 
 async def test_script_cannot_change_its_pack(scripts: Scripts) -> None:
-    body = 'cd "$(dirname "$0")" && chmod u+w . a.sh && echo "echo evil" > a.sh && echo done\n'
+    body = (
+        'cd "$(dirname "$0")"; (chmod u+w . a.sh; echo "echo evil" > a.sh) 2>/dev/null; echo done\n'
+    )
     modules: dict[str, str | bytes] = {"scripts/lib.py": "X = 1\n", "scripts/b.py": "import lib\n"}
     pack = scripts.pack({"scripts/a.sh": body, **modules})
     assert (await scripts.run(pack, "a")).result == "done"
@@ -317,13 +318,13 @@ async def test_a_script_of_the_standard_library_runs_without_any_installation(
     folder = write_skill_md(scripts.work / "skills" / "morning-briefing", "description: x\n")
     body = """
 import datetime, json, os, sys
-print(json.dumps({"words": sys.argv[1:], "here": os.listdir(".")}))
+print(json.dumps({"words": sys.argv[1:], "here": sorted(os.listdir("."))}))
 """
     write_files(folder, {"run.py": body})
     before = installed_packages()
     answer = await scripts.run(own(folder), "run.py", ["--date", "2026-02-09"])
     assert answer.success
-    assert answer.result == {"words": ["--date", "2026-02-09"], "here": ["skills"]}
+    assert answer.result == {"words": ["--date", "2026-02-09"], "here": ["output", "skills"]}
     assert installed_packages() == before
 
 
@@ -372,7 +373,7 @@ async def test_background_processes_end_with_the_script(scripts: Scripts, sandbo
 
 
 async def test_daemonized_process_ends_in_the_sandbox(scripts: Scripts) -> None:
-    if sandbox.sandbox_program() is None:
+    if sandbox.sandbox_problem() is not None:
         pytest.skip("this system allows no namespaces")
     mark = f"mark-{secrets.token_hex(6)}"
     sleeper = f"{sys.executable} -c 'import time; time.sleep(300)' {mark}"
@@ -389,11 +390,13 @@ async def gone(mark: str) -> None:
 
 async def test_cancelled_run_leaves_no_process(scripts: Scripts, sandboxed: bool) -> None:
     mark = f"mark-{secrets.token_hex(6)}"
-    body = f"{sys.executable} -c 'import time; time.sleep(300)' {mark} &\ntouch begun\nwait\n"
+    body = (
+        f"{sys.executable} -c 'import time; time.sleep(300)' {mark} &\ntouch output/begun\nwait\n"
+    )
     pack = scripts.pack({"scripts/a.sh": body})
     running = asyncio.create_task(scripts.run(pack, "a"))
     async with asyncio.timeout(30):
-        while not (scripts.work / "begun").exists():  # noqa: ASYNC110
+        while not (scripts.work / "output" / "begun").exists():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -422,7 +425,7 @@ async def test_end_of_endless_stderr_is_kept(scripts: Scripts) -> None:
 async def test_sandbox_hides_our_home_and_other_processes(
     scripts: Scripts,
 ) -> None:
-    if sandbox.sandbox_program() is None:
+    if sandbox.sandbox_problem() is not None:
         pytest.skip("this system allows no namespaces")
     write_files(scripts.home, {"keys/master.key": "KEY", "roster/other/note": "other"})
     write_files(scripts.home, {"roster/mine/note": "mine"})
@@ -435,6 +438,7 @@ umount {scripts.home}
 cat {scripts.home}/keys/master.key
 cat /proc/{os.getpid()}/environ
 echo changed > note
+echo changed > output/note
 echo; ls /proc | grep -c '^[0-9]'
 """
     pack = scripts.pack({"scripts/a.sh": body})
@@ -445,7 +449,8 @@ echo; ls /proc | grep -c '^[0-9]'
     assert "KEY" not in answer.stdout
     assert "other" not in answer.stdout
     assert int(processes) < 10
-    assert (work / "note").read_text() == "changed\n"
+    assert (work / "note").read_text() == "mine"
+    assert (work / "output" / "note").read_text() == "changed\n"
 
 
 async def test_home_that_contains_our_python_stays_visible(scripts: Scripts) -> None:
@@ -470,28 +475,24 @@ from butlers.skills.scripts.runner import ScriptRun, ScriptRunner
 from butlers.skills.skill import Pack
 folder, work = Path(sys.argv[1]), Path(sys.argv[2])
 if sys.argv[3] == "without":
-    sandbox.sandbox_program = lambda: None
+    ScriptRunner.has_sandbox = lambda _self, _pack: False
 pack = Pack(folder, read_skill(folder).skill)
-asyncio.run(ScriptRunner(work / "home").run(pack, ScriptRun("stays", {}, work)))
+asyncio.run(ScriptRunner(Path(sys.argv[4])).run(pack, ScriptRun("stays", {}, work)))
 """
 
 
 @pytest.mark.parametrize("way", ["with sandbox", "without"])
-async def test_script_ends_when_the_runner_is_killed(
-    scripts: Scripts, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+async def test_script_ends_when_the_runner_is_killed(scripts: Scripts, way: str) -> None:
+    temporary = scripts.home / "run" / "scripts"
     mark = f"3600.{secrets.randbelow(10**9)}"
-    stays = f"setsid sleep {mark} &\ntouch begun\nsleep {mark}\n"
+    stays = f"setsid sleep {mark} &\ntouch output/begun\nsleep {mark}\n"
     pack = scripts.pack({"scripts/stays.sh": stays, "scripts/echo.py": ECHO_PY})
     work = scripts.work
-    words = [sys.executable, "-c", RUNNER, str(pack.folder), str(work), way]
+    words = [sys.executable, "-c", RUNNER, str(pack.folder), str(work), way, str(scripts.home)]
+    (work / "output").mkdir()
     runner = await asyncio.create_subprocess_exec(*words)
     try:
-        await until("it to have begun", lambda: (work / "begun").exists())
+        await until("it to have begun", lambda: (work / "output" / "begun").exists())
         await until("both to sleep", lambda: len(living(mark)) >= 2)
         runner.kill()
         await runner.wait()

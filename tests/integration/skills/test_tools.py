@@ -147,7 +147,8 @@ async def test_a_script_sees_the_secrets_that_it_declares_and_they_come_back_mas
     _asked, result = await tester.think(run, "route")
     answer = json.loads(result.text)
     assert answer["success"]
-    always = {"PATH", "LANG", "HOME", "TMPDIR", "BUTLERS_ACCESS", "PWD", "TRACEPARENT", "LC_CTYPE"}
+    always = {"PATH", "LANG", "HOME", "TMPDIR", "BUTLERS_ACCESS", "BUTLERS_OUTPUT"}
+    always |= {"PWD", "TRACEPARENT", "LC_CTYPE"}
     shell = {"OLDPWD", "SHLVL", "_"}  # set by the sandbox's shell
     assert set(answer["result"]) - always - shell == {"TWITTER_KEY"}
     assert answer["result"]["TWITTER_KEY"] == "[redacted]"
@@ -226,23 +227,23 @@ async def test_arguments_limits_and_failures_of_a_script(make_pack_butler: MakeB
 async def test_a_script_ends_with_the_session_that_runs_it(make_pack_butler: MakeButler) -> None:
     tester = make_pack_butler("tools@1.0.0")
     hang = {
-        "scripts/hang.sh": "#!/bin/sh\necho $HOME > started.tmp\nmv started.tmp started\nsleep 600\n"
+        "scripts/hang.sh": "#!/bin/sh\ncd output\npwd > started.tmp\nmv started.tmp started\nsleep 600\n"
     }
     tester.register("tools", hang, scripts=list(hang))
     await tester.start()
-    started = tester.directory / "started"
+    started = tester.directory / "output" / "started"
     calls: list[asyncio.Task[Any]] = []
 
     async def leave(butler: McpClient) -> str:
         run = {"skill": "tools", "script": "hang", "timeout_s": 300}
         calls.append(asyncio.create_task(butler.call("skill_run", run, timeout_s=60)))
         await until("the script to run", lambda: started.exists() or None)
-        assert living(f"HOME={started.read_text().strip()}".encode())
+        assert living(f"BUTLERS_OUTPUT={started.read_text().strip()}".encode())
         return "left"
 
     _asked, result = await tester.think(leave)
     assert result.text == "left"
-    mark = f"HOME={started.read_text().strip()}".encode()
+    mark = f"BUTLERS_OUTPUT={started.read_text().strip()}".encode()
     await until("the script to be gone", lambda: not living(mark) or None)
     await asyncio.gather(*calls, return_exceptions=True)
 

@@ -83,11 +83,16 @@ def told(template_home: Path) -> Iterator[Told]:
 
 
 async def send_at_once(fleet: Fleet) -> dict[UUID, TraceContext]:
-    """Send messages at once, each with a trace in the header and in the envelope, like a connector."""
+    """Send messages at once, each with a trace in the header and in the envelope, like a connector.
+
+    Each has a conversation of its own. In one conversation, a message that is claimed while the one before
+    it is being routed goes back to its place, and its second claim is one more span.
+    """
 
     async def send(number: int) -> tuple[UUID, TraceContext]:
         trace = TraceContext.new().child()
-        message = envelope(f"weight {70 + number} kg", control={"trace_id": trace.trace_id})
+        text, thread = f"weight {70 + number} kg", {"external_thread_id": f"thread {number}"}
+        message = envelope(text, event=thread, control={"trace_id": trace.trace_id})
         async with owner_client(fleet.settings, "switchboard") as switchboard:
             with in_trace(trace):
                 accepted = await switchboard.call("ingest", message)

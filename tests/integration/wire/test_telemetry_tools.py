@@ -102,7 +102,7 @@ async def test_every_caller_and_every_kind_of_tool_has_its_span(
     tester: InProcessButler, collector: Collector, settings: Settings
 ) -> None:
     with collecting(settings):
-        async with tester.owner() as owner, tester.peer("general") as peer:
+        async with tester.owner() as owner, tester.peer("switchboard") as peer:
             await owner.call("status")
             await owner.call("trigger", {"prompt": "ping"})
             await peer.call("quick", {"text": "hi"})
@@ -112,7 +112,7 @@ async def test_every_caller_and_every_kind_of_tool_has_its_span(
         "trigger": "owner",
         "quick": "peer",
     }
-    assert spans["quick"].attributes["butlers.caller.name"] == "general"
+    assert spans["quick"].attributes["butlers.caller.name"] == "switchboard"
     (session,) = (span for span in collector.spans() if span.name == "butler.session")
     assert session.parent_id == spans["trigger"].span_id
 

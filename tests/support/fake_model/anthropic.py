@@ -56,9 +56,8 @@ def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _content(answer: Answer) -> list[dict[str, Any]]:
-    if not answer.calls:
-        return [{"type": "text", "text": answer.text}]
-    return [
+    said = [{"type": "text", "text": answer.text}] if answer.text or not answer.calls else []
+    return said + [
         {"type": "tool_use", "id": fresh("toolu"), "name": call.tool, "input": dict(call.args)}
         for call in answer.calls
     ]

@@ -57,7 +57,8 @@ class Generate:
             for call in answer.calls
         ]
         text = json.dumps(SIDE_ANSWER) if _wants_json(turn.body) else answer.text
-        content = {"role": "model", "parts": calls or [{"text": text}]}
+        said = [{"text": text}] if text or not calls else []
+        content = {"role": "model", "parts": said + calls}
         whole = {
             "candidates": [{"content": content, "finishReason": "STOP", "index": 0}],
             "usageMetadata": {

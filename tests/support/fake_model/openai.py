@@ -43,7 +43,7 @@ class Responses:
             "created_at": int(time.time()),
             "model": turn.model,
             "status": "completed",
-            "output": items or [_said(answer.text)],
+            "output": [*([_said(answer.text)] if answer.text or not items else []), *items],
             "usage": {
                 "input_tokens": INPUT,
                 "input_tokens_details": {"cached_tokens": CACHED},
@@ -165,7 +165,8 @@ class Chat:
         ]
         message = {
             "role": "assistant",
-            **({"tool_calls": calls} if calls else {"content": answer.text}),
+            **({"tool_calls": calls} if calls else {}),
+            **({"content": answer.text} if answer.text or not calls else {}),
         }
         ended = "tool_calls" if calls else "stop"
         usage = {

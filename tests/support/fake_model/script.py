@@ -39,11 +39,14 @@ class Call:
 
 
 class Use:
-    """Tool calls: one by name and arguments, or several as ``Call``s."""
+    """Tool calls: one by name and arguments, or several as ``Call``s; ``saying`` is said before them."""
 
-    def __init__(self, *what: str | Call, sleep: float = 0.0, **args: Any) -> None:
+    def __init__(
+        self, *what: str | Call, sleep: float = 0.0, saying: str = "", **args: Any
+    ) -> None:
         self.calls = tuple(one if isinstance(one, Call) else Call(one, args) for one in what)
         self.sleep = sleep
+        self.saying = saying
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,15 @@ class Cut:
     sleep: float = 0.0
 
 
-Step = Say | Use | Fail | Quote | Hang | Cut
+@dataclass(frozen=True)
+class Garble:
+    """Answer with bytes that are no answer of this API."""
+
+    times: int | None = None  # None: always
+    sleep: float = 0.0
+
+
+Step = Say | Use | Fail | Quote | Hang | Cut | Garble
 Script = Sequence[Step]
 
 
@@ -90,7 +101,7 @@ def next_step(script: Script, results: int, failures: Mapping[int, int]) -> tupl
         if isinstance(step, Use) and results >= len(step.calls):
             results -= len(step.calls)
         elif not (
-            isinstance(step, Fail | Cut)
+            isinstance(step, Fail | Cut | Garble)
             and step.times is not None
             and failures.get(number, 0) >= step.times
         ):

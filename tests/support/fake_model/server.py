@@ -8,7 +8,7 @@ import gzip
 import json
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +26,7 @@ from support.fake_model.script import (
     Call,
     Cut,
     Fail,
+    Garble,
     Hang,
     Quote,
     Say,
@@ -34,7 +35,7 @@ from support.fake_model.script import (
     found_in,
     next_step,
 )
-from support.fake_model.turn import Answer, Dialect, Turn
+from support.fake_model.turn import Answer, Dialect, Turn, stream
 
 NOT_OFFERED = "TOOL_NOT_OFFERED"
 ANY = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]
@@ -56,6 +57,8 @@ class FakeModel:
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.script: Script = [Say("Done.")]
+        # A script for one turn, made when it is known what was asked; None: the script above.
+        self.choose: Callable[[Turn], Script | None] = lambda _turn: None
         self.requests: list[Invocation] = []  # every one, also those that are no turn
         self.turns: list[Turn] = []
         self.hanging = 0  # requests that wait to be released
@@ -128,7 +131,7 @@ class FakeModel:
     async def _answer(self, request: Request, dialect: Dialect) -> Response:
         turn = dialect.turn(await self._log(request))
         self.turns.append(turn)
-        script = found_in(turn.user) or self.script
+        script = found_in(turn.user) or self.choose(turn) or self.script
         number, step = next_step(script, len(turn.results), self._failures)
         await asyncio.sleep(step.sleep)
         if isinstance(step, Hang):
@@ -139,6 +142,9 @@ class FakeModel:
         elif isinstance(step, Cut):
             self._failures[number] += 1
             return _cut(dialect.answer(turn, Answer("This answer is not complete.")))
+        elif isinstance(step, Garble):
+            self._failures[number] += 1
+            return stream([b'data: {"type": "mess\n\n', b"<html>Bad gateway</html>\n\n"])
         elif isinstance(step, Use):
             return dialect.answer(turn, _use(turn, step))
         elif isinstance(step, Quote):
@@ -174,7 +180,7 @@ def _use(turn: Turn, step: Use) -> Answer:
         if name is None and not _may_search(turn):
             return Answer(f"{NOT_OFFERED} {call.tool}; offered: {', '.join(turn.offered)}")
         calls.append(Call(name or call.tool, call.args))
-    return Answer(calls=tuple(calls))
+    return Answer(step.saying, tuple(calls))
 
 
 def _may_search(turn: Turn) -> bool:

@@ -42,7 +42,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer of a model: calls, or a text."""
+    """Answer of a model: calls, a text, or a text before calls."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()  # their tools named as offered

@@ -21,6 +21,7 @@ from support.config_keys import keys
 # Values of the keys whose type alone does not tell what is valid.
 SAMPLES: dict[KeyPath, Any] = {
     ("timezone",): "Europe/Rome",
+    ("dashboard_hosts",): ["butlers.example.org"],
     ("roster",): ["switchboard"],
     ("butler", "name"): "garden",
     ("butler", "timezone"): "Europe/Rome",
@@ -31,6 +32,7 @@ SAMPLES: dict[KeyPath, Any] = {
     ("butler", "storage", "blob_dir"): "elsewhere/blobs",
     ("butler", "storage", "keep_days"): 30,
     ("delivery", "quiet_hours"): "22:00-07:00",
+    ("delivery", "owner"): "telegram:4711",
     ("modules",): {"one": {"a": 1}},
     ("channels",): {"one": {"a": 1}},
     ("connectors",): {"one": {"a": 1}},

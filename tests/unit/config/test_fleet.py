@@ -35,7 +35,9 @@ def test_the_first_call_writes_the_defaults_with_comments(tmp_path: Path) -> Non
 def test_defaults() -> None:
     fleet = FleetConfig()
     assert (fleet.timezone, fleet.isolation) == ("UTC", "roles")
-    assert fleet.roster == ("switchboard", "messenger", "general", "health")
+    assert fleet.roster == (
+        *("switchboard", "messenger", "general", "relationship", "health", "finance", "travel"),
+    )
 
 
 def test_existing_file_is_read_and_not_changed(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_first_load_writes_prices_and_later_edits_count(tmp_path: Path) -> None:
         *("gpt-5-pro", "gpt-5.5", "gpt-50", "gpt-5-nano", "gpt-5-1"),
         *("claude-opus-4-99", "claude-opus-4-99-20301101", "claude-opus-6", "claude", "opus-4"),
         *("claude-sonnet-4-5[1m]", "us.anthropic.claude-opus-4-5", "claude-opus-4-5-2025"),
-        "gemini-2.5-flash-lite",
+        "gemini-2.5-flash-nano",
     ],
 )
 def test_an_unknown_model_has_an_unknown_price(tmp_path: Path, model: str | None) -> None:

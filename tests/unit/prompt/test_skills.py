@@ -89,7 +89,20 @@ def test_valid_skill_name_is_accepted_and_installable(name: str, tmp_path: Path)
 
 @pytest.mark.scenario("S004-02")
 @pytest.mark.parametrize(
-    "description", ["", " ", "x" * 1025, "a <b>tag</b>", "<br/>", "</x>", "<!DOCTYPE html>"]
+    "description",
+    [
+        "",
+        " ",
+        "x" * 1025,
+        "a <b>tag</b>",
+        "<br/>",
+        "</x>",
+        "<!DOCTYPE html>",
+        "<_tag>",
+        "<é>",
+        "<:a/>",
+        "<!-- -->",
+    ],
 )
 def test_invalid_description_fails_at_construction(description: str) -> None:
     with pytest.raises(PromptValidationError, match="the description of the skill code-review"):
@@ -100,6 +113,25 @@ def test_invalid_description_fails_at_construction(description: str) -> None:
 @pytest.mark.parametrize("description", ["x", "x" * 1024, "a < b and c > d", "-> next"])
 def test_valid_description_is_accepted(description: str) -> None:
     assert a_skill(description=description).description == description
+
+
+@pytest.mark.parametrize("value", [None, 5, b"x", ["a"], {}])
+@pytest.mark.parametrize("field", ["name", "description", "title", "template", "key"])
+def test_value_that_is_not_text_is_a_typed_error(field: str, value: Any) -> None:
+    fields: dict[str, Any] = {
+        "name": "code-review", "description": "Reviews.", "title": "T", "template": "x", "key": "k"
+    }  # fmt: skip
+    with pytest.raises(PromptValidationError, match=f"the {field} of a skill must be text"):
+        Skill(**{**fields, field: value})
+
+
+def test_wrong_types_of_refs_and_sections_are_typed_errors() -> None:
+    with pytest.raises(PromptValidationError, match="must be a path"):
+        SkillRef(5)  # type: ignore[arg-type]
+    with pytest.raises(PromptValidationError, match="must be a path"):
+        SkillRef("a", base_path=5)  # type: ignore[arg-type]
+    with pytest.raises(PromptValidationError, match="skills only"):
+        SkillsSection(skills=["code-review"])  # type: ignore[list-item]
 
 
 @pytest.mark.scenario("S004-03")
@@ -375,7 +407,7 @@ def test_full_disk_leaves_no_partial_skill(tmp_path: Path, monkeypatch: pytest.M
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(packs.shutil, "copyfileobj", full)
+    monkeypatch.setattr(packs.os, "fchmod", full)
     place = tmp_path / "skills"
     section = SkillsSection(skills=[a_skill("one"), a_ref(tmp_path / "source", "two")])
     with pytest.raises(SkillInstallationError, match="No space left") as error:

@@ -19,7 +19,7 @@ from butlers.runtimes.failures import asked_pause, of_model
 )
 def test_invalid_request_is_not_a_rate_limit(said: str) -> None:
     failure = of_model("It", said)
-    assert (failure.outcome, failure.retry_after_s) == (Outcome.CRASHED, None)
+    assert (failure.outcome, failure.retry_after_s) == (Outcome.REJECTED, None)
 
 
 @pytest.mark.parametrize(

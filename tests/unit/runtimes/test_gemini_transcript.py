@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from butlers.domain.session import Exit, Outcome, SessionResult, ToolCall, Usage
 from butlers.process.runner import EndReason, ProcessEnd
-from butlers.runtimes.gemini.transcript import GeminiTranscript
+from butlers.runtimes.gemini.preload import DELIVERED
+from butlers.runtimes.gemini.transcript import PROMPT_NOT_SENT, GeminiTranscript
 from support.recorded import assert_sound, cases, recording, strange_events
 
 SET = ToolCall("state_set", {"key": "k", "value": "v"}, True, {"ok": True, "key": "k"})
@@ -52,11 +53,11 @@ def test_result_is_the_last_event() -> None:
         ("no-key", Outcome.NO_CREDENTIAL, "you must specify the GEMINI_API_KEY"),
         ("bad-key", Outcome.NO_CREDENTIAL, "API key not valid"),
         ("sealed-refused", Outcome.DENIED, "tried was refused: run_shell_command: touch made"),
-        ("api-400", Outcome.CRASHED, "The model is not to be had."),
+        ("api-400", Outcome.REJECTED, "The model is not to be had."),
         ("api-401", Outcome.NO_CREDENTIAL, "The model is not to be had."),
         ("api-403", Outcome.NO_CREDENTIAL, "The model is not to be had."),
         ("api-429", Outcome.RATE_LIMITED, "Please wait and try again later"),
-        ("api-500", Outcome.CRASHED, "The model is not to be had."),
+        ("api-500", Outcome.MODEL_UNAVAILABLE, "The model is not to be had."),
         ("api-503", Outcome.RATE_LIMITED, "The model is not to be had."),
         ("no-money", Outcome.RATE_LIMITED, "You exceeded your current quota"),
         ("bad-argument", Outcome.CRASHED, "Gemini CLI exited with 1 and no result"),
@@ -184,3 +185,25 @@ def test_only_a_result_is_a_success(event: dict[str, Any]) -> None:
         assert (
             transcript.result(ProcessEnd(EndReason.EXITED, Exit(0, 0.0))).outcome is not Outcome.OK
         )
+
+
+def test_loop_that_the_cli_ended_is_no_success() -> None:
+    recorded = recording("gemini", "tool-call")
+    transcript = GeminiTranscript("health")
+    *events, end = recorded.events
+    loop = {"type": "error", "severity": "warning", "message": "Loop detected, stopping execution"}
+    for event in (*events, loop, end):
+        transcript.read(event)
+    result = transcript.result(recorded.ended)
+    assert result.outcome is Outcome.LIMIT_REACHED
+    assert "Loop detected" in (result.error or "")
+
+
+def test_session_whose_system_prompt_was_not_delivered_is_no_success() -> None:
+    recorded = recording("gemini", "tool-call")
+    transcript = GeminiTranscript("health")
+    for event in recorded.events:
+        if event["type"] != DELIVERED:
+            transcript.read(event)
+    result = transcript.result(recorded.ended)
+    assert (result.outcome, result.error) == (Outcome.CRASHED, PROMPT_NOT_SENT)

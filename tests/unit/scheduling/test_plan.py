@@ -93,6 +93,15 @@ def test_a_year_of_missed_minutes_is_one_entry() -> None:
     assert made.next_run_at == latest.due_at + MINUTE
 
 
+def test_task_ends_at_its_last_time() -> None:
+    """No run is due after until_at, nor made up for when the butler was down until later."""
+    ends = task(until_at=NINE + HOUR, missed=Missed.ONCE)
+    assert plan(ends, NINE, RULES).next_run_at == NINE + HOUR
+    late = plan(ends, NINE + 5 * HOUR, RULES)
+    assert [due.due_at for due in late.due] == [NINE, NINE + HOUR]
+    assert late.next_run_at is None
+
+
 def test_one_time_task_has_no_next_run() -> None:
     once = task(None, run_at=NINE, missed=Missed.ONCE)
     assert plan(once, NINE, RULES).next_run_at is None

@@ -227,3 +227,11 @@ def test_names_that_differ_in_unicode_form_are_refused(
     """One file replaces the other on a file system that normalizes names."""
     file = make(tmp_path / "x", {"SKILL.md": SKILL, **dict.fromkeys(names, b"x")})
     assert "twice" in refused(file, target, SkillPathRefused)
+
+
+def test_scripts_of_a_zip_without_mode_bits_are_executable(tmp_path: Path, target: Path) -> None:
+    """Archives made on systems without these bits would otherwise have no script that may run."""
+    members = {"SKILL.md": SKILL, "scripts/a.py": b"print(1)\n", "scripts/data.bin": b"\x00"}
+    folder = unpack(zipped(tmp_path / "a.zip", members, dict.fromkeys(members, 0o600)), target)
+    modes = {path.name: path.stat().st_mode & 0o111 for path in folder.rglob("*.*")}
+    assert {name for name, mode in modes.items() if mode} == {"a.py"}

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from butlers.skills.registry.butler_packs import load_packs
-from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.new_skill import NewSkill
+from butlers.skills.registry.registry import SkillRegistry
 from support.skills import write_pack
 
 

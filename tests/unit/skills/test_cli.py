@@ -13,7 +13,8 @@ from butlers.config.overrides import shipped_roster
 from butlers.config.packs import name_pack
 from butlers.config.roster import remember_butler
 from butlers.skills.registry.catalog import SkillState
-from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.new_skill import NewSkill
+from butlers.skills.registry.registry import SkillRegistry
 from support.skills import write_files, write_pack, write_skill_md
 from support.skills_cli import Run
 
@@ -298,8 +299,8 @@ def test_install_shows_capabilities_and_needs_consent(run: Run, tmp_path: Path) 
     file = shutil.make_archive(str(tmp_path / "packed"), "zip", folder.parent, folder.name)
     ran = run("install", file)
     assert ran.code == 1
-    assert "could use mcpServers: m: https://mcp.example.com/" in ran.err
-    assert "could use allowed-tools: Bash(rm:*)" in ran.err
+    assert "may reach   the MCP server m: https://mcp.example.com/" in ran.err
+    assert "may ask for the tool Bash(rm:*)" in ran.err
     assert "its capabilities were not agreed to" in ran.err
     assert "hint: add --yes" in ran.err
     assert "\x1b" not in ran.err
@@ -322,8 +323,8 @@ def test_update_with_fewer_capabilities_needs_no_consent(run: Run, tmp_path: Pat
     (second / "scripts/a.sh").unlink()
     ran = run("install", second)
     assert (ran.code, ran.out) == (0, "installed social-media: 1.1.0, 1.0.0\n")
-    assert "adds to 1.0.0 nothing" in ran.err
-    assert "no longer has scripts: scripts/a.sh" in ran.err
+    assert "+ may" not in ran.err.replace("+ new", "")
+    assert "- may run     the script scripts/a.sh" in ran.err
     assert f"belongs to me, from {first}" in ran.err
 
 
@@ -378,3 +379,13 @@ def test_approved_draft_can_be_assigned(run: Run, tmp_path: Path, home: Path) ->
     assert listed["usedBy"] == ["mine"]
     assert run("approve", "gone").code == 1
     assert run("assign", "social-media", "nobody").code == 1
+
+
+def test_registration_warns_of_a_cycle(run: Run, tmp_path: Path) -> None:
+    one = write_pack(tmp_path / "one", id="one", owner="me", dependencies=["two"])
+    two = write_pack(tmp_path / "two", id="two", owner="me", dependencies=["one"])
+    assert "circular" not in run("register", one).err
+    told = run("register", two)
+    assert told.code == 0
+    assert "no butler can use two: circular dependency: two → one → two" in told.err
+    assert run("remove", "one").code == 0

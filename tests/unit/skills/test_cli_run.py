@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from butlers.skills.registry.catalog import SkillState
-from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.new_skill import NewSkill
+from butlers.skills.registry.registry import SkillRegistry
 from support.skills import write_files, write_pack
 from support.skills_cli import Run
 

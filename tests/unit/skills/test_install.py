@@ -21,7 +21,8 @@ from butlers.skills.install.git import git_source
 from butlers.skills.install.install import InstallOffer, RegistryInstaller
 from butlers.skills.reader import read_skill
 from butlers.skills.registry.catalog import SkillState
-from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.new_skill import NewSkill
+from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.skill_set import ButlerSkillSet
 from support.skills import write_files, write_pack, write_skill_md
 
@@ -75,6 +76,7 @@ def test_all_capabilities_are_shown_before_anything_is_registered(
         "scripts": ["hidden/extra.py", "scripts/post.sh"],
         "runs": [],
         "envVars": ["KEY"],
+        "network": [],
         "mcpServers": ["m: node mcp/server.js", "r: https://mcp.example.com/"],
         "systemPackages": ["ffmpeg"],
         "allowed-tools": ["Bash(git:*)"],

@@ -12,7 +12,8 @@ import pytest
 
 from butlers.domain.errors import SkillChanged, SkillInstallationError, SkillPathRefused
 from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER, SkillCopy, SkillInstaller
-from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.new_skill import NewSkill
+from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.tree import digest_folder
 from support.skills import write_files, write_pack, write_skill_md
 

@@ -28,7 +28,9 @@ from butlers.domain.errors import (
 from butlers.skills.check.rules import check
 from butlers.skills.reader import read_skill
 from butlers.skills.registry.catalog import SkillState
-from butlers.skills.registry.registry import NewSkill, SkillRegistry, require_label
+from butlers.skills.registry.new_skill import NewSkill, require_label
+from butlers.skills.registry.registry import SkillRegistry
+from butlers.skills.registry.resolver import dependency_cycle
 from butlers.skills.skill import SkillSpec
 from support.skills import write_files, write_pack, write_skill_md
 
@@ -370,8 +372,6 @@ def test_a_skill_md_becomes_a_pack_with_version_and_owner(
     assert skill is not None
     assert (skill.name, skill.version, skill.owner) == ("log-weight", "1.2.0", "me")
     plain = write_files(tmp_path / "plain", {"SKILL.md": "Says what.\n"})
-    with pytest.raises(InvalidSkill, match="no version"):
-        registry.register(NewSkill(plain, owner="me"))
     assert registry.register(NewSkill(plain, owner="me", version="0.1.0")).latest == "0.1.0"
 
 
@@ -458,3 +458,18 @@ def test_broken_registry_file_is_reported_and_kept(
 def test_missing_folder_is_an_error(registry: SkillRegistry, tmp_path: Path) -> None:
     with pytest.raises(SkillError, match="gone"):
         registry.register(NewSkill(tmp_path / "gone"))
+
+
+def test_packs_in_a_cycle_can_be_removed(registry: SkillRegistry, tmp_path: Path) -> None:
+    registry.register(pack(tmp_path, id="one", dependencies=["two"]))
+    registry.register(pack(tmp_path, id="two", dependencies=["three"]))
+    registry.register(pack(tmp_path, id="three", dependencies=["one"]))
+    registry.register(pack(tmp_path, id="user", dependencies=["one"]))
+    assert dependency_cycle(registry.catalog(), "one") == ("one", "two", "three", "one")
+    assert dependency_cycle(registry.catalog(), "user") == ()
+    with pytest.raises(SkillInUse, match="user"):
+        registry.delete("one")
+    registry.delete("user")
+    for name in ("one", "two", "three"):
+        registry.delete(name)
+    assert registry.list() == ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from butlers.skills.reader import Scan, scan_skills
 from support.skills import write_files, write_pack, write_skill_md
 
@@ -56,7 +58,8 @@ def test_more_skills_than_the_limit_is_an_error(tmp_path: Path) -> None:
 
 def test_folders_over_the_depth_limit_are_an_error(tmp_path: Path) -> None:
     _skill(tmp_path, "1/2/3/4/5/deep")
-    scanned = scan_skills(tmp_path)
+    assert names(scan_skills(tmp_path)) == ["deep"]
+    scanned = scan_skills(tmp_path, max_depth=4)
     assert scanned.skills == ()
     assert codes(scanned) == {"scan-too-many"}
 
@@ -64,9 +67,19 @@ def test_folders_over_the_depth_limit_are_an_error(tmp_path: Path) -> None:
 def test_a_scan_of_circular_links_ends(tmp_path: Path) -> None:
     _skill(tmp_path, "group/a")
     (tmp_path / "group" / "again").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "more").symlink_to("group", target_is_directory=True)
     scanned = scan_skills(tmp_path)
-    assert "a" in names(scanned)
-    assert "scan-too-many" in codes(scanned)
+    assert names(scanned) == ["a"]
+    assert scanned.diagnostics == ()
+
+
+def test_number_of_scanned_folders_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("butlers.skills.reader.MAX_SCANNED_FOLDERS", 3)
+    for number in range(6):
+        _skill(tmp_path, f"s{number}")
+    assert codes(scan_skills(tmp_path)) == {"scan-too-many"}
 
 
 def test_only_links_into_the_shared_folder_are_followed(tmp_path: Path) -> None:

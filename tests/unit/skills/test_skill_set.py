@@ -12,7 +12,8 @@ from butlers.domain.errors import SkillRegistryBroken
 from butlers.skills.install.mount import AGENTS_FOLDER, CLAUDE_FOLDER
 from butlers.skills.instructions import describe_scripts, list_files
 from butlers.skills.registry.catalog import SkillState
-from butlers.skills.registry.registry import NewSkill, SkillRegistry
+from butlers.skills.registry.new_skill import NewSkill
+from butlers.skills.registry.registry import SkillRegistry
 from butlers.skills.registry.resolver import LOCK_FILE
 from butlers.skills.skill_set import ButlerSkillSet
 from support.skills import write_files, write_pack, write_skill_md

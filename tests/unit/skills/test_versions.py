@@ -44,7 +44,7 @@ def test_invalid_range_is_none(written: str) -> None:
     assert parse_range(written) is None
 
 
-@pytest.mark.parametrize("written", ["", "Id", "a--b", "a@", "a@@1", "../a", "a b", "a@x/y"])
+@pytest.mark.parametrize("written", ["", "Id", "--", "a@", "a@@1", "../a", "a b", "a@x/y"])
 def test_invalid_requirement_is_none(written: str) -> None:
     assert parse_requirement(written) is None
 

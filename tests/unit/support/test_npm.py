@@ -98,15 +98,15 @@ def test_another_lock_is_another_folder(log: Path, tools: NpmSet) -> None:
     assert first.exists()
 
 
-def test_without_npm_a_test_is_skipped_and_in_ci_it_fails(
+def test_without_npm_a_test_fails_unless_the_person_skips_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    monkeypatch.delenv("CI", raising=False)
-    with pytest.raises(pytest.skip.Exception, match="npm is not installed"):
+    monkeypatch.delenv(npm.SKIP, raising=False)
+    with pytest.raises(pytest.fail.Exception, match="npm is not installed"):
         npm.installed("mcp")
 
-    monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match="npm is not installed"):
+    monkeypatch.setenv(npm.SKIP, "1")
+    with pytest.raises(pytest.skip.Exception, match="npm is not installed"):
         npm.installed("mcp")

@@ -26,7 +26,7 @@ from butlers.domain.errors import (
     PhaseFailed,
     QueueFull,
 )
-from butlers.wire.client import META, PROTOCOL, McpClient
+from butlers.wire.client import META, PROTOCOL, McpClient, tool_value
 
 
 @dataclass
@@ -270,3 +270,27 @@ async def test_timeout_raises_answer_lost() -> None:
         async with McpClient("health", url, lambda: "t") as client:
             with pytest.raises(AnswerLost):
                 await client.call("note", timeout_s=0.05)
+
+
+@pytest.mark.parametrize(
+    ("result", "value"),
+    [
+        ({"content": [{"type": "text", "text": "posted"}]}, "posted"),
+        ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "a\nb"),
+        ({"content": [{"type": "image", "data": "eA=="}]}, [{"type": "image", "data": "eA=="}]),
+        ({"content": [], "structuredContent": None}, None),
+        ({"content": [{"type": "text", "text": "x"}], "structuredContent": {"a": 1}}, {"a": 1}),
+        (
+            {
+                "content": [],
+                "structuredContent": {"result": None},
+                "_meta": {"fastmcp": {"wrap_result": True}},
+            },
+            None,
+        ),
+    ],
+)
+def test_value_of_an_answer_without_structure_is_its_text(
+    result: dict[str, Any], value: object
+) -> None:
+    assert tool_value(result) == value

@@ -10,6 +10,7 @@ import stat
 import string
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,7 @@ def test_a_damaged_key_is_not_used(tmp_path: Path, content: bytes) -> None:
 
 RACER = """
 import sys
+import time
 from pathlib import Path
 from butlers.wire.tokens import FleetKey
 print("ready", flush=True)
@@ -217,3 +219,26 @@ def test_processes_that_race_get_one_key(tmp_path: Path) -> None:
     assert keys == {FleetKey.load(home).secret.hex()}
     assert [path.name for path in (home / "keys").iterdir()] == ["fleet.key"]
     assert stat.S_IMODE((home / "keys" / "fleet.key").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("hours", [-2, 2, 50])
+def test_wall_clock_that_is_set_ends_no_token(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    token, before = KEY.mint(CallerKind.PEER, "switchboard", "health"), time.time
+    monkeypatch.setattr("butlers.wire.tokens.time.time", lambda: before() + hours * 3600)
+    assert KEY.verify(token, "health").name == "switchboard"
+
+
+def test_token_of_this_machine_expires_by_the_monotonic_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    token, before = KEY.mint(CallerKind.PEER, "switchboard", "health"), time.monotonic
+    monkeypatch.setattr("butlers.wire.tokens.time.monotonic", lambda: before() + 601)
+    with pytest.raises(NotAuthenticated):
+        KEY.verify(token, "health")
+
+
+def test_token_of_another_machine_expires_by_the_wall_clock() -> None:
+    ever = 10**12
+    assert KEY.verify(signed(claims(b="another boot", m=0)), "health")
+    with pytest.raises(NotAuthenticated):
+        KEY.verify(signed(claims(b="another boot", m=ever, e=0)), "health")

@@ -141,7 +141,7 @@ def test_skill_survives_conversion_to_a_pack_and_back(
     "skill",
     [
         SkillSpec("Bad Name", "x"),
-        SkillSpec("a--b", "x"),
+        SkillSpec("--", "x"),
         SkillSpec("a", ""),
         SkillSpec("a", "x" * 1025),
         SkillSpec("a", "x", version="1.0"),

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from butlers.skills.reflexes import conflicts
+
 NOW = datetime(2026, 5, 6, 10, 0, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -198,3 +200,68 @@ def test_any_time_expression_has_a_zone_or_does_not_match(book, when, now):
     found = book.match(f"remind me {when} to rest", now, BERLIN)
     if found is not None and "at" in found.arguments:
         assert datetime.fromisoformat(found.arguments["at"]).tzinfo is not None
+
+
+TODOS = r"""
+version = 1
+
+[[reflex]]
+name = "todos"
+patterns = ['(?i)what.s due (?P<day>.+)', '(?i)was ist (?P<day>.+) fällig', '(?i)todos']
+tool = "todo_list"
+reply = "To do {day}:\n{list}"
+reply_empty = "Nothing is due."
+list = "todos"
+line = "- {title} ({due})"
+examples = ["what's due tomorrow", "was ist heute fällig", "todos"]
+not_examples = ["what's new tomorrow", "what's due somewhen"]
+groups.day = { type = "date", default = "today" }
+arguments.day = "{day}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("what's due Friday", "2026-05-08"),
+        ("was ist morgen fällig", "2026-05-07"),
+        ("Todos", "2026-05-06"),
+    ],
+)
+def test_several_patterns_share_groups_and_arguments(skills, text, day):
+    skills.write(TODOS)
+    book = skills.load()
+    assert book.diagnostics == ()
+    assert match(book, text).arguments == {"day": day}
+    assert len(book.patterns) == 3
+
+
+def test_reply_shows_a_list_line_by_line(skills):
+    skills.write(TODOS)
+    found = match(skills.load(), "todos")
+    items = [{"title": "call the bank", "due": "09:00"}, {"title": "rest", "due": None}]
+    assert found.reply({"todos": items}) == "To do today:\n- call the bank (09:00)\n- rest"
+    many = found.reply({"todos": [{"title": "x", "due": "y"}] * 25}).splitlines()
+    assert (len(many), many[-1]) == (22, "… and 5 more")
+    assert found.reply({"todos": []}) == "Nothing is due."
+
+
+def test_near_miss_that_matches_is_an_error(skills):
+    skills.write(TODOS.replace("what's new tomorrow", "what's due today"))
+    book = skills.load()
+    assert [found.code for found in book.diagnostics] == ["reflex-not-example"]
+    assert book.reflexes == ()
+
+
+def test_example_that_another_butler_takes_is_a_conflict(skills, book):
+    skills.write(
+        TODOS.replace('"todos"]', '"todos", "ping"]').replace("(?i)todos'", "(?i)todos|ping'")
+    )
+    other = skills.load()
+    pairs = [("health", one) for one in book.reflexes] + [
+        ("general", one) for one in other.reflexes
+    ]
+    (found,) = conflicts(pairs)
+    assert (found.code, found.entry) == ("reflex-conflict", "todos")
+    assert "'ping' goes to health" in found.message
+    assert list(conflicts(pairs[::-1])) == []

@@ -342,7 +342,7 @@ def test_invalid_duration_is_rejected(text):
 @pytest.mark.parametrize("kind", CONVERSIONS)
 def test_declared_parts_match_the_converted_parts(kind):
     samples = {"number": "1", "integer": "1", "unit": "kg", "money": "1 EUR", "date": "today"}
-    samples |= {"time": "8am", "datetime": "now", "duration": "1h", "text": "x"}
+    samples |= {"time": "8am", "datetime": "now", "duration": "1h", "text": "x", "when": "friday"}
     assert tuple(convert(samples[kind], GroupRule(kind), MOMENT).parts) == CONVERSIONS[kind].parts
 
 
@@ -350,3 +350,75 @@ def test_date_overflow_is_no_match():
     end = Moment(datetime.max.replace(tzinfo=UTC), BERLIN)
     for kind in ("date", "time", "datetime"):
         assert value(kind, "tomorrow at 9", end) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("morgen um 9", "2026-05-07T09:00:00+02:00"),
+        ("morgen um halb zehn", "2026-05-07T09:30:00+02:00"),
+        ("heute um 18 Uhr", "2026-05-06T18:00:00+02:00"),
+        ("am Freitag um 9 Uhr 30", "2026-05-08T09:30:00+02:00"),
+        ("Freitag morgen", "2026-05-08T09:00:00+02:00"),
+        ("heute Abend", "2026-05-06T18:00:00+02:00"),
+        ("in 10 Minuten", "2026-05-06T12:10:00+02:00"),
+        ("in einer Stunde", "2026-05-06T13:00:00+02:00"),
+        ("in einer halben Stunde", "2026-05-06T12:30:00+02:00"),
+        ("in zwei Wochen", "2026-05-20T12:00:00+02:00"),
+        ("vor 3 Stunden", "2026-05-06T09:00:00+02:00"),
+        ("übermorgen um 7:15 Uhr", "2026-05-08T07:15:00+02:00"),
+        ("am 3. Juni um 8 Uhr", "2026-06-03T08:00:00+02:00"),
+        ("tonight", "2026-05-06T20:00:00+02:00"),
+        ("tomorrow morning", "2026-05-07T09:00:00+02:00"),
+        ("this evening", "2026-05-06T18:00:00+02:00"),
+        ("friday in the afternoon", "2026-05-08T15:00:00+02:00"),
+    ],
+)
+def test_german_and_natural_times(text, expected):
+    assert value("datetime", text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("heute", "2026-05-06"),
+        ("übermorgen", "2026-05-08"),
+        ("am Freitag", "2026-05-08"),
+        ("nächsten Mittwoch", "2026-05-13"),
+        ("letzten Montag", "2026-05-04"),
+        ("4. Mai", "2027-05-04"),
+        ("am 24.12.", "2026-12-24"),
+        ("the 1st", "2026-06-01"),
+        ("on the 31st", "2026-05-31"),
+        ("am 15.", "2026-05-15"),
+        ("in 3 Monaten", "2026-08-06"),
+        ("in two years", "2028-05-06"),
+        ("vor einer Woche", "2026-04-29"),
+        ("a month ago", "2026-04-06"),
+    ],
+)
+def test_german_and_natural_dates(text, expected):
+    assert value("date", text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["99.", "the 32nd", "morgen 25 Uhr", "am am", "der die das", "vor"]
+)
+def test_german_words_that_name_no_date_are_no_match(text):
+    assert value("date", text) is None
+    assert value("datetime", text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10 Minuten", 600), ("anderthalb Stunden", 5400), ("2 Std und 5 Minuten", 7500)],
+)
+def test_german_durations(text, seconds):
+    assert value("duration", text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"), [("12,50 €", "12.50"), ("12,50 Euro", "12.50"), ("1.200 EUR", "1200")]
+)
+def test_german_money(text, amount):
+    assert value("money", text) == {"amount": amount, "currency": "EUR"}
