@@ -6,14 +6,15 @@ BIN    := $(VENV)/bin
 UV     := $(shell command -v uv 2>/dev/null)
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install up test test-fast soak check bench docs lock clean
+.PHONY: install up test test-fast soak mutants check bench docs lock clean
 
 install: $(VENV)/.installed
 up: install
 	@$(BIN)/butlers up
 
-# The npm programs come first, so that the tests need no network; without npm their tests are skipped.
+# The npm programs come first, so that the tests need no network; without npm their tests fail, unless BUTLERS_SKIP_NPM=1.
 test: $(VENV)/.installed-dev check
+	@scripts/install_test_programs.sh
 	@PYTHONPATH=tests $(BIN)/python -m support.npm
 	@$(BIN)/python -m pytest -n auto --dist worksteal -q
 
@@ -27,6 +28,10 @@ test-fast: $(VENV)/.installed-dev
 # Before a release: storms of 1,000 messages at their real pace, and property tests with all examples.
 soak: $(VENV)/.installed-dev
 	@$(BIN)/python -m pytest -n 2 -q -m "soak or hypothesis" --hypothesis-profile deep
+
+# Before a release: each mutation of our promises has to be noticed by its test.
+mutants: $(VENV)/.installed-dev
+	@$(BIN)/python scripts/run_mutants.py
 
 docs: $(VENV)/.installed-dev
 	@$(BIN)/python scripts/write_docs.py

@@ -7,16 +7,40 @@ import logging
 
 import structlog
 
-from benchmarks import broker, message, queue, sessions, skills, start, ticks
+from benchmarks import (
+    broker,
+    calendar,
+    commands,
+    contacts,
+    mail,
+    memory,
+    memory_recall,
+    message,
+    queue,
+    roster,
+    sandbox,
+    sessions,
+    skills,
+    start,
+    ticks,
+)
 
 BENCHMARKS = {
     "start": start.run,
+    "commands": commands.run,
     "message": message.run,
     "queue": queue.run,
     "ticks": ticks.run,
     "sessions": sessions.run,
     "skills": skills.run,
     "broker": broker.run,
+    "calendar": calendar.run,
+    "mail": mail.run,
+    "contacts": contacts.run,
+    "roster": roster.run,
+    "sandbox": sandbox.run,
+    "memory": memory.run,
+    "recall": memory_recall.run,
 }
 
 
@@ -31,7 +55,13 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=200, help="number of messages (message)")
     parser.add_argument("--items", type=int, default=1000, help="number of items (queue)")
     parser.add_argument("--skills", type=int, default=10_000, help="number of skills (skills)")
+    parser.add_argument("--mails", type=int, default=10_000, help="number of mails (mail)")
+    parser.add_argument(
+        "--contacts", type=int, default=10_000, help="number of contacts (contacts)"
+    )
     parser.add_argument("--sessions", type=int, default=10, help="number of sessions (sessions)")
+    parser.add_argument("--captions", action="store_true", help="with captions of photos (recall)")
+    parser.add_argument("--fit", action="store_true", help="fit the weights of search (recall)")
     options = parser.parse_args()
     for unknown in set(options.names) - set(BENCHMARKS):
         parser.error(f"unknown benchmark {unknown!r}; choose from {', '.join(BENCHMARKS)}")

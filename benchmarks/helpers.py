@@ -128,11 +128,13 @@ def end(process: subprocess.Popen[bytes]) -> float:
     return time.monotonic() - started
 
 
-async def open_database(server: EmbeddedPostgres, butler: str, size: int | None = None) -> Database:
+async def open_database(
+    server: EmbeddedPostgres, butler: str, size: int | None = None, *, name: str | None = None
+) -> Database:
     """Create and migrate a butler's database on the server, and open it."""
     admin = Login(server.dsn(), "postgres", None, "postgres")
     provisioner = Provisioner(admin, FleetKey(secrets.token_bytes(32)))
-    login = await provisioner.provision(ButlerSchema(butler, f"bench_{butler}", None))
+    login = await provisioner.provision(ButlerSchema(butler, name or f"bench_{butler}", None))
     await migrate(login, butler_chains(butler, shipped_versions()))
     options = {} if size is None else {"size": size}
     return await Database.open(login, butler, **options)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import time
+from pathlib import Path
 from uuid import UUID
 
 import asyncpg
@@ -19,7 +21,8 @@ from butlers.db.embedded import EmbeddedPostgres
 # ingest, route.execute, measurement_log, notify, deliver twice, console_receive
 HOPS = 7
 WARM_UP = 10
-IN_FLIGHT = 20
+IN_FLIGHT = (1, 8, 32)
+MAX_RATIO = 8  # of a message to one call
 MESSAGE = "weight 80.4 kg"
 
 # Time from receipt until each hop was recorded; all clocks are the same machine's.
@@ -67,16 +70,18 @@ async def _measure(fleet: RunningFleet, messages: int) -> list[Measured]:
         for _ in range(WARM_UP):
             await _round_trip(console)
             await health.call("status")
-        took, bare, ids = [], [], []
+        took, bare, ids, used = [], [], [], 0.0
         for _ in range(messages):  # alternate, so that machine load affects both equally
+            before = _cpu_s(fleet)
             started = time.perf_counter()
             ids.append(await _round_trip(console))
             took.append((time.perf_counter() - started) * 1000)
+            used += _cpu_s(fleet) - before
             started = time.perf_counter()
             for _ in range(HOPS):
                 await health.call("status")
             bare.append((time.perf_counter() - started) * 1000)
-        rate = await _burst(console, messages)
+        bursts = {at_once: await _burst(console, messages, at_once) for at_once in IN_FLIGHT}
     lines = [
         Measured(
             f"message to reply, p{percent}",
@@ -86,8 +91,13 @@ async def _measure(fleet: RunningFleet, messages: int) -> list[Measured]:
         )
         for percent in (50, 90, 99)
     ]
-    one_at_a_time = 1000 * len(took) / sum(took)
-    lines.append(Measured(f"messages a second, {IN_FLIGHT} in flight", rate, "/s", one_at_a_time))
+    one_call = percentile(bare, 50) / HOPS
+    lines.append(Measured("message, p50, to one call", lines[0].value, "ms", one_call, MAX_RATIO))
+    lines.append(Measured("CPU of the fleet per message", used * 1000 / messages, "ms"))
+    for at_once, (rate, latency) in bursts.items():
+        alone, alone_ms = bursts[IN_FLIGHT[0]]
+        lines.append(Measured(f"messages a second, {at_once} in flight", rate, "/s", alone))
+        lines.append(Measured(f"latency p50, {at_once} in flight", latency, "ms", alone_ms))
     return lines + await _profile(fleet, ids)
 
 
@@ -100,16 +110,26 @@ async def _round_trip(console: ConsoleConnector) -> UUID:
     return request_id
 
 
-async def _burst(console: ConsoleConnector, messages: int) -> float:
-    turn = asyncio.Semaphore(IN_FLIGHT)
+async def _burst(console: ConsoleConnector, messages: int, at_once: int) -> tuple[float, float]:
+    """Return messages a second, and the median latency in milliseconds."""
+    turn = asyncio.Semaphore(at_once)
+    took: list[float] = []
 
     async def one() -> None:
         async with turn:
+            began = time.perf_counter()
             await _round_trip(console)
+            took.append((time.perf_counter() - began) * 1000)
 
     started = time.perf_counter()
     await asyncio.gather(*(one() for _ in range(messages)))
-    return messages / (time.perf_counter() - started)
+    return messages / (time.perf_counter() - started), percentile(took, 50)
+
+
+def _cpu_s(fleet: RunningFleet) -> float:
+    """Return the CPU time that the fleet's process has used so far."""
+    fields = Path(f"/proc/{fleet.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def _profile(fleet: RunningFleet, ids: list[UUID]) -> list[Measured]:
