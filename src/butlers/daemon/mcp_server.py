@@ -25,10 +25,11 @@ from butlers.tools.declaration import ToolFunction, ToolSpec
 DROPPED_SCHEMA_KEYS = frozenset(
     {"minLength", "maxLength", "minimum", "exclusiveMinimum", "maximum", "title"}
 )
-
-
 DROPPED_SCHEMA_VALUES = (
     ("default", None),
+    ("default", 0),  # and False: what a model leaves out anyway
+    ("default", ""),
+    ("format", "uuid"),
     ("additionalProperties", False),
     ("additionalProperties", True),
 )

@@ -26,17 +26,17 @@ CronText = Annotated[
     Field(
         min_length=1,
         max_length=200,
-        description="minute hour day month weekday, such as '30 8 * * 1-5', '*/15 * * * *', '@daily'",
+        description="minute hour day month weekday, such as '30 8 * * 1-5', or '@daily'",
     ),
 ]
 Zone = Annotated[str, Field(min_length=1, max_length=64, description="IANA; default: the butler's")]
 Check = Annotated[
     str,
-    Field(max_length=200, description="A job to run first; no session if it returns a falsy value"),
+    Field(max_length=200, description="Job to run first; falsy: no session"),
 ]
 Within = Annotated[
     float,
-    Field(gt=0, le=31_622_400, description="Skip a missed time older than this"),
+    Field(gt=0, le=31_622_400, description="Skip older ones"),
 ]
 
 
@@ -45,11 +45,11 @@ async def schedule_list(
     ctx: CallContext,
     include_ended: bool = False,
     reminders_only: bool = False,
-    runs: Annotated[int, Field(ge=0, le=50, description="Recent runs of each")] = 3,
+    runs: Annotated[int, Field(ge=0, le=50, description="Recent runs")] = 3,
     limit: Annotated[int, Field(ge=1, le=500)] = 100,
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0,
 ) -> dict[str, Any]:
-    """List schedules and reminders by next run, each with its id and recent runs."""
+    """List schedules and reminders by next run, with their recent runs."""
     found = await schedules.list_tasks(
         ctx.connection,
         include_ended=include_ended,
@@ -77,8 +77,8 @@ async def schedule_create(
 ) -> dict[str, Any]:
     """Create a recurring schedule: start a session with a prompt, or run a job of this butler.
 
-    missed: a time that passed while the butler was off is skipped, run once late, or the owner is asked.
-    exact=true keeps "*/15" from being spread over some minutes.
+    missed: skip times that passed while the butler was off, run once late, or ask the owner.
+    exact: do not spread "*/15" over some minutes.
     """
     require_trusted_input(ctx, "create a schedule")
     changes = TaskChanges(
@@ -113,10 +113,9 @@ async def schedule_update(
     exact: bool | None = None,
     run_now: bool = False,
 ) -> dict[str, Any]:
-    """Change a schedule by its id, with the arguments of schedule_create; omitted ones stay unchanged.
+    """Change a schedule by its id; omitted arguments stay unchanged, check="" removes the check.
 
-    run_now makes it due at once, check="" removes the check. A schedule of source "toml" can only be
-    enabled, disabled or run now.
+    A schedule of source "toml" can only be enabled, disabled or run now.
     """
     require_trusted_input(ctx, "change a schedule")
     now = ctx.clock.now()
@@ -162,10 +161,8 @@ async def remind(
     in_minutes: Annotated[float, Field(gt=0, le=5_270_400)] | None = None,
     at: datetime | None = None,
 ) -> dict[str, Any]:
-    """Create a one-time reminder: deliver a message unchanged, without a model, or start a session
-    with a prompt.
-
-    Give in_minutes, or at: an ISO time, in the butler's zone unless it has an offset.
+    """Remind once, in_minutes or at an ISO time (the butler's zone unless it has an offset): deliver a
+    message unchanged, or start a session with a prompt.
     """
     if prompt is not None:  # a fixed message only says what the sender said, to the same person
         require_trusted_input(ctx, "schedule a prompt")
@@ -185,7 +182,7 @@ async def remind(
 
 @tool(callers=SESSIONS)
 async def reminder_cancel(ctx: CallContext, text: Short) -> dict[str, Any]:
-    """Cancel the coming reminder whose message contains the text. undo brings it back."""
+    """Cancel the coming reminder whose message contains the text."""
     found = await schedules.find_reminders(ctx.connection, text)
     if not found:
         raise NotFound(f"no coming reminder contains {text!r}", hint="schedule_list shows them")

@@ -53,10 +53,7 @@ async def get_attachment(
     offset: Annotated[int, Field(ge=0)] = 0,
     limit: Annotated[int, Field(ge=1, le=PAGE)] = PAGE,
 ) -> dict[str, Any]:
-    """Read a file that came with a message, by its storage_ref: as text, or as base64.
-
-    A long file comes in pages: ask again with offset = next_offset until that is null.
-    """
+    """Read a file of a message by its storage_ref, as text or base64; further pages at next_offset."""
     store = BlobStore(ctx.services.config.storage.blob_dir)
     content = await asyncio.to_thread(store.get, storage_ref)
     if offset > len(content):

@@ -33,7 +33,7 @@ async def ask_butler(
     tool: str | None = None,
     arguments: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Ask another butler by a tool that it shares. Without a tool: list what it shares."""
+    """Call a tool that another butler shares. Without a tool: list them."""
     require_trusted_input(ctx, f"share data with {butler}")
     return await _ask(ctx, butler, tool, arguments)
 

@@ -97,10 +97,7 @@ class RecordChange:
 
 @tool(callers=SESSIONS)
 async def undo(ctx: CallContext, request_id: UUID | None = None) -> dict[str, Any]:
-    """Undo the newest change to this butler's records, or what the message request_id changed.
-
-    Everything that one message changed is undone together, or nothing is.
-    """
+    """Undo all that the newest message changed in this butler's records, or the message request_id."""
     require_trusted_input(ctx, "undo changes")
     undone = await undo_request(ctx.connection, request_id, besides=ctx.caller.request_id)
     if not undone:

@@ -60,7 +60,7 @@ def _page(name: str, text: str, page: int) -> dict[str, Any]:
 async def result_page(
     ctx: CallContext, result: str, page: Annotated[int, Field(ge=1, le=10_000)]
 ) -> dict[str, Any]:
-    """A further page of a long result, as its first page names it."""
+    """A further page of a long result."""
     text = ctx.pages.get(result)
     if text is None:
         raise NotFound(f"there is no result {result!r} in this session")

@@ -41,8 +41,8 @@ async def notify(
     recipient: str | None = None,
     emoji: str | None = None,
 ) -> dict[str, Any]:
-    """Say something to the person. intent "reply": to the message this session was started for, where it
-    came from; "react": an emoji on that message; "send": a new one, to the owner unless a recipient is named.
+    """Say something to the person. intent "reply": answer the message of this session; "react": an emoji
+    on it; "send": a new message, to the owner unless a recipient is named.
     """
     ordinal = ctx.key.ordinal if ctx.key else 0
     if intent is Intent.SEND:

@@ -37,10 +37,7 @@ async def state_get(ctx: CallContext, key: Key) -> dict[str, Any] | None:
 async def state_set(
     ctx: CallContext, key: Key, value: Any, expected_version: Version | None = None
 ) -> dict[str, Any]:
-    """Store a JSON value under a key and return its new version.
-
-    With expected_version, store it only if the value still has that version (0: none).
-    """
+    """Store a JSON value under a key, only at its expected_version if given (0: none)."""
     if _is_reserved(key):
         raise InvalidArguments(f"keys that begin with {RESERVED!r} are reserved for the butler")
     size = len(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
@@ -56,7 +53,7 @@ async def state_set(
 async def state_delete(
     ctx: CallContext, key: Key, expected_version: Version | None = None
 ) -> dict[str, Any]:
-    """Delete the value of a key; says whether there was one."""
+    """Delete the value of a key."""
     if _is_reserved(key):
         raise InvalidArguments(f"keys that begin with {RESERVED!r} are reserved for the butler")
     return {"deleted": await remove_entry(ctx.connection, _checked(key), expected_version)}
@@ -70,7 +67,7 @@ async def state_list(
     after: Annotated[str, Field(max_length=200)] = "",
     limit: Annotated[int, Field(ge=1, le=1000)] = 200,
 ) -> dict[str, Any]:
-    """Keys in order, optionally only those with a prefix. For the next page pass the last key as after."""
+    """List keys in order. For the next page pass the last key as after."""
     found = await list_entries(ctx.connection, prefix, after, limit)
     if not keys_only:
         return {"entries": [_shown(ctx, entry) for entry in found]}

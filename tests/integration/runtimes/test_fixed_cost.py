@@ -76,7 +76,7 @@ async def cost(butler: CliButler) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize(
-    ("tools", "limit"), [(0, 2_700), (28, 8_000)], ids=["no tools of its own", "forty tools"]
+    ("tools", "limit"), [(0, 2_500), (28, 8_000)], ids=["no tools of its own", "forty tools"]
 )
 async def test_fixed_cost_of_claude_stays_below_its_limit(
     open_cli_butler: OpenCliButler, tools: int, limit: int
