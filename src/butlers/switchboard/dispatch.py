@@ -52,6 +52,7 @@ from butlers.switchboard import conversation, decisions, inbox, registry
 from butlers.switchboard.approval_answers import ApprovalAnswers
 from butlers.switchboard.classification import ClassificationStopped, Classifier
 from butlers.switchboard.decisions import StoredDecision
+from butlers.switchboard.follow_ups import FollowUps
 from butlers.switchboard.guidance import Guidance
 from butlers.switchboard.ingest import InboundService
 from butlers.switchboard.own_answers import OwnAnswers
@@ -103,7 +104,10 @@ class Dispatcher:
         self._most_classifying = most_classifying
         self._classifying = 0  # messages that a session decides on right now
         self._own_answers = OwnAnswers(
-            guidance, UndoFinder(database, peers, clock), ApprovalAnswers(database, peers, clock)
+            guidance,
+            UndoFinder(database, peers, clock),
+            ApprovalAnswers(database, peers, clock),
+            FollowUps(database),
         )
 
     async def route_message(self, lease: Lease) -> Any:

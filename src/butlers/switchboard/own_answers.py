@@ -1,4 +1,4 @@
-"""Messages of the owner that the Switchboard decides itself: help, undo, answers to its questions."""
+"""Messages of the owner that the Switchboard decides: help, undo, follow-ups, answers to its questions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from butlers.domain.message import InboxItem, RouteDecision, Word, parse_command
 from butlers.domain.queues import SWITCHBOARD
 from butlers.domain.registration import Registration
 from butlers.switchboard.approval_answers import ApprovalAnswers
+from butlers.switchboard.follow_ups import FollowUps
 from butlers.switchboard.guidance import Guidance
 from butlers.switchboard.registry import candidates
 from butlers.switchboard.triage import takes
@@ -18,10 +19,17 @@ NOTHING_TO_UNDO = "There is nothing to undo in this conversation."
 
 
 class OwnAnswers:
-    def __init__(self, guidance: Guidance, undo: UndoFinder, approvals: ApprovalAnswers) -> None:
+    def __init__(
+        self,
+        guidance: Guidance,
+        undo: UndoFinder,
+        approvals: ApprovalAnswers,
+        follow_ups: FollowUps,
+    ) -> None:
         self._guidance = guidance
         self._undo = undo
         self._approvals = approvals
+        self._follow_ups = follow_ups
 
     async def decide(
         self, item: InboxItem, registrations: Sequence[Registration]
@@ -38,7 +46,11 @@ class OwnAnswers:
         if asks_to_undo(item.text):
             found = await self._undo.find(item, registrations)
             return found or [_answer(UNDO_RULE, NOTHING_TO_UNDO)]
-        return await self._confirmed(item, registrations) or await self._help(item, registrations)
+        return (
+            await self._confirmed(item, registrations)
+            or await self._help(item, registrations)
+            or await self._follow_ups.find(item, candidates(registrations))
+        )
 
     async def ask_back(
         self, item: InboxItem, registrations: Sequence[Registration]

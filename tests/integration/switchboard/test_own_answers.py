@@ -141,3 +141,26 @@ async def test_undo_of_another_person_is_an_ordinary_message(switchboard: InProc
         await owner.call("ingest", envelope("undo", sender={"identity": "stranger"}))
     assert "Your weight was 80" in await say(switchboard, "weight?")
     assert await weights(switchboard) == ["80"]
+
+
+async def test_number_of_the_message_before_is_corrected(switchboard: InProcessButler) -> None:
+    await say(switchboard, "weight 80.4 kg")
+    assert await say(switchboard, "no, 81") == "Corrected: weight 81 kg (was 80.4 kg)."
+    assert await say(switchboard, "make it 81.5") == "Corrected: weight 81.5 kg (was 81 kg)."
+    assert await weights(switchboard) == ["81.5"]
+    assert await say(switchboard, "undo") == "Undone: weight 81 kg restored."
+
+
+async def test_question_before_is_repeated_for_another_period(switchboard: InProcessButler) -> None:
+    await say(switchboard, "weight 80 kg")
+    assert "Weight, last 30 days" in await say(switchboard, "average weight last 30 days")
+    assert "Weight, this month" in await say(switchboard, "and this month?")
+    assert "Weight, this year" in await say(switchboard, "what about this year")
+
+
+async def test_follow_up_needs_the_message_directly_before(switchboard: InProcessButler) -> None:
+    assert NO_MODEL in await say(switchboard, "no, 81")
+    await say(switchboard, "weight 80.4 kg")
+    await say(switchboard, "note: buy milk")
+    assert NO_MODEL in await say(switchboard, "no, 81")
+    assert await weights(switchboard) == ["80.4"]
