@@ -7,6 +7,8 @@ import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any
 
@@ -135,7 +137,7 @@ class Upstreams:
         if status in _FAILED:
             self._failed(circuit, f"HTTP {status}")
             return delay
-        pause = _retry_after(answer) or delay
+        pause = _retry_after(answer, self.clock.now()) or delay
         circuit.paused_until = max(circuit.paused_until, self.clock.monotonic() + pause)
         circuit.reason = f"HTTP {status}"
         return pause
@@ -153,7 +155,7 @@ class Upstreams:
             proxy = self._variable("HTTPS_PROXY") or self._variable("HTTP_PROXY")
             mounts: dict[str, httpx.AsyncHTTPTransport | None] = {}
             if proxy:
-                mounts = dict.fromkeys(_NOT_PROXIED)
+                mounts = dict.fromkeys((*_NOT_PROXIED, *self._direct()))
                 mounts["all://"] = httpx.AsyncHTTPTransport(proxy=proxy, verify=self._tls())
             self._client = httpx.AsyncClient(
                 timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S),
@@ -164,6 +166,11 @@ class Upstreams:
                 mounts=mounts,
             )
         return self._client
+
+    def _direct(self) -> list[str]:
+        """Return the hosts of NO_PROXY as patterns: a name with all below it, an address, or all."""
+        names = (one.strip().lstrip(".") for one in (self._variable("NO_PROXY") or "").split(","))
+        return [_pattern(name) for name in names if name and "/" not in name]
 
     def _variable(self, name: str) -> str | None:
         return self.environ.get(name) or self.environ.get(name.lower()) or None
@@ -181,7 +188,20 @@ def _tls_context(authority: str) -> ssl.SSLContext:
     return context
 
 
-def _retry_after(answer: httpx.Response) -> float | None:
+def _pattern(name: str) -> str:
+    if name == "*":
+        return "all://*"
+    host, _, port = name.partition(":")
+    is_address = host.replace(".", "").isdigit()
+    return f"all://{'' if is_address else '*'}{host}{f':{port}' if port else ''}"
+
+
+def _retry_after(answer: httpx.Response, now: datetime) -> float | None:
+    """Return the pause that the provider asks for: seconds, or the date of its end."""
+    given = answer.headers.get("retry-after", "")
     with suppress(ValueError):
-        return max(0.0, float(answer.headers.get("retry-after", "")))
+        return max(0.0, float(given))
+    with suppress(ValueError):
+        until = parsedate_to_datetime(given)
+        return max(0.0, (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds())
     return None

@@ -20,7 +20,7 @@ from butlers.config.settings import Settings
 from butlers.daemon.butler import Butler
 from butlers.daemon.logs import adopt_library_logs
 from butlers.db.provision import Provisioner
-from butlers.db.server import database_server
+from butlers.db.server import choose_pool_size, database_server
 from butlers.domain.tasks import end
 from butlers.process.sandbox import sandbox_problem
 from butlers.sessions.budget import FleetBudget
@@ -68,7 +68,12 @@ class Fleet:
             self._shared_pool(broker) as pool,
         ):
             key = FleetKey.load(self._settings.home)
-            provisioner = Provisioner(admin, key, isolated=self._fleet.isolation == "roles")
+            provisioner = Provisioner(
+                admin,
+                key,
+                isolated=self._fleet.isolation == "roles",
+                pool_size=await choose_pool_size(admin, len(self._configs)),
+            )
             budget = FleetBudget.of(self._fleet, self._settings.home)
             butlers = [
                 Butler(

@@ -119,7 +119,9 @@ async def provision_database(butler: Butler) -> None:
 
 async def open_pool(butler: Butler) -> None:
     login = butler.provisioner.login(_place(butler))
-    butler.database = await Database.open(login, f"butlers:{butler.config.name}")
+    butler.database = await Database.open(
+        login, f"butlers:{butler.config.name}", size=butler.provisioner.pool_size
+    )
     butler.state_store = StateStore(butler.database)
     butler.session_log = SessionLog(butler.database)
     log.info("database connected", database=login.database, schema=login.schema)

@@ -20,6 +20,7 @@ from butlers.domain.provenance import Provenance
 from butlers.domain.redaction import redactor
 
 CLOSE_S = 5.0
+POOL_SIZE = 10  # of one butler, where the server has connections enough
 ACQUIRE_S = 10.0  # a caller's longest wait for a free connection
 # Longer than any pause between two statements: a frozen process must not keep its locks forever.
 IDLE_S = 30
@@ -234,7 +235,7 @@ class Database:
         return self._fault[1]
 
     @classmethod
-    async def open(cls, login: Login, application: str, *, size: int = 10) -> Database:
+    async def open(cls, login: Login, application: str, *, size: int = POOL_SIZE) -> Database:
         arguments = login.arguments(application)
         arguments["server_settings"]["idle_in_transaction_session_timeout"] = f"{IDLE_S}s"
         with unavailable_when_gone():

@@ -12,7 +12,14 @@ import asyncpg
 import structlog
 
 from butlers.config.butler import SHARED_DATABASE
-from butlers.db.database import Connection, Login, connect, connection_to, lock_until_commit
+from butlers.db.database import (
+    POOL_SIZE,
+    Connection,
+    Login,
+    connect,
+    connection_to,
+    lock_until_commit,
+)
 from butlers.db.migrations import current_revision, migrate, shared_chain
 from butlers.domain.errors import ProvisioningError
 from butlers.domain.queues import SWITCHBOARD
@@ -46,6 +53,7 @@ class Provisioner:
     key: FleetKey
     isolated: bool = True  # each butler has its own role
     shared_database: str = SHARED_DATABASE  # contains the original of the shared secrets
+    pool_size: int = POOL_SIZE  # of each butler
 
     def role(self, butler: str) -> str:
         return f"butlers_{self.key.instance}_{butler.replace('-', '_')}"

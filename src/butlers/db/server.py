@@ -11,13 +11,20 @@ from urllib.parse import unquote, urlsplit
 import structlog
 
 from butlers.config.settings import Settings
-from butlers.db.database import Login
+from butlers.db.database import POOL_SIZE, Login, connection_to
 from butlers.db.embedded import EmbeddedPostgres
-from butlers.domain.errors import ButlersError, ConfigInvalid
+from butlers.domain.errors import ButlersError, ConfigInvalid, ProvisioningError
 
 log = structlog.get_logger()
 
 WATCH_S = 0.5
+SMALLEST_POOL = 4
+OUTSIDE_POOL = 2  # of a butler: its listener, and one while it provisions and migrates
+FOR_COMMANDS = 10  # of the whole server: backups, `butlers secrets`, a person with psql
+_LIMITS = """
+SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+       - coalesce(current_setting('reserved_connections', true)::int, 0)
+"""
 
 
 @asynccontextmanager
@@ -61,6 +68,23 @@ def warming_up(settings: Settings) -> Iterator[None]:
         thread.join()
         for server in held:
             server.release()
+
+
+async def choose_pool_size(admin: Login, butlers: int) -> int:
+    """Return the pool size with which so many butlers share the connections of the server.
+
+    Raises ProvisioningError if the server does not allow enough connections for all of them.
+    """
+    async with connection_to(admin, "butlers:capacity") as connection:
+        allowed: int = await connection.fetchval(_LIMITS)
+    size = (allowed - FOR_COMMANDS) // butlers - OUTSIDE_POOL
+    if size < SMALLEST_POOL:
+        needed = butlers * (SMALLEST_POOL + OUTSIDE_POOL) + FOR_COMMANDS
+        raise ProvisioningError(
+            f"the database server allows {allowed} connections, and {butlers} butlers need {needed}",
+            hint="raise max_connections of the server and restart it, or run fewer butlers",
+        )
+    return min(size, POOL_SIZE)
 
 
 def parse_url(url: str) -> Login:

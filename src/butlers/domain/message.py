@@ -282,7 +282,8 @@ class InboxItem:
 _COMMAND = re.compile(r"/(?P<word>[a-z]+)(?:@\S+)?(?:\s+(?P<rest>.*))?", re.IGNORECASE | re.DOTALL)
 
 
-_ANSWER = re.compile(r"(?:yes|no)\s+[0-9a-f]{6}", re.IGNORECASE)  # "yes" and the code of an action
+# "yes", "no" or "undo" and the code of an action
+_ANSWER = re.compile(r"(?:yes|no|undo)\s+[0-9a-f]{6}", re.IGNORECASE)
 
 
 class Word(StrEnum):
@@ -293,6 +294,7 @@ class Word(StrEnum):
     RETRY = "retry"  # try again what waits for the owner
     YES = "yes"  # approve the waiting action with this code
     NO = "no"  # reject it
+    UNDO = "undo"  # undo the approved action with this code
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,11 @@ def backoff(attempt: int) -> timedelta:
     return timedelta(seconds=ceiling * random.uniform(0.5, 1.0))
 
 
+def _scan_pause_s() -> float:
+    """Return a pause of about SCAN_S: scans at different times share one connection of the pool."""
+    return SCAN_S * random.uniform(0.8, 1.0)
+
+
 class QueueWorker:
     def __init__(
         self,
@@ -145,7 +150,7 @@ class QueueWorker:
                     log.exception("could not claim", queue=self.queue)
                 if not more:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), SCAN_S)
+                        await asyncio.wait_for(self._wake.wait(), _scan_pause_s())
 
     async def _fill(self) -> bool:
         """Start due items in all free slots. Return True when more may be due at once."""

@@ -61,7 +61,7 @@ async def schedule_list(
     return {"schedules": [_shown(ctx, task, recent.get(task.id, [])) for task in found]}
 
 
-@tool(callers=SESSIONS)
+@tool(callers=SESSIONS, keeps_changes=True)
 async def schedule_create(
     ctx: CallContext,
     name: Short,
@@ -134,7 +134,7 @@ async def schedule_update(
     return {"id": str(task.id), **_times(task)}
 
 
-@tool(callers=SESSIONS)
+@tool(callers=SESSIONS, keeps_changes=True)
 async def schedule_delete(
     ctx: CallContext,
     id: UUID,  # noqa: A002  (part of the tool's interface)
@@ -153,7 +153,7 @@ async def schedule_delete(
     return {"id": str(task.id), "status": "deleted"}
 
 
-@tool(callers=SESSIONS)
+@tool(callers=SESSIONS, keeps_changes=True)
 async def remind(
     ctx: CallContext,
     message: str | None = None,
@@ -180,7 +180,7 @@ async def remind(
     return {"id": str(task.id), **_times(task)}
 
 
-@tool(callers=SESSIONS)
+@tool(callers=SESSIONS, keeps_changes=True)
 async def reminder_cancel(ctx: CallContext, text: Short) -> dict[str, Any]:
     """Cancel the coming reminder whose message contains the text."""
     found = await schedules.find_reminders(ctx.connection, text)

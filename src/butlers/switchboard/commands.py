@@ -1,4 +1,4 @@
-"""The owner's commands /stop, /pause, /resume, /status, /retry, /yes and /no, without a model.
+"""The owner's commands /stop, /pause, /resume, /status, /retry, /yes, /no and /undo, without a model.
 
 The Switchboard asks every butler at once. A butler that does not answer is named in the reply, and learns
 of a pause when it registers again.
@@ -62,6 +62,8 @@ class OwnerCommands:
                 return await self._retry()
             case Word.YES | Word.NO:
                 return await self._answers.decide(command.word is Word.YES, command.rest)
+            case Word.UNDO:
+                return await self._answers.undo(command.rest)
 
     async def _stop(self) -> str:
         own = len(self._spawner.stop_all())

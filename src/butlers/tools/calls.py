@@ -323,7 +323,7 @@ class CallPipeline(Middleware):
         keeps_records = spec.effect is Effect.WRITE and self._services.modules.keeps_records(
             spec.name
         )
-        return keeps_records or spec.reverse is not None
+        return keeps_records or spec.keeps_changes or spec.reverse is not None
 
     def _check_arguments(self, call: PipelineCall) -> None:
         """Refuse a call that would fail after the owner has approved it."""

@@ -47,6 +47,7 @@ class ToolSpec:
     on_refused: OnRefused | None = None
     unique: tuple[str, ...] = ()  # arguments that differ in every call, such as an id
     reverse: Reverse | None = None  # undoes an approved call; changes of records need none
+    keeps_changes: bool = False  # its changes can be undone as those of records
 
     @property
     def is_read_only(self) -> bool:
@@ -70,6 +71,7 @@ def tool(
     on_refused: OnRefused | None = None,
     unique: tuple[str, ...] = (),
     reverse: Reverse | None = None,
+    keeps_changes: bool = False,
     shared: bool = False,
 ) -> Callable[[F], F]:
     """Declare a function as a tool. It stays an ordinary function with the attribute ``__tool__``.
@@ -94,6 +96,7 @@ def tool(
             on_refused=on_refused,
             unique=unique,
             reverse=reverse,
+            keeps_changes=keeps_changes,
         )
         function.__tool__ = spec  # type: ignore[attr-defined]
         return function

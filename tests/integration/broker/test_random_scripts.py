@@ -7,7 +7,7 @@ import contextlib
 import json
 import random
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +28,7 @@ from butlers.broker.server import Broker, serving
 from butlers.broker.upstream import Upstreams
 from butlers.config.prices import PriceTable
 from butlers.domain.clock import SystemClock
+from support.broker_process import ModelKeys, broker_process
 from support.properties import examples
 
 SCRIPTS, AT_ONCE = examples(500), 20  # 125 in every run, 500 in `make soak`
@@ -149,21 +150,17 @@ async def served(model: Model) -> AsyncIterator[str]:
         await task
 
 
-class Keys:
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    async def resolve(self, name: str, *, env: str | None = None) -> str | None:
-        return self.url if name.endswith("_BASE_URL") else "real-key"
-
-
-async def ask(broker: Broker, keys: Keys, script: Script) -> None:
-    provider, path = PATHS[script.api]
+def minted(broker: Broker, keys: ModelKeys, script: Script) -> str:
     expires = CLOCK.monotonic() + 60
-    token = broker.grants.mint(TokenTerms(script.name, "health", provider, keys, expires))
+    terms = TokenTerms(script.name, "health", PATHS[script.api][0], keys, expires)
+    return broker.grants.mint(terms)
+
+
+async def ask(address: str, token: str, script: Script) -> None:
+    provider, path = PATHS[script.api]
     headers = {"authorization": f"Bearer {token}"}
     body = {} if provider == "gemini" else {"model": script.name, "stream": True}
-    url = f"{broker.url}/{provider}{path.format(model=script.name)}"
+    url = f"{address}/{provider}{path.format(model=script.name)}"
     with contextlib.suppress(httpx.HTTPError, TimeoutError):
         async with (
             asyncio.timeout(script.killed_after_s),
@@ -190,20 +187,53 @@ async def test_ledger_agrees_with_the_model_to_the_token(tmp_path: Path, seed: i
         BrokerAudit(tmp_path),
     )
     async with served(model) as url, serving(broker):
-        keys = Keys(url)
+        keys = ModelKeys(url)
         for first in range(0, SCRIPTS, AT_ONCE):
             batch = scripts[first : first + AT_ONCE]
-            await asyncio.gather(*(ask(broker, keys, script) for script in batch))
+            await asyncio.gather(
+                *(ask(broker.url, minted(broker, keys, script), script) for script in batch)
+            )
         async with asyncio.timeout(10):
             while broker.grants._pending:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+    assert SCRIPTS / 2 < sum(script.ended for script in scripts) < SCRIPTS
+    check_ledger(ledger, scripts)
 
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("seed", [41])
+async def test_ledger_agrees_when_the_brokers_process_is_killed(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    scripts = [Script.of(chance, number) for number in range(SCRIPTS)]
+    model = Model({script.name: script for script in scripts})
+    async with served(model) as url:
+        for first in range(0, SCRIPTS, AT_ONCE):
+            await ask_and_kill(tmp_path, url, scripts[first : first + AT_ONCE], chance)
+    ended = sum(script.ended for script in scripts)
+    assert 0 < ended < SCRIPTS
+    check_ledger(Ledger(tmp_path), scripts)
+
+
+async def ask_and_kill(
+    home: Path, url: str, scripts: Sequence[Script], chance: random.Random
+) -> None:
+    """Ask all at once; kill the broker when some of the answers have arrived."""
+    providers = {script.name: PATHS[script.api][0] for script in scripts}
+    last = chance.randrange(len(scripts))
+    async with broker_process(home, url, providers) as broker:
+        asking = [ask(broker.url, broker.tokens[one.name], one) for one in scripts]
+        for number, one in enumerate(asyncio.as_completed(asking)):
+            await one
+            if number == last:
+                broker.kill()
+
+
+def check_ledger(ledger: Ledger, scripts: Sequence[Script]) -> None:
+    """Compare with the model: an answer that was read to its end is counted to the token, and once."""
     found: dict[str, list[Entry]] = {}
     for entry in ledger.since(datetime.now(UTC) - timedelta(hours=1)):
         found.setdefault(entry.session, []).append(entry)
-    ended = [script for script in scripts if script.ended]
-    assert SCRIPTS / 2 < len(ended) < SCRIPTS
-    for script in ended:
+    for script in (one for one in scripts if one.ended):
         (entry,) = found[script.name]
         assert (entry.input_tokens, entry.cached_tokens, entry.output_tokens) == (
             script.given,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -18,7 +21,7 @@ from cryptography.x509.oid import NameOID
 
 from butlers.broker import upstream
 from butlers.broker.providers import PROVIDERS
-from butlers.broker.upstream import ProviderUnavailable, Upstreams
+from butlers.broker.upstream import ProviderPaused, ProviderUnavailable, Upstreams
 from butlers.domain.clock import SystemClock
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
@@ -26,18 +29,18 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
 
 @asynccontextmanager
 async def listening(
-    tls: ssl.SSLContext | None = None,
+    tls: ssl.SSLContext | None = None, answer: bytes = ANSWER
 ) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """A server that notes the head of each request and answers an empty document."""
+    """A server that notes the head of each request and answers the same to all."""
     heads: list[bytes] = []
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heads.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(ANSWER)
+        writer.write(answer)
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     async with server:
         yield server.sockets[0].getsockname()[1], heads
 
@@ -70,6 +73,53 @@ async def test_local_model_server_is_not_asked_through_the_proxy() -> None:
         environ = {"HTTPS_PROXY": f"http://127.0.0.1:{proxy}"}
         assert await send(environ, f"http://127.0.0.1:{port}/v1/responses") == 200
     assert (len(asked), len(heads)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "direct", ["localtest.example", ".example", "one.example, localtest.example:{port}", "*"]
+)
+async def test_host_of_no_proxy_is_asked_directly(
+    monkeypatch: pytest.MonkeyPatch, direct: str
+) -> None:
+    async with listening() as (proxy, asked), listening() as (port, heads):
+        resolve_to_loopback(monkeypatch)
+        environ = {"HTTPS_PROXY": f"http://127.0.0.1:{proxy}"}
+        environ["NO_PROXY"] = direct.format(port=port)
+        assert await send(environ, f"http://localtest.example:{port}/v1/responses") == 200
+        assert (len(asked), len(heads)) == (0, 1)
+        if direct != "*":
+            assert await send(environ, f"http://model.test:{port}/v1/responses") == 200
+            assert (len(asked), len(heads)) == (1, 1)
+
+
+def resolve_to_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = socket.getaddrinfo
+
+    def resolve(_host: object, *given: Any, **more: Any) -> Any:
+        return known("127.0.0.1", *given, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+
+@pytest.mark.parametrize("form", ["seconds", "date"])
+async def test_pause_is_kept_in_both_forms_of_retry_after(form: str) -> None:
+    end = datetime.now(UTC) + timedelta(seconds=90)
+    asked = "90" if form == "seconds" else format_datetime(end, usegmt=True)
+    limited = b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\nConnection: close\r\n"
+    async with listening(answer=limited + f"Retry-After: {asked}\r\n\r\n".encode()) as (
+        port,
+        heads,
+    ):
+        upstreams = Upstreams(SystemClock(), {})
+        url = f"http://127.0.0.1:{port}/v1/responses"
+        answer = await upstreams.send(PROVIDERS["openai"], "POST", url, {}, b"{}")
+        await answer.aclose()
+        with pytest.raises(ProviderPaused) as paused:
+            await upstreams.send(PROVIDERS["openai"], "POST", url, {}, b"{}")
+        await upstreams.close()
+    assert answer.status_code == 429
+    assert 30 < (paused.value.after_s or 0) <= 90
+    assert len(heads) == 1
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"])

@@ -187,7 +187,7 @@ def test_the_server_is_durable_utf8_and_only_on_its_socket(used_home: Path) -> N
             "synchronous_commit": "on",
             "listen_addresses": "",
         }
-        assert ask(server.dsn(), "show max_connections") == "200"
+        assert ask(server.dsn(), "show max_connections") == "400"
         assert ask(server.dsn(), "show server_encoding") == "UTF8"
         assert ask(server.dsn(), "select lower('ÄÖÜ')") == "äöü"
         assert psutil.Process(server.pid).net_connections("inet") == []

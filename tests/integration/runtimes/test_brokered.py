@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ KEY = "key-of-the-session"  # the provider's real key, in the environment of the
 WRITE = Use("write", text="milk")
 LOOP = [WRITE] * 20
 LIMIT = 3
+PART = 1 << 22  # bytes of memory that are read at once
 STARTS = [pytest.param(cli, "", id=f"{cli.name} cold") for cli in CLIS] + [
     pytest.param(cli, "warm = 1\n", id=f"{cli.name} warm") for cli in (CLAUDE, CODEX)
 ]
@@ -83,8 +85,27 @@ async def test_message_is_answered_and_metered(
         assert butler.broker.grants._pending == {}
 
 
+def memory(pid: int) -> Iterator[bytes]:
+    """Every readable region of a process, in parts that overlap by the length of the key."""
+    regions = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+        for region in regions:
+            span, rights, *_ = region.split()
+            first, last = (int(end, 16) for end in span.split("-"))
+            if not rights.startswith("r") or region.endswith(("[vvar]", "[vsyscall]")):
+                continue
+            for start in range(first, last, PART):
+                with suppress(OSError):  # a page of it may have no content
+                    yield os.pread(file.fileno(), min(PART + len(KEY), last - start), start)
+
+
+def holders(processes: set[int], text: bytes) -> set[int]:
+    """The processes that have the text in their memory."""
+    return {pid for pid in processes if any(text in part for part in memory(pid))}
+
+
 def traces(processes: set[int], folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Everything that processes have in /proc, and every file of their sessions' folders."""
+    """Environment and command line of processes, and every file of their sessions' folders."""
     for pid in processes:
         for name in ("environ", "cmdline"):
             yield f"{pid} {name}", Path(f"/proc/{pid}/{name}").read_bytes()
@@ -111,6 +132,8 @@ async def test_real_key_is_nowhere_in_the_session(
         assert [name for name, content in searched.items() if KEY.encode() in content] == []
         token = f"{cli.no_key}=butlers-".encode()
         assert any(token in content for content in searched.values()), "the variable is there"
+        assert holders(processes, KEY.encode()) == set()
+        assert holders(processes, token), "the search finds what is there"
         butler.model.release()
         assert (await running).outcome is Outcome.OK
 

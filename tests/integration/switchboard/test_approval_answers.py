@@ -22,17 +22,20 @@ async def asker(switchboard: InProcessButler, make_butler: MakeButler) -> InProc
     """A butler with a gated tool, which asks through the Switchboard."""
     made = make_butler(
         extra=f'[butler.switchboard]\nurl = "{switchboard.butler.url}"\nadvertise = true\n'
-        "[modules.approvals.gated_tools.write]\n"
+        "[modules.approvals.gated_tools.write]\n[modules.approvals.gated_tools.schedule_create]\n"
     )
     await made.start()
     return made
 
 
-async def ask(switchboard: InProcessButler, asker: InProcessButler, text: str) -> str:
+async def ask(
+    switchboard: InProcessButler, asker: InProcessButler, text: str, tool: str = "write"
+) -> str:
     """Let a session of the owner make a gated call, and wait until the question was sent."""
     before = len(await questions(switchboard))
+    given = {"text": text} if tool == "write" else {"name": text, "cron": "@daily", "prompt": text}
     async with asker.session(request=request_context(THREAD)) as session:
-        action = await session.call("write", {"text": text})
+        action = await session.call(tool, given)
 
     async def sent() -> bool:
         return len(await questions(switchboard)) > before
@@ -80,3 +83,28 @@ async def test_plain_yes_counts_only_after_a_question_of_the_daemon(
     await until("the forged question to be sent", said)
     assert await answers.meant(item) is None
     assert await asker.count("entries") == 0
+
+
+async def test_undo_with_the_code_takes_an_approved_action_back(
+    switchboard: InProcessButler, asker: InProcessButler
+) -> None:
+    code = await ask(switchboard, asker, "tea", "schedule_create")
+    assert f'"undo {code}" takes it back' in await say(switchboard, "yes", **IN_THREAD)
+    assert await _schedules(asker) == ["tea"]
+    assert (await say(switchboard, f"undo {code}")).startswith("Undone: tester wants to")
+    assert await _schedules(asker) == []
+    assert "No approved action" in await say(switchboard, "undo 000000")
+
+
+async def test_undo_of_what_cannot_be_undone_says_so(
+    switchboard: InProcessButler, asker: InProcessButler
+) -> None:
+    code = await ask(switchboard, asker, "milk")
+    assert "undo" not in await say(switchboard, "yes", **IN_THREAD)
+    assert "cannot be undone" in await say(switchboard, f"Undo {code}")
+    assert await asker.count("entries") == 1
+
+
+async def _schedules(asker: InProcessButler) -> list[str]:
+    async with asker.owner() as owner:
+        return [one["name"] for one in (await owner.call("schedule_list"))["schedules"]]

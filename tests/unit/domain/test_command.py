@@ -1,4 +1,4 @@
-"""Slash commands: exactly four words."""
+"""Slash commands, and answers with the code of an action."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from butlers.domain.message import Command, Word, parse_command
         ("/pause 2 hours", Command(Word.PAUSE, "2 hours")),
         ("/status@my_bot", Command(Word.STATUS)),
         ("/resume", Command(Word.RESUME)),
+        ("yes 3f2a91", Command(Word.YES, "3f2a91")),
+        ("Undo 3f2a91", Command(Word.UNDO, "3f2a91")),
+        ("undo", None),
+        ("undo the last one", None),
         ("/stopping", None),
         ("stop", None),
         ("please /stop", None),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
@@ -45,7 +45,6 @@ class ApprovalNotices:
     links: ApprovalLinks
     deliver: Deliver | None  # None: there is no way to the owner but the list
     gather_s: float = GATHER_S
-    _last_digest: datetime | None = field(default=None)
 
     async def run(self) -> None:
         woken = asyncio.Event()
@@ -75,29 +74,25 @@ class ApprovalNotices:
         quiet = self.config.quiet_hours
         if not waiting or (quiet and QuietHours.parse(quiet, self.zone).end_after(now)):
             return []
-        digest = self._digest_due(now)
-        due = [one for one in waiting if digest or one.risk_tier is not RiskTier.LOW]
+        digest = self._latest_digest(now)
+        due = [
+            one
+            for one in waiting
+            if one.risk_tier is not RiskTier.LOW or one.requested_at <= digest
+        ]
         if not due:
             return []
         urgent = any(_is_urgent(one) for one in due)
         pause_s = 0.0 if urgent else self.config.quiet_interval_minutes * 60
-        if not await take_turn(connection, now, pause_s):
-            return []
-        if digest:
-            self._last_digest = now
-        return due
+        return due if await take_turn(connection, now, pause_s) else []
 
-    def _digest_due(self, now: datetime) -> bool:
-        """Return whether today's time for questions of low risk has come, and they were not asked."""
+    def _latest_digest(self, now: datetime) -> datetime:
+        """Return the latest time for questions of low risk: those from before it are due."""
         local = now.astimezone(self.zone)
-        at = time.fromisoformat(self.config.digest_at)
-        latest = datetime.combine(local.date(), at, self.zone)
-        if latest > local:
-            latest -= timedelta(days=1)
-        if self._last_digest is None:  # after a start, the next digest comes at its usual time
-            self._last_digest = now
-            return False
-        return self._last_digest < latest
+        latest = datetime.combine(
+            local.date(), time.fromisoformat(self.config.digest_at), self.zone
+        )
+        return latest if latest <= local else latest - timedelta(days=1)
 
     async def _ask_in_thread(
         self, connection: Connection, action: PendingAction, now: datetime

@@ -62,7 +62,6 @@ async def asked(make_butler: MakeButler) -> Asked:
     made = make_butler(extra=f"{SWITCHBOARD}{CONFIG}{TOOLS}")
     clock = SetClock(NOON)
     await made.make(clock=clock).start()
-    await made.butler.service(ApprovalNotices).send()  # the digest of today has passed
     return Asked(made, clock)
 
 
@@ -118,6 +117,15 @@ async def test_low_risk_waits_for_the_digest(asked: Asked) -> None:
     await asked.send()
     assert await asked.texts() == []
     asked.clock.move(minutes=2)
+    await asked.send()
+    assert len(await asked.texts()) == 1
+
+
+async def test_digest_that_a_restart_missed_is_made_up_for(asked: Asked) -> None:
+    await asked.call("write", "small")
+    await asked.made.butler.stop()
+    asked.clock.move(hours=6, minutes=30)  # the butler was off at 18:00
+    await asked.made.make(clock=asked.clock).start()
     await asked.send()
     assert len(await asked.texts()) == 1
 
