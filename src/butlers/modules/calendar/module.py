@@ -40,6 +40,7 @@ class CalendarModule(Module):
 
     def workers(self, parts: RoleParts) -> Sequence[QueueWork]:
         worker = SyncWorker(
+            parts.config.name,
             parts.database,
             parts.clock,
             parts.config.timezone,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import settings
 
 from butlers.domain.errors import CredentialRefused
 from butlers.modules.calendar.sync import engine
-from butlers.modules.calendar.sync.dav import DavClient
+from butlers.modules.calendar.sync.dav import CalendarServerError, DavClient
 from support.in_process import MakeButler
 from support.properties import DEEP_EXAMPLES
 from support.radicale import PASSWORD, USER
@@ -249,6 +250,33 @@ async def test_no_update_is_lost_in_random_interleavings(connected: ConnectedGen
     assert str(component.get("description", "")).split() == theirs
 
 
+async def test_event_that_the_server_refuses_holds_up_no_other(
+    connected: ConnectedGeneral, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(connected, title="refused")
+    await create(connected, title="lunch")
+    connected.server.second_client().save_event(
+        dtstart=START + timedelta(days=1), dtend=START + timedelta(days=1, hours=1), summary="tea"
+    )
+    write = DavClient.write
+
+    async def refuse_one(client: DavClient, href: str, data: str, etag: str | None) -> str | None:
+        if "SUMMARY:refused" in data:
+            raise CalendarServerError("the calendar server answered 400 to PUT")
+        return await write(client, href, data, etag)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DavClient, "write", refuse_one)
+        report = await connected.sync()
+    assert (report.pushed, report.pulled) == (1, 1)
+    assert [problem.partition(": ")[2] for problem in report.problems] == [
+        "the calendar server answered 400 to PUT"
+    ]
+    assert [row["title"] for row in await rows(connected)] == ["lunch", "refused", "tea"]
+    assert (await connected.sync()).problems == ()
+    assert sum("SUMMARY:refused" in text for text in connected.server.texts()) == 1
+
+
 async def test_wrong_password_is_told_as_such(radicale: RadicaleCalendar) -> None:
     async with DavClient(radicale.url, USER, "wrong") as client:
         with pytest.raises(CredentialRefused) as error:
@@ -289,3 +317,36 @@ async def test_configured_account_is_synchronized_by_the_butler_itself(
         return any("from here" in text for text in radicale.texts())
 
     await until("our event", written)
+
+
+async def test_refused_password_is_told_to_the_owner_once(
+    make_butler: MakeButler, radicale: RadicaleCalendar
+) -> None:
+    made = make_butler("general")
+    file = made.directory / "butler.toml"
+    file.write_text(
+        file.read_text()
+        + '\n[modules.calendar.accounts.home]\nkind = "caldav"\nsecret = "CALDAV_HOME"\n'
+        f'url = "{radicale.url}"\nusername = "{USER}"\n'
+    )
+    await made.secret("CALDAV_HOME", "revoked")
+    await made.start()
+
+    async def finished(number: int) -> bool:
+        done = await made.rows(
+            "SELECT id FROM queue_items WHERE queue = 'calendar_sync' AND state = 'done'"
+        )
+        return len(done) >= number
+
+    await until("the first synchronization", lambda: finished(1))
+    async with made.owner() as owner:
+        await owner.call("calendar_force_sync", {})
+    await until("the second synchronization", lambda: finished(2))
+    told = [
+        json.loads(row["payload"])["message"]
+        for row in await made.rows("SELECT payload FROM queue_items WHERE queue = 'notify'")
+    ]
+    assert told == [
+        "Your calendar home fails: the calendar server refused the login (401)."
+        " run butlers connect caldav again."
+    ]

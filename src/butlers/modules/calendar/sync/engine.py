@@ -79,9 +79,16 @@ class CalendarSync:
     async def _push_all(self) -> int:
         async with self._database.transaction() as connection:
             pending = await store.pending_pushes(connection, self._source.id)
-        for uid in pending:
+        return sum([await self._try_push(uid) for uid in pending])
+
+    async def _try_push(self, uid: str) -> bool:
+        """Write one event. One that the server refuses stays to be written and holds up no other."""
+        try:
             await self._push(uid)
-        return len(pending)
+        except CalendarServerError as error:
+            self._problems.append(f"{uid}: {error.message}")
+            return False
+        return True
 
     async def _push(self, uid: str) -> None:
         """Write one event, merging what another device writes meanwhile."""

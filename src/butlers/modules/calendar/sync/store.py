@@ -226,15 +226,18 @@ async def save_cursor(
     )
 
 
-async def save_failure(connection: Connection, source_id: UUID, error: str) -> None:
-    await connection.execute(
+async def save_failure(connection: Connection, source_id: UUID, error: str) -> datetime | None:
+    """Store why a synchronization failed; return when the last one succeeded."""
+    synced_at: datetime | None = await connection.fetchval(
         """
         INSERT INTO calendar_sync_cursors (source_id, error) VALUES ($1, $2)
         ON CONFLICT (source_id) DO UPDATE SET error = EXCLUDED.error
+        RETURNING synced_at
         """,
         source_id,
         error,
     )
+    return synced_at
 
 
 async def sync_states(connection: Connection) -> list[dict[str, Any]]:

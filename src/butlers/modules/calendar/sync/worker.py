@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID, uuid5
 
 import structlog
 
 from butlers.db.database import Connection, Database
 from butlers.domain.clock import Clock, uuid7
-from butlers.domain.errors import ButlersError
+from butlers.domain.delivery import DeliveryRequest
+from butlers.domain.errors import ButlersError, CredentialRefused
 from butlers.modules.calendar import store as events
 from butlers.modules.calendar.config import CalendarAccount
 from butlers.modules.calendar.store import CalendarSource
@@ -21,11 +23,13 @@ from butlers.modules.calendar.sync.engine import CalendarSync, SyncReport
 from butlers.modules.calendar.sync.feed import sync_feed
 from butlers.queue import leased_queue as queue
 from butlers.queue.leased_queue import Lease
+from butlers.queue.outbox import queue_delivery
 from butlers.secrets.credentials import CredentialMissing
 
 log = structlog.get_logger()
 
 QUEUE = "calendar_sync"
+_NOTICE_IDS = UUID("6e0d3c0a-52f1-4c55-9a86-0b7a4c1f2d19")  # name space of delivery ids
 ReadSecret = Callable[[str], Awaitable[str | None]]
 
 
@@ -60,6 +64,7 @@ class SyncWorker:
 
     def __init__(
         self,
+        butler: str,
         database: Database,
         clock: Clock,
         zone: str,
@@ -67,6 +72,7 @@ class SyncWorker:
         secret: ReadSecret,
         interval: timedelta,
     ) -> None:
+        self._butler = butler
         self._database = database
         self._clock = clock
         self._zone = zone
@@ -87,8 +93,7 @@ class SyncWorker:
             report = await self.sync(source, account, full=full)
         except ButlersError as error:
             log.warning("calendar sync failed", calendar=name, error=error.message)
-            async with self._database.transaction() as connection:
-                await store.save_failure(connection, source.id, error.message)
+            await self._record_failure(source, error)
             return {"error": error.message}
         await self._project()
         return asdict(report)
@@ -108,6 +113,17 @@ class SyncWorker:
         async with DavClient(account.url, account.username, password) as client:
             run = CalendarSync(self._database, source, client, self._clock, self._zone)
             return await run.run(full=full)
+
+    async def _record_failure(self, source: CalendarSource, error: ButlersError) -> None:
+        """Store why it failed. A refused login is told to the owner once, until one succeeds."""
+        async with self._database.transaction() as connection:
+            since = await store.save_failure(connection, source.id, error.message)
+            if isinstance(error, CredentialRefused | CredentialMissing):
+                hint = f" {error.hint}." if error.hint else ""
+                text = f"Your calendar {source.name} fails: {error.message}.{hint}"
+                notice = uuid5(_NOTICE_IDS, f"{source.id}:{since}")
+                request = DeliveryRequest.to_owner(notice, self._butler, text)
+                await queue_delivery(connection, request)
 
     async def _project(self) -> None:
         projected = 1
