@@ -11,8 +11,10 @@ from uuid import UUID
 from butlers.db.database import Connection, Database
 from butlers.domain.clock import Clock
 from butlers.domain.errors import Postponed
-from butlers.domain.message import InboxItem, RouteDecision
+from butlers.domain.message import InboxItem, RouteDecision, joined
+from butlers.domain.queues import INBOX
 from butlers.domain.registration import Registration
+from butlers.queue.queries import open_keys
 from butlers.skills.reflexes import compile_trigger
 from butlers.skills.reflexes.core import undo_text
 from butlers.wire.client import Peers
@@ -39,6 +41,7 @@ def asks_to_undo(text: str) -> bool:
 class _Earlier:
     request_id: UUID
     targets: tuple[str, ...]
+    on_its_way: bool  # to one of them
 
 
 class UndoFinder:
@@ -64,7 +67,7 @@ class UndoFinder:
             for target in targets:
                 if target not in answers:
                     answers[target] = await self._ask(known[target], earlier)
-                if str(message.request_id) in answers[target]["open"]:
+                if message.on_its_way or str(message.request_id) in answers[target]["open"]:
                     raise Postponed(
                         "an earlier message is handled first", self._next_look(item), aside=False
                     )
@@ -107,4 +110,17 @@ async def _owners_messages(connection: Connection, item: InboxItem) -> list[_Ear
         UNDO_RULE,
         LOOK_BACK,
     )
-    return [_Earlier(row["request_id"], tuple(row["targets"])) for row in rows]
+    keys = {
+        row["request_id"]: {
+            str(row["request_id"]),
+            *(joined(str(row["request_id"]), target) for target in row["targets"]),
+        }
+        for row in rows
+    }
+    waiting = set(
+        await open_keys(connection, INBOX, [key for each in keys.values() for key in each])
+    )
+    return [
+        _Earlier(row["request_id"], tuple(row["targets"]), bool(keys[row["request_id"]] & waiting))
+        for row in rows
+    ]

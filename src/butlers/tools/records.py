@@ -137,12 +137,13 @@ async def undoable(
     ctx: CallContext, request_ids: Annotated[list[UUID], Field(max_length=100)]
 ) -> dict[str, Any]:
     """Return which of these messages changed something that can be undone, and which are still worked on."""
+    # In this order: a message that ends between the two queries has its changes in the second.
+    waiting = await open_keys(ctx.connection, ROUTES, [str(one) for one in request_ids])
     changed = await ctx.connection.fetch(
         "SELECT DISTINCT request_id FROM record_changes"
         " WHERE request_id = ANY($1) AND undone_at IS NULL AND NOT is_undo",
         request_ids,
     )
-    waiting = await open_keys(ctx.connection, ROUTES, [str(one) for one in request_ids])
     return {"undoable": [str(row["request_id"]) for row in changed], "open": waiting}
 
 

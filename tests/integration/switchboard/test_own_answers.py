@@ -128,6 +128,36 @@ async def test_undo_waits_for_the_message_before_it(switchboard: InProcessButler
     assert await reply_to(switchboard, UUID(asked["request_id"])) == "Undone: weight 80 kg removed."
 
 
+async def test_undo_waits_for_a_message_on_its_way_to_its_butler(
+    switchboard: InProcessButler,
+) -> None:
+    async with switchboard.owner() as owner:
+        sent = await owner.call("ingest", envelope("weight 80"))
+        await reply_to(switchboard, UUID(sent["request_id"]))
+        item = "UPDATE queue_items SET {} WHERE queue = 'inbox' AND key = $1 RETURNING state"
+        await until(
+            "the message is routed",
+            lambda: switchboard.rows(
+                "SELECT FROM queue_items WHERE queue = 'inbox' AND key = $1 AND state = 'done'",
+                sent["request_id"],
+            ),
+        )
+        # As if the Switchboard had decided and not yet sent it.
+        later = "state = 'ready', run_after = now() + interval '20 s'"
+        await switchboard.rows(item.format(later), sent["request_id"])
+        asked = await owner.call("ingest", envelope("undo"))
+    await until(
+        "undo waits",
+        lambda: switchboard.rows(
+            "SELECT FROM queue_items WHERE key = $1 AND run_after > now() - interval '5 s'"
+            " AND error LIKE '%handled first%'",
+            asked["request_id"],
+        ),
+    )
+    await switchboard.rows(item.format("state = 'done'"), sent["request_id"])
+    assert await reply_to(switchboard, UUID(asked["request_id"])) == "Undone: weight 80 kg removed."
+
+
 async def test_undo_does_not_cross_conversations(switchboard: InProcessButler) -> None:
     await say(switchboard, "weight 80")
     other = {"external_thread_id": "other"}
