@@ -139,6 +139,17 @@ async def test_interim_words_of_a_failed_session_reach_nobody(
     assert row["output"] == INTERIM, "the log keeps them"
 
 
+async def test_trigger_returns_no_interim_words_of_a_failed_session(
+    tester: InProcessButler,
+) -> None:
+    tester.butler.spawner.model = FakeRuntime(interim, outcome=Outcome.CRASHED)
+    async with tester.owner() as owner:
+        answer = await owner.call("trigger", {"prompt": "think"})
+    assert INTERIM not in json.dumps(answer)
+    (row,) = await tester.rows("SELECT output FROM sessions")
+    assert row["output"] == INTERIM, "the log keeps them"
+
+
 async def test_outage_is_told_once_and_answered_when_it_is_over(tester: InProcessButler) -> None:
     async def think(butler: McpClient) -> str:
         await butler.list_tools()
