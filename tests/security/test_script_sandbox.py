@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.server
+import json
 import os
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from butlers.cli.status import _sandbox_lines
 from butlers.domain.errors import SkillChanged, SkillPathRefused, SkillSandboxMissing
 from butlers.domain.session import Access
 from butlers.process import sandbox
@@ -340,14 +342,39 @@ async def test_without_a_sandbox_scripts_from_elsewhere_are_refused(
 PROBE = "from butlers.process.sandbox import sandbox_problem; print(sandbox_problem())"
 
 
+def without_namespaces(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where no user namespace can be made."""
+    forbid = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    inside = ["/usr/bin/unshare", "--user", "--map-root-user", "/bin/sh", "-c", forbid, "sh"]
+    return subprocess.run(
+        [*inside, *command], capture_output=True, text=True, env={**os.environ, **environ}
+    )
+
+
 def test_missing_namespaces_are_noticed() -> None:
     """Attack: a system without user namespaces looks like one that has them."""
-    forbid = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
-    command = ["/usr/bin/unshare", "--user", "--map-root-user", "/bin/sh", "-c", forbid, "sh"]
-    said = subprocess.run(
-        [*command, sys.executable, "-c", PROBE], capture_output=True, text=True, check=True
-    )
+    said = without_namespaces(sys.executable, "-c", PROBE)
+    assert said.returncode == 0
     assert "namespaces" in said.stdout
+
+
+def test_missing_sandbox_is_told_by_doctor_and_at_the_start(tmp_path: Path) -> None:
+    """Attack: run on a system without user namespaces, and hope that nobody is told."""
+    butlers = str(Path(sys.executable).with_name("butlers"))
+    home = {"BUTLERS_HOME": str(tmp_path), "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
+    checked = without_namespaces(butlers, "doctor", "--json", **home)
+    (sandbox_check,) = [one for one in json.loads(checked.stdout) if one["name"] == "sandbox"]
+    assert sandbox_check["state"] == "broken"
+    assert "Scripts from elsewhere are refused" in sandbox_check["detail"]
+    assert checked.returncode == 1
+    # The start says it before it asks for the database, which does not exist here.
+    assert "no sandbox" in without_namespaces(butlers, "up", **home).stderr
+
+
+def test_missing_sandbox_is_shown_in_status() -> None:
+    """Attack: take the sandbox away while the person looks at the status only."""
+    assert _sandbox_lines([{"sandbox": "namespaces"}]) == []
+    assert "butlers doctor" in _sandbox_lines([{"sandbox": "none"}])[0]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="the other tests run as an ordinary user already")
