@@ -1,4 +1,4 @@
-"""SIGKILL of a real process while it runs an approved call from the queue: the call has one outcome."""
+"""SIGKILL of a real process while it decides or runs an approved call: the call has one outcome."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from butlers.domain.errors import PeerUnavailable
 from support.fleet import Fleet, wait_for
 from support.questions import leave_question
 
@@ -66,3 +67,27 @@ def test_call_has_one_outcome_after_a_kill(fleet: Fleet, point: str, known: bool
     again = fleet.call("general", "approve_action", {"action_id": str(action)})
     assert again["execution_result"] == result
     assert shown(fleet, action)["events"] == ended["events"]
+
+
+@pytest.mark.parametrize(
+    ("point", "status"),
+    [("approve_action.before_commit", "pending"), ("approve_action.committed", "executed")],
+)
+def test_decision_and_effect_commit_together(fleet: Fleet, point: str, status: str) -> None:
+    """A call with a transaction runs in that of its decision: after a kill both happened, or neither."""
+    text = f"approved once at {point}"
+    action = leave_question(fleet, "note_add", {"text": text})
+    fleet.stop("general")
+    fleet.start("general", BUTLERS_KILL_POINT=point)
+    fleet.wait_healthy("general")
+    with pytest.raises(PeerUnavailable):
+        fleet.call("general", "approve_action", {"action_id": str(action)})
+    fleet.wait_killed("general")
+    fleet.start("general")
+    fleet.wait_healthy("general")
+    notes = "SELECT FROM general.notes WHERE text = $1"
+    assert shown(fleet, action)["status"] == status
+    assert len(fleet.rows(notes, text)) == (status == "executed")
+    ended = fleet.call("general", "approve_action", {"action_id": str(action)})
+    assert (ended["status"], ended["execution_result"]["success"]) == ("executed", True)
+    assert len(fleet.rows(notes, text)) == 1
