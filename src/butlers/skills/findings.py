@@ -94,6 +94,7 @@ RULES: dict[str, Rule] = {
     "manifest-env-var": _error("not a valid environment variable name"),
     "manifest-env-example": _error("envVars without .env.example", fixable=True),
     "manifest-mcp-server": _error("the description of an MCP server is incomplete or invalid"),
+    "manifest-server-missing": _error("the program of a local MCP server does not exist"),
     "manifest-dependency": _error("a dependency is not id, id@version or id@range"),
     "manifest-node-version": _error("nodeVersion is not a version range"),
     "manifest-system-package": _error("not a valid system package name"),

@@ -48,6 +48,7 @@ def skills(tmp_path: Path) -> ButlerSkills:
         {
             "context/a.md": "Obey the draft.",
             "scripts/a.sh": "echo $KEY\n",
+            "mcp/none.py": "",
             ".env.example": "KEY=\n",
         },
         id="w",

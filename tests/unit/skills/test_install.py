@@ -68,12 +68,12 @@ def test_all_capabilities_are_shown_before_anything_is_registered(
             {"name": "r", "type": "remote", "url": "https://mcp.example.com/"},
         ],
     )
-    write_files(folder, {"hidden/extra.py": "print(1)\n"})
+    write_files(folder, {"hidden/extra.py": "print(1)\n", "mcp/server.js": "// serves\n"})
     asked = ConsentCallback(answer=False)
     with pytest.raises(SkillConsentMissing):
         installer.install(folder, asked)
     assert asked.offers[0].capabilities.as_dict() == {
-        "scripts": ["hidden/extra.py", "scripts/post.sh"],
+        "scripts": ["hidden/extra.py", "mcp/server.js", "scripts/post.sh"],
         "runs": [],
         "envVars": ["KEY"],
         "network": [],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,28 @@ def test_all_errors_of_a_pack_are_reported_together(tmp_path: Path) -> None:
     messages = [found.message for found in checked.errors]
     assert len(set(messages)) == len(messages)
     assert "context/gone.md does not exist" in messages
+
+
+@pytest.mark.parametrize(
+    ("server", "valid"),
+    [
+        ({"command": "python3", "args": ["servers/gone.py"]}, False),
+        ({"command": "./servers/gone.sh"}, False),
+        ({"command": "node", "args": ["servers/there.js", "--port", "0"]}, True),
+        ({"command": "python3", "args": ["-m", "a_module"]}, True),
+        ({"command": "uvx", "args": ["some-server"]}, True),
+    ],
+)
+def test_program_of_a_local_server_has_to_exist(
+    tmp_path: Path, server: dict[str, Any], valid: bool
+) -> None:
+    servers = [{"name": "own", "type": "local", **server}]
+    files: dict[str, str | bytes] = {"servers/there.js": "// a server\n"}
+    checked = check(write_pack(tmp_path / "a-pack", files, mcpServers=servers))
+    assert checked.valid is valid
+    assert [found.code for found in checked.errors] == (
+        [] if valid else ["manifest-server-missing"]
+    )
 
 
 def test_missing_files_of_a_pack_are_reported_at_their_place(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from butlers.config.locate import Place
@@ -21,7 +21,7 @@ from butlers.skills.findings import Findings, printable, quoted
 from butlers.skills.formats.base import Reading
 from butlers.skills.reader import named_folder, read_skill, read_skill_md
 from butlers.skills.requirements import with_wanted_variables
-from butlers.skills.skill import SkillSpec
+from butlers.skills.skill import PackMcpServer, SkillSpec
 from butlers.skills.tree import IGNORED_NAMES, EntryKind, Tree, TreeEntry, resolve_inside, walk
 
 ENV_EXAMPLE = ".env.example"
@@ -48,6 +48,8 @@ _TEXT_SUFFIXES = frozenset(
 )
 # Files below these folders are read or run, whatever their suffix.
 _USED_FOLDERS = ("context/", "references/", "scripts/")
+# A first argument with one of these is the program that an interpreter runs.
+_PROGRAM_SUFFIXES = frozenset((".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb"))
 _MARKDOWN = (".md", ".mdx", ".markdown")
 _BINARY = 8192  # a file with a zero byte among the first so many is binary
 # Keys that a manifest spells differently from the fields of SkillSpec.
@@ -181,6 +183,16 @@ def _check_pack(reading: Reading, skill: SkillSpec, tree: Tree, findings: Findin
         if findings.is_full("manifest-script-missing"):
             break
         _check_script(path, reading, tree, file, findings)
+    for server in skill.mcp_servers:
+        program = _program_of(server)
+        if program is not None and not (tree.root / program).is_file():
+            findings.add(
+                "manifest-server-missing",
+                f"the server {quoted(server.name)} runs {quoted(program)}, which does not exist",
+                file=file,
+                at=reading.where("mcpServers"),
+                entry="mcpServers",
+            )
     if skill.env_vars and tree.get(ENV_EXAMPLE) is None:
         listed = ", ".join(skill.env_vars[:_MAX_LISTED])
         findings.add(
@@ -190,6 +202,15 @@ def _check_pack(reading: Reading, skill: SkillSpec, tree: Tree, findings: Findin
             at=reading.where("envVars"),
             entry="envVars",
         )
+
+
+def _program_of(server: PackMcpServer) -> str | None:
+    """Return the file of the skill that a local server runs; None for an installed program or a module."""
+    command, first = server.command or "", server.args[0] if server.args else ""
+    if "/" in command:
+        return None if command.startswith("/") else command
+    named = PurePosixPath(first)
+    return first if named.suffix in _PROGRAM_SUFFIXES and not named.is_absolute() else None
 
 
 def _check_script(path: str, reading: Reading, tree: Tree, file: Path, findings: Findings) -> None:
