@@ -263,7 +263,7 @@ class Dispatcher:
             if classified := await self._classify(item, registrations, turns, lease):
                 return classified
             if not self._classifier.has_model:
-                asked = await self._own_answers.ask_back(item, registrations)
+                asked = await self._own_answers.decide_without_model(item, registrations)
                 decision = asked[0] if asked else decision
         async with self._database.transaction() as connection:
             return await decisions.settle(connection, request_id, [decision])

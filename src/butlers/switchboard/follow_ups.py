@@ -1,7 +1,7 @@
 """Follow-ups: a short message that changes one thing in the owner's message directly before it.
 
 "and last month?" repeats a question for another period, "no, 81" corrects the number just given. Both
-need a reflex that takes the completed message, and no model.
+need a reflex that takes the completed message. Where a model is configured, it answers instead.
 """
 
 from __future__ import annotations
@@ -52,8 +52,6 @@ class FollowUps:
     async def find(self, item: InboxItem, butlers: list[Registration]) -> list[RouteDecision]:
         """Return the route of a follow-up to the butler of the message before; none for any other."""
         if not (_ANOTHER_PERIOD.matches(item.text) or _CORRECTION.matches(item.text)):
-            return []
-        if takes(butlers, item.text):
             return []
         async with self._database.transaction() as connection:
             before = await _message_before(connection, item)

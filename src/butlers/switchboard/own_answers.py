@@ -46,18 +46,16 @@ class OwnAnswers:
         if asks_to_undo(item.text):
             found = await self._undo.find(item, registrations)
             return found or [_answer(UNDO_RULE, NOTHING_TO_UNDO)]
-        return (
-            await self._confirmed(item, registrations)
-            or await self._help(item, registrations)
-            or await self._follow_ups.find(item, candidates(registrations))
-        )
+        return await self._confirmed(item, registrations) or await self._help(item, registrations)
 
-    async def ask_back(
+    async def decide_without_model(
         self, item: InboxItem, registrations: Sequence[Registration]
     ) -> list[RouteDecision]:
-        """Return the question after a misspelled message that nothing else decides; none without one."""
+        """Return the route of a follow-up, or the question after a misspelled message; none for any other."""
         if not item.request.is_owners or item.part is not None:
             return []
+        if found := await self._follow_ups.find(item, candidates(registrations)):
+            return found
         question = await self._guidance.ask_back(item, registrations)
         return [] if question is None else [_answer("suggestion", question)]
 
