@@ -17,6 +17,7 @@ from integration.modules.approvals.conftest import GATED, SWITCHBOARD, decide, p
 from support.clocks import SetClock
 from support.in_process import InProcessButler, MakeButler
 from support.messages import request_context
+from support.waiting import until
 
 CONFIG = """
 [modules.approvals]
@@ -127,7 +128,9 @@ async def test_digest_that_a_restart_missed_is_made_up_for(asked: Asked) -> None
     asked.clock.move(hours=6, minutes=30)  # the butler was off at 18:00
     await asked.made.make(clock=asked.clock).start()
     await asked.send()
-    assert len(await asked.texts()) == 1
+    # The loop of the started butler may be asking at the same moment, and then it is the one that asks.
+    (text,) = await until("the digest", asked.texts)
+    assert "small" in text
 
 
 async def test_nothing_is_asked_in_quiet_hours(asked: Asked) -> None:
